@@ -36,7 +36,7 @@ def environ(bin_: Path, **more: str) -> dict[str, str]:
 
 
 def find(bin_: Path, requirements: Requirements | None = None, **more: str) -> str:
-    return find_nvcc(requirements or Requirements(), environ(bin_, **more)).tool.program
+    return find_nvcc(requirements or Requirements(), environ(bin_, **more)).program
 
 
 def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path: Path, bin_: Path) -> None:

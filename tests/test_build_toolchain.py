@@ -35,7 +35,7 @@ def environ(bin_: Path, **more: str) -> dict[str, str]:
 def test_gpp_is_preferred_over_cpp(bin_: Path) -> None:
     program(bin_ / "g++", GCC_VERSION)
     program(bin_ / "c++", GCC_VERSION)
-    assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION)
+    assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION, (12, 2))
 
 
 def test_cpp_is_used_without_gpp(bin_: Path) -> None:
@@ -84,7 +84,7 @@ def test_compiler_that_does_not_run_is_refused(bin_: Path) -> None:
 
 def test_nvcc_uses_cxx_unless_cudahostcxx_is_set(bin_: Path) -> None:
     program(bin_ / "g++-12", GCC_VERSION)
-    compiler = Tool(("ccache", "g++"), GCC_VERSION)
+    compiler = Tool(("ccache", "g++"), GCC_VERSION, (12, 2))
     assert find_host_compiler(compiler, environ(bin_)) == "g++"
     assert find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-12")) == "g++-12"
     with pytest.raises(UnfitError, match="CUDAHOSTCXX should name a host compiler"):

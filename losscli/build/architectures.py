@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 
 from losscli.errors import UnfitError, UsageError
 
+from .toolchain import dotted
+
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
-OLDEST = 70
+OLDEST = (7, 0)
 """Volta: older GPUs have not the instructions that the kernels are written in."""
 DROPPED = ((13, 0), (7, 5))
 """The version of CUDA that compiles for no GPU below that compute capability."""
@@ -37,33 +39,34 @@ def gencode_flags(
         UsageError: LOSSCLI_CUDA_ARCHITECTURES has one that nvcc does not compile for.
     """
     asked = requested_architectures(environ)
-    oldest = max(OLDEST, DROPPED[1][0] * 10 + DROPPED[1][1]) if dropped_by(cuda) else OLDEST
+    dropping = cuda if dropped_by(cuda) else None
+    oldest = DROPPED[1] if dropping else OLDEST
+    older_cuda = DROPPED[0][0] - 1
     for name in asked:
-        if _number(name)[0] < oldest:
+        if _capability(name) < oldest:
             raise UsageError(
-                f"{VARIABLE} has '{name}', but CUDA {_joined(cuda)} compiles for {oldest} or "
-                f"newer. Name the nvcc of a CUDA {DROPPED[0][0] - 1} toolkit in CUDACXX."
+                f"{VARIABLE} has '{name}', but CUDA {dotted(dropping or ())} compiles for "
+                f"{_name(oldest)} or newer. Name the nvcc of a CUDA {older_cuda} toolkit in "
+                "CUDACXX."
             )
-    present = sorted({f"{major}{minor}" for major, minor in capabilities}, key=int)
-    if present and not asked:
-        newest = present[-1]
-        present = [name for name in present if int(name) >= oldest]
-        if not present and int(newest) < OLDEST:
+    present = sorted(set(capabilities))
+    usable = [capability for capability in present if capability >= oldest]
+    if present and not usable and not asked:
+        newest = f"the newest here has {dotted(present[-1])}."
+        if present[-1] < OLDEST:
             raise UnfitError(
-                f"the kernels need a GPU of compute capability {_dotted(OLDEST)} or newer; the "
-                f"newest here has {_dotted(int(newest))}."
+                f"the kernels need a GPU of compute capability {dotted(OLDEST)} or newer; {newest}"
             )
-        if not present:
-            raise UnfitError(
-                f"CUDA {_joined(cuda)} dropped GPUs below compute capability {_dotted(oldest)}; "
-                f"the newest here has {_dotted(int(newest))}. Install a CUDA {DROPPED[0][0] - 1} "
-                "toolkit and a torch built for it, and name its nvcc in CUDACXX."
-            )
-    names = asked or present or WITHOUT_GPU
+        raise UnfitError(
+            f"CUDA {dotted(dropping or ())} dropped GPUs below compute capability "
+            f"{dotted(oldest)}; {newest} Install a CUDA {older_cuda} toolkit and a torch built for "
+            "it, and name its nvcc in CUDACXX."
+        )
+    names = asked or tuple(map(_name, usable)) or WITHOUT_GPU
     flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
     if asked or not present:
-        newest = max(names, key=_number)
-        flags.append(f"-gencode=arch=compute_{newest},code=compute_{newest}")
+        last = max(names, key=_capability)
+        flags.append(f"-gencode=arch=compute_{last},code=compute_{last}")
     return tuple(flags)
 
 
@@ -100,9 +103,11 @@ def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[st
             raise UsageError(
                 f"{VARIABLE} should list architectures such as 90;100, but has '{name}'."
             )
-        if _number(name)[0] < OLDEST:
-            raise UsageError(f"{VARIABLE} has '{name}', but the kernels need {OLDEST} or newer.")
-    return tuple(sorted(set(names), key=_number))
+        if _capability(name) < OLDEST:
+            raise UsageError(
+                f"{VARIABLE} has '{name}', but the kernels need {_name(OLDEST)} or newer."
+            )
+    return tuple(sorted(set(names), key=lambda name: (_capability(name), name)))
 
 
 def present_capabilities() -> list[tuple[int, int]]:
@@ -115,13 +120,11 @@ def present_capabilities() -> list[tuple[int, int]]:
     return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
 
 
-def _joined(version: tuple[int, int] | None) -> str:
-    return ".".join(map(str, version or ()))
+def _capability(name: str) -> tuple[int, int]:
+    """Return ``(9, 0)`` for ``90a``."""
+    return divmod(int(name.rstrip("af")), 10)
 
 
-def _dotted(architecture: int) -> str:
-    return f"{architecture // 10}.{architecture % 10}"
-
-
-def _number(name: str) -> tuple[int, str]:
-    return int(name.rstrip("af")), name
+def _name(capability: tuple[int, int]) -> str:
+    """Return ``90`` for ``(9, 0)``."""
+    return "{}{}".format(*capability)

@@ -104,11 +104,11 @@ class Builder:
         """Return the plan's library from the cache, or the plan if the library has to be built."""
         if self.force:
             return plan
-        finding = self.cache.find(plan)
-        if not finding.usable:
+        found = self.cache.find(plan)
+        if not found:
             return plan
-        self.cache.touch(finding.path)
-        return Outcome(plan.target.name, CACHED, path=finding.path)
+        self.cache.touch(found)
+        return Outcome(plan.target.name, CACHED, path=found)
 
     def _build(self, plans: Sequence[Plan]) -> list[Outcome]:
         with self.cache.open_lock() as file, locked(file, self.notify):
@@ -140,12 +140,10 @@ class Builder:
         """Report the plans whose library in the cache is damaged."""
         damaged = {}
         for plan in plans:
-            finding = self.cache.find(plan)
-            if finding.damage:
-                self.notify(f"{finding.path} is damaged: {finding.damage}")
-                damaged[plan.target.name] = (
-                    f"the library in the cache was damaged: {finding.damage}"
-                )
+            damage = self.cache.damage(plan)
+            if damage:
+                self.notify(f"{self.cache.library(plan)} is damaged: {damage}")
+                damaged[plan.target.name] = f"the library in the cache was damaged: {damage}"
         return damaged
 
     def _log(self, plan: Plan) -> str:

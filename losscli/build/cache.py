@@ -68,36 +68,18 @@ class Manifest:
         """Write it into the library's folder."""
         (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
-    def damage(self, folder: Path) -> str | None:
-        """Return the damage of the library beside it, or None."""
+    def damage(self, folder: Path) -> str:
+        """Return the damage of the library beside it; empty if there is none."""
         path = folder / self.library
         try:
             size = path.stat().st_size
             if size != self.bytes:
                 return f"{size:,} of {self.bytes:,} bytes are present"
-            return (
-                None
-                if _file_digest(path) == self.sha256
-                else "its content has changed since it was built"
-            )
+            if _file_digest(path) != self.sha256:
+                return "its content has changed since it was built"
         except OSError as error:
             return f"{self.library} cannot be read: {error.strerror}"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The state of a library in the cache."""
-
-    path: Path
-    """The library."""
-    there: bool
-    damage: str | None = None
-    """The damage of the library, if any."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether the library is there and whole."""
-        return self.there and not self.damage
+        return ""
 
 
 @dataclass(frozen=True)
@@ -123,12 +105,15 @@ class Cache:
         """Return the folder to build a library in."""
         return self.work / f"{plan.target.name}-{configuration_key(plan)}"
 
-    def find(self, plan: Plan) -> Finding:
-        """Look for a finished library, and see whether it is whole."""
+    def find(self, plan: Plan) -> Path | None:
+        """Return a finished library, if it is there and whole."""
+        whole = self.folder(plan).is_dir() and not self.damage(plan)
+        return self.library(plan) if whole else None
+
+    def damage(self, plan: Plan) -> str:
+        """Return the damage of a finished library; empty if it is whole, or not there."""
         folder = self.folder(plan)
-        if not folder.is_dir():
-            return Finding(self.library(plan), False)
-        return _look_at(folder, plan.library)
+        return _damage(folder, plan.library) if folder.is_dir() else ""
 
     def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
         """Return the newest finished library of the same sources, whatever compiler it is of.
@@ -140,10 +125,9 @@ class Cache:
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
             known = _read_manifest(folder)
-            if known and known.portable == key and fits(known):
-                finding = _look_at(folder, plan.library)
-                if finding.usable:
-                    found.append(finding.path)
+            suits = known and known.portable == key and fits(known)
+            if suits and not _damage(folder, plan.library):
+                found.append(folder / plan.library)
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:
@@ -262,16 +246,15 @@ def _contents(plan: Plan) -> list[str]:
     return [f"{name}\0{_digest(content)}" for name, content in sorted(plan.sources.items())]
 
 
-def _look_at(folder: Path, library: str) -> Finding:
-    """Check that a finished library is whole, and that no other user could have replaced it."""
-    path = folder / library
-    for part in (folder, path):
+def _damage(folder: Path, library: str) -> str:
+    """Return the damage of a finished library; no other user may be able to replace it."""
+    for part in (folder, folder / library):
         if part.exists():
             _require_private(part, str(part), f"another folder than {folder.parent}")
     known = _read_manifest(folder)
     if not known or known.library != library:
-        return Finding(path, True, f"{MANIFEST} is missing or damaged")
-    return Finding(path, True, known.damage(folder))
+        return f"{MANIFEST} is missing or damaged"
+    return known.damage(folder)
 
 
 def _read_manifest(folder: Path) -> Manifest | None:

@@ -10,7 +10,7 @@ from losscli.machine.devices import driver_cuda
 
 from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
 from .cache import Manifest
-from .nvcc import Nvcc, Requirements, find_nvcc, parse_version
+from .nvcc import Requirements, find_nvcc, parse_version
 from .plan import Tools, TorchInstall, torch_tools
 from .targets import CUDA, TORCH, Target
 from .toolchain import Tool, find_compiler, find_host_compiler
@@ -57,7 +57,7 @@ class Compilers:
         return present_capabilities()
 
     @cached_property
-    def nvcc(self) -> Nvcc:
+    def nvcc(self) -> Tool:
         """An nvcc whose code can be run here."""
         return find_nvcc(self.requirements)
 
@@ -73,7 +73,7 @@ class Compilers:
         gencode = gencode_flags(self.capabilities, cuda=nvcc.version)
         host = ("-ccbin", find_host_compiler(self.compiler))
         flags = (*host, *gencode)
-        command, identity = nvcc.tool.command, nvcc.tool.identity
+        command, identity = nvcc.command, nvcc.identity
         return Tools(command, identity, flags, flags, nvcc.version, gencode)
 
     def require_cuda(self) -> None:

@@ -23,14 +23,6 @@ USUAL_PLACE = Path("/usr/local")
 
 
 @dataclass(frozen=True)
-class Nvcc:
-    """A suitable nvcc."""
-
-    tool: Tool
-    version: tuple[int, int]
-
-
-@dataclass(frozen=True)
 class Requirements:
     """The driver, torch and GPU that the code has to run on; None where one is absent."""
 
@@ -87,7 +79,7 @@ NOTHING = Requirements()
 
 def find_nvcc(
     requirements: Requirements = NOTHING, environ: Mapping[str, str] = os.environ
-) -> Nvcc:
+) -> Tool:
     """Find nvcc: $CUDACXX alone, or else the first that meets the requirements.
 
     Looked at are $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages, in
@@ -137,10 +129,10 @@ def parse_version(text: str | None) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _look_at(command: tuple[str, ...]) -> Nvcc:
+def _look_at(command: tuple[str, ...]) -> Tool:
     identity = version_text(command)
     version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
-    return Nvcc(Tool(command, identity), version)
+    return Tool(command, identity, version)
 
 
 def _wanted(requirements: Requirements) -> str:

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from losscli.errors import UnfitError
@@ -27,6 +27,7 @@ class Tool:
     """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
     identity: str
     """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    version: tuple[int, int]
 
     @property
     def program(self) -> str:
@@ -67,7 +68,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
             f"{name} is GCC {dotted(version)}, but the kernels need {dotted(MINIMUM_GCC)} or "
             "newer. Install a newer g++ and name it in CXX."
         )
-    return Tool(command, identity)
+    return Tool(command, identity, version)
 
 
 def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) -> str:
@@ -132,6 +133,6 @@ def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def dotted(version: tuple[int, int]) -> str:
+def dotted(version: Iterable[int]) -> str:
     """Return ``12.4``."""
     return ".".join(map(str, version))

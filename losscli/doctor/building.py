@@ -55,7 +55,7 @@ def nvcc(machine: Machine) -> Answer:
     try:
         requested_architectures(machine.environ)
         found = machine.toolbox.nvcc
-        told = f"CUDA {dotted(found.version)}, {shlex.join(found.tool.command)}"
+        told = f"CUDA {dotted(found.version)}, {shlex.join(found.command)}"
         if not machine.on_gpu:
             return ok(f"{told}; {CPU} needs none")
         gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
@@ -76,7 +76,7 @@ def host_compiler(machine: Machine) -> Answer | None:
         return None
     try:
         name = find_host_compiler(machine.toolbox.compiler)
-        tool = machine.toolbox.nvcc.tool
+        tool = machine.toolbox.nvcc
     except UnfitError:
         return _unknown(machine, "not tried: nvcc or the C++ compiler is missing")
     error = _trial(machine, Target(LOSS, CUDA, "mse"), _CUDA_TRIAL, ".cu")

@@ -191,7 +191,7 @@ class Machine:
         for target in targets:
             try:
                 found = builder.resolve(target)
-                built += isinstance(found, Outcome) or self.cache.find(found).usable
+                built += isinstance(found, Outcome) or bool(self.cache.find(found))
             except LosscliError:
                 continue
         return Kernels(built, len(targets))

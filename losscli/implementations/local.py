@@ -107,14 +107,10 @@ class LocalSubject:
     def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """See :class:`Subject`."""
         loss, operands = self._forward(call)
-        wrt = [operands[name] for name in call.wrt]
         for grad_output in incoming:
-            with _blaming():
-                gradients = torch.autograd.grad(
-                    loss, wrt, grad_output, retain_graph=True, allow_unused=True
-                )
+            answer = _backward(loss, operands, call, grad_output, retain=True)
             self._finish()
-            yield Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+            yield answer
 
     def accumulated(
         self, call: Call, before: Mapping[str, Tensor], times: int
@@ -232,12 +228,9 @@ class LocalSubject:
         """See :class:`Subject`."""
         loss, operands = self._forward(call)
         operands[name].data = data
-        with _blaming():
-            gradients = torch.autograd.grad(
-                loss, [operands[each] for each in call.wrt], call.grad_output, allow_unused=True
-            )
+        answer = _backward(loss, operands, call, call.grad_output)
         self._finish()
-        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+        return answer
 
     def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """See :class:`Subject`."""
@@ -248,16 +241,12 @@ class LocalSubject:
             try:
                 with torch.cuda.stream(stream):  # autograd runs a node where its forward ran
                     loss, operands = self._forward(call)
-                    wrt = [operands[name] for name in call.wrt]
                 torch.cuda.synchronize()
                 try:
                     with _blaming(), capture_graph(graph, stream):
-                        gradients = torch.autograd.grad(
-                            loss, wrt, read, retain_graph=True, allow_unused=True
-                        )
+                        answer = _backward(loss, operands, call, read, retain=True)
                 except SubjectError as error:
                     raise SubjectError(f"in a capture of backward: {error}") from error
-                answer = Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
                 for grad_output in incoming:
                     with _blaming():
                         read.copy_(grad_output)
@@ -287,13 +276,11 @@ class LocalSubject:
                     name: leaf.detach().requires_grad_(name in call.wrt)
                     for name, leaf in zip(call.operands, sample, strict=True)
                 }
-                leaves = [own[name] for name in call.wrt]
                 with _blaming():
                     loss = function(*own.values())
-                    gradients = torch.autograd.grad(loss, leaves, grad_output, allow_unused=True)
+                answer = _backward(loss, own, call, grad_output)
                 self._finish()
-                found: dict[str, Tensor | None] = dict(zip(call.wrt, gradients, strict=True))
-                yield Answer(loss.detach(), found).copy()
+                yield answer.copy()
 
     def record(self, calls: Sequence[Call]) -> list[int]:
         """See :class:`Subject`."""
@@ -352,11 +339,7 @@ class LocalSubject:
         loss, operands = self._forward(call)
         if not call.wrt:
             return Answer(loss.detach(), {})
-        with _blaming():
-            gradients = torch.autograd.grad(
-                loss, [operands[name] for name in call.wrt], call.grad_output, allow_unused=True
-            )
-        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+        return _backward(loss, operands, call, call.grad_output)
 
     def _forward(self, call: Call) -> tuple[Tensor, dict[str, Tensor]]:
         """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
@@ -366,6 +349,16 @@ class LocalSubject:
         with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
             loss = self.function(*operands.values())
         return plain(loss), operands
+
+
+def _backward(
+    loss: Tensor, operands: Operands, call: Call, incoming: Tensor | None, *, retain: bool = False
+) -> Answer:
+    """Return a loss and its gradients without waiting for a GPU; ``retain`` keeps the graph."""
+    with _blaming():
+        wrt = [operands[name] for name in call.wrt]
+        found = torch.autograd.grad(loss, wrt, incoming, retain_graph=retain, allow_unused=True)
+    return Answer(loss.detach(), dict(zip(call.wrt, found, strict=True)))
 
 
 def plain(result: object) -> Tensor:
