@@ -22,10 +22,10 @@ from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
-from .targets import CPU, CUDA, Target
+from .targets import CPU, CUDA, TORCH, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
-CPU_SECONDS, CUDA_SECONDS = 10.0, 40.0
+TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 15.0, 2.0, 40.0
 """The mean time of one compilation, for a line that says how long a build may take."""
 LOG = "build.log"
 
@@ -157,9 +157,14 @@ class Builder:
 
 def _duration(plans: Sequence[Plan], jobs: int) -> str:
     """Return how long a build may take."""
-    compilations = [plan.target.device for plan in plans for step in plan.steps if step.depfile]
-    seconds = sum(CUDA_SECONDS if device == CUDA else CPU_SECONDS for device in compilations)
-    return format_duration(seconds / max(1, min(jobs, len(compilations))))
+    each = [_seconds(plan.target) for plan in plans for step in plan.steps if step.depfile]
+    return format_duration(max(sum(each) / max(1, min(jobs, len(each))), *each, 0.0))
+
+
+def _seconds(target: Target) -> float:
+    if target.device == CUDA:
+        return CUDA_SECONDS
+    return TORCH_SECONDS if target.part == TORCH else CPU_SECONDS
 
 
 def build(

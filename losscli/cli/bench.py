@@ -136,13 +136,14 @@ def command(
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
     from losscli.bench.estimate import seconds_of, seconds_of_all
-    from losscli.bench.plan import plan, plan_id
+    from losscli.bench.plan import libraries_of, plan, plan_id
     from losscli.bench.processes import Processes, environment
     from losscli.cli import resuming
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.exclusions import excluded
     from losscli.machine import devices, memory
+    from losscli.operators import loading
     from losscli.runs.saved import prepare
 
     device = devices.resolve_device(config.device)
@@ -168,6 +169,7 @@ def command(
         rest = resuming.resume(resume, run, tasks)
         run, tasks, resumed = rest.run, rest.tasks, rest.path
 
+    loading.build_ahead(libraries_of(tasks, device))
     notify = cache_calls(note)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
         code = run_jobs(

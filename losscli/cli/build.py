@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.build.targets import Target, benchmarking, needed, production
+from losscli.build.targets import BENCH, Target, benchmarking, production
 from losscli.cli.completing import OneOf
 from losscli.cli.options import examples, loss_axis
 from losscli.cli.verify import DEFAULT_CONFIG
 from losscli.errors import UsageError
-from losscli.implementations import CUSTOM, IMPLEMENTATIONS, is_own
+from losscli.implementations import libraries
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.notes import note, status
 from losscli.report.tables import lay_out
@@ -112,18 +112,15 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     from losscli.config.loader import load_config
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
-    found = dict.fromkeys(production((), device))
-    if command == "bench":
-        found |= dict.fromkeys(benchmarking((), device))
-    for block in config.blocks:
-        own = [IMPLEMENTATIONS[name] for name in block.implementations if is_own(name)]
-        for case in expand(block, device):
-            for each in own:
-                asked = any(asked_for(block, case, each.name, pass_) for pass_ in block.passes)
-                if asked and not each.unavailable(case):
-                    strategies = each.name != CUSTOM
-                    found |= dict.fromkeys(needed(case.loss, device, strategies=strategies))
-    return list(found)
+    asked = (
+        (case, name)
+        for block in config.blocks
+        for case in expand(block, device)
+        for name in block.implementations
+        if any(asked_for(block, case, name, pass_) for pass_ in block.passes)
+    )
+    probe = [Target(BENCH, device)] if command == "bench" else []
+    return [*libraries(asked, device), *probe]
 
 
 def _targets(outcomes: Sequence[Outcome]) -> str:

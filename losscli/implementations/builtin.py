@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from losscli.build.targets import Target, needed, shared
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
-from losscli.implementations.implementation import CUSTOM, Implementation
+from losscli.implementations.implementation import CUSTOM, Implementation, is_own
 from losscli.implementations.other_projects import PACKAGES
 from losscli.losses import ROW
 from losscli.reasons import Reason
@@ -128,6 +129,16 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         *PACKAGES,
     )
 }
+
+
+def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
+    """Return the libraries of kernels that implementations need for cases on a device."""
+    kind = device.partition(":")[0]
+    found = dict.fromkeys(shared(kind))
+    for case, name in asked:
+        if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
+            found |= dict.fromkeys(needed(case.loss, kind, strategies=name != CUSTOM))
+    return list(found)
 
 
 def check_implementation(name: str) -> str:

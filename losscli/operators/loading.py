@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from losscli.build.targets import (
     production,
     shared,
 )
-from losscli.errors import BuildError, UsageError
+from losscli.errors import BuildError, LosscliError, UsageError
 from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 from losscli.notes import note, status
 
@@ -71,7 +72,16 @@ def load_targets(targets: Iterable[Target]) -> None:
             _loaded[target] = library
 
 
-def _obtain(targets: list[Target]) -> list[Path]:
+def build_ahead(targets: Sequence[Target]) -> None:
+    """Build missing libraries in one run, before other processes load them one by one.
+
+    What cannot be built is told by the process that loads it.
+    """
+    with suppress(LosscliError):
+        _obtain(targets)
+
+
+def _obtain(targets: Sequence[Target]) -> list[Path]:
     """Return libraries from the user's cache, building missing ones."""
     from losscli.build.builder import Builder
     from losscli.build.cache import user_cache

@@ -15,8 +15,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-from losscli.implementations import Implementation, find_implementation
+from losscli.implementations import Implementation, find_implementation, libraries
 from losscli.machine.devices import core_count
+from losscli.operators import loading
 from losscli.processes import Process, how_ended, to_parent
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
@@ -69,6 +70,8 @@ class Pool:
         going = [job for job in jobs if _goes_out(job)] if count else []
         self._places = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
+        asked = ((job.case, one.name) for job in jobs for one, _ in job.trials)
+        loading.build_ahead(libraries(asked, jobs[0].case.device) if jobs else [])
         # A process reads its jobs when it has imported torch, and what is longer than the socket's
         # buffer waits for that: by then all of them are importing.
         for process in self._processes:
