@@ -25,6 +25,7 @@ from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
+from losscli.implementations.errors import first_line
 from losscli.implementations.timer import Timer
 from losscli.machine import memory
 from losscli.operators import loading
@@ -147,7 +148,7 @@ class Limits:
             try:
                 self.probe = self.load_probe(self.device)
             except (LosscliError, RuntimeError) as error:
-                self.missing = _first_line(error)
+                self.missing = first_line(error).rstrip(".")
         return self.probe is not None
 
     def _calls(
@@ -235,8 +236,4 @@ def _out_of_reach(error: Exception) -> Limit:
     """Return why a limit was not measured."""
     if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return Limit(reason=_first_line(error))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    return Limit(reason=first_line(error).rstrip("."))

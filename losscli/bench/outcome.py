@@ -16,10 +16,9 @@ from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
-from losscli.implementations.errors import SandboxError, SubjectError
+from losscli.implementations.errors import SandboxError, SubjectError, first_line
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
-from losscli.runs.judgements import is_busy, is_impossible
 from losscli.runs.records import (
     FAILED,
     HOST_GAPS,
@@ -78,17 +77,6 @@ class Surroundings:
     stop: Stop | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def gaps(self) -> str:
-        """The note on batches in which the GPU waited for the host; empty if there are none."""
-        gaps = self.conditions.get(HOST_GAPS)
-        return f"batches with host gaps: {gaps}" if gaps else ""
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs took so much of the machine that the report mentions it."""
-        return is_busy(self.conditions)
-
 
 @dataclass(frozen=True)
 class Found:
@@ -135,27 +123,16 @@ def conclude(
 
 def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
     """Return the outcome of an exception: out of memory is skipped, any other exception fails."""
-    first_line = str(error).strip().partition("\n")[0]
     if memory.is_out_of_memory(error):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        reason = Reason("out_of_memory", f"out of memory: {first_line}")
+        reason = Reason("out_of_memory", f"out of memory: {first_line(error)}")
         return Untimed(SKIPPED, reason, sampled=sampled)
     if isinstance(error, SandboxError):
         return Untimed(FAILED, Reason(error.code, str(error)), sampled=sampled)
-    text = f"raised {type(error).__name__}: {first_line}"
-    if isinstance(error, SubjectError):
-        text = str(error)
+    own = isinstance(error, SubjectError)
+    text = str(error) if own else f"raised {type(error).__name__}: {first_line(error)}"
     return Untimed(FAILED, Reason("raised", text), sampled=sampled)
-
-
-def is_too_fast(task: Task, pass_: PassName, outcome: Outcome, around: Surroundings) -> bool:
-    """Tell whether a time is shorter than the limit allows."""
-    if not isinstance(outcome, Timed) or not around.limit.seconds:
-        return False
-    gigabytes, median = task.case.floor_bytes(pass_) / 1e9, outcome.seconds.median
-    gbps, limit_gbps = gigabytes / median, gigabytes / around.limit.seconds
-    return is_impossible(gbps, limit_gbps, median, around.conditions)
 
 
 def results(
@@ -189,30 +166,30 @@ def _timed(
     result: BenchResult, outcome: Timed, ratios: Mapping[str, Speedup], around: Surroundings
 ) -> BenchResult:
     """Return a result with its time, and the share of the limit."""
-    count, limit, median = result.bytes, around.limit, outcome.seconds.median
-    gbps = count / median / 1e9
-    limit_gbps = count / limit.seconds / 1e9 if limit.seconds else None
-    facts = [outcome.described, around.gaps]
-    if limit_gbps and is_impossible(gbps, limit_gbps, median, around.conditions):
-        facts.insert(0, f"IMPOSSIBLE: {gbps / limit_gbps:.0%} of the measured memory limit")
-    if limit.reason:
-        facts.append(f"memory limit not measured: {limit.reason}")
-    if limit_gbps and around.measured_twice:
-        facts.append("memory limit measured twice")
+    limit, gigabytes = around.limit, result.bytes / 1e9
     implementation = find_implementation(result.implementation)
-    return replace(
+    timed = replace(
         result,
-        reason="; ".join(filter(None, facts)),
         code=outcome.code,
         stop=around.stop,
         no_limit=limit.reason,
         seconds=outcome.seconds,
         host_seconds=outcome.host_seconds,
         default_allocator_seconds=outcome.default_allocator_seconds,
-        gbps=gbps,
-        limit_gbps=limit_gbps,
+        gbps=gigabytes / outcome.seconds.median,
+        limit_gbps=gigabytes / limit.seconds if limit.seconds else None,
         speedup={other: ratio.value for other, ratio in ratios.items()},
         ratios=ratios,
         planned_extra_bytes=implementation.temporary_bytes(result.case),
         peak_extra_bytes=outcome.peak_extra_bytes,
     )
+    facts = [outcome.described]
+    if timed.impossible and timed.limit_share:
+        facts.insert(0, f"IMPOSSIBLE: {timed.limit_share:.0%} of the measured memory limit")
+    if gaps := around.conditions.get(HOST_GAPS):
+        facts.append(f"batches with host gaps: {gaps}")
+    if limit.reason:
+        facts.append(f"memory limit not measured: {limit.reason}")
+    if limit.seconds and around.measured_twice:
+        facts.append("memory limit measured twice")
+    return replace(timed, reason="; ".join(facts))

@@ -21,7 +21,6 @@ from losscli.bench.outcome import (
     Untimed,
     conclude,
     gone_wrong,
-    is_too_fast,
     results,
 )
 from losscli.bench.passes import LocalPass
@@ -39,6 +38,7 @@ from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
+from losscli.runs.judgements import is_busy
 from losscli.runs.records import (
     FAIL,
     FAILED,
@@ -165,11 +165,11 @@ class Runner:
         entries.clear()
         mover = None
         around = Surroundings(limit, False, stop, conditions)
-        if any(is_too_fast(task, pass_, outcome, around) for outcome in outcomes.values()):
+        if any(result.impossible for result in results(task, pass_, outcomes, around)):
             # Or the memory was slower a moment ago.
             limit = faster(limit, self.limits.find(case, pass_, timer, reads, again=True))
             around = Surroundings(limit, True, stop, conditions)
-        if around.busy and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
+        if is_busy(conditions) and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
             self.notify(BUSY_NOTE)
         return outcomes, around
 

@@ -107,22 +107,17 @@ def version_text(command: tuple[str, ...]) -> str:
             check=True,
         )
     except subprocess.TimeoutExpired:
-        raise UnfitError(
-            f"`{shlex.join(command)} --version` does not end within {VERSION_SECONDS} s. Reinstall "
-            "it or choose another."
-        ) from None
+        why = f"does not end within {VERSION_SECONDS} s"
     except OSError as error:
-        raise UnfitError(
-            f"{shlex.join(command)} does not run: {error.strerror}. Reinstall it or choose another."
-        ) from None
+        why = f"does not run: {error.strerror}"
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or error.stdout).strip().splitlines()
         says = f", saying: {lines[0]}" if lines else ""
-        raise UnfitError(
-            f"`{shlex.join(command)} --version` failed with exit code {error.returncode}{says}. "
-            "Reinstall it or choose another."
-        ) from None
-    return result.stdout.strip()
+        why = f"failed with exit code {error.returncode}{says}"
+    else:
+        return result.stdout.strip()
+    name = shlex.join(command)
+    raise UnfitError(f"`{name} --version` {why}. Reinstall it or choose another.")
 
 
 def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:

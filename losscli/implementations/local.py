@@ -26,7 +26,7 @@ from losscli.implementations.call_data import (
     Operands,
     Replay,
 )
-from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, text_of
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory, capture_graph
 from losscli.implementations.process_state import ProcessState
@@ -387,6 +387,6 @@ def _blaming() -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        wrapped = SubjectError(f"raised {type(error).__name__}: {text_of(error)}".rstrip(": "))
+        wrapped = SubjectError(f"raised {type(error).__name__}: {first_line(error)}".rstrip(": "))
         wrapped.refused = isinstance(error, RuntimeError)
         raise wrapped from error
