@@ -236,7 +236,7 @@ def test_missing_nvcc_says_where_it_was_looked_for(made: MadeUp) -> None:
         f"looked in the PATH, {made.root / 'local'}/cuda*, {made.root / 'site-packages'}/nvidia"
     )
     assert found.found.endswith(places)
-    assert found.advice.startswith("Install the CUDA toolkit (CUDA 13)")
+    assert found.advice.startswith("Install a CUDA 13 toolkit")
     assert made.look("build", "nvcc", "cuda").state == PROBLEM
 
 

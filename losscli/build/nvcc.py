@@ -73,13 +73,7 @@ class Requirements:
         return f"Install a CUDA {major} toolkit and name its nvcc in CUDACXX."
 
 
-NOTHING = Requirements()
-"""The requirements of a compile check: none."""
-
-
-def find_nvcc(
-    requirements: Requirements = NOTHING, environ: Mapping[str, str] = os.environ
-) -> Tool:
+def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.environ) -> Tool:
     """Find nvcc: $CUDACXX alone, or else the first that meets the requirements.
 
     Looked at are $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages, in
@@ -93,11 +87,12 @@ def find_nvcc(
         require_program(command[0], "CUDACXX", "nvcc", environ)
         candidates = [command]
     else:
-        candidates = [(program,) for program in dict.fromkeys(_candidates(environ))]
+        programs = [each for _, found in _programs_by_place(environ) for each in found]
+        there = (str(program) for program in programs if os.access(program, os.X_OK))
+        candidates = [(program,) for program in dict.fromkeys(there)]
     if not candidates:
         raise UnfitError(
-            f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_PLACE}/cuda. Install the CUDA "
-            f"toolkit ({_wanted(requirements)}) or name its nvcc in CUDACXX."
+            f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_PLACE}/cuda. {requirements.advice}"
         )
     wrong = []
     for candidate in candidates:
@@ -133,17 +128,6 @@ def _look_at(command: tuple[str, ...]) -> Tool:
     identity = version_text(command)
     version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
     return Tool(command, identity, version)
-
-
-def _wanted(requirements: Requirements) -> str:
-    major = (requirements.torch or requirements.driver or (0, 0))[0]
-    return f"CUDA {major}" if major else f"{dotted(MINIMUM_CUDA)} or newer"
-
-
-def _candidates(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the nvcc programs that exist, the most deliberate choice first."""
-    for _, programs in _programs_by_place(environ):
-        yield from (str(program) for program in programs if os.access(program, os.X_OK))
 
 
 def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
