@@ -63,7 +63,8 @@ LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) {
 
 constexpr int kMostTeamSlots = 8;
 
-// The first whose vectors hold a row.
+// The first whose vectors hold a row, and the threads of a multiprocessor.
+constexpr int kRegistersThreads = 1024;
 constexpr RowGroup kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
                                    {128, 4}, {256, 4}, {512, 4}, {512, 8}};
 
@@ -107,10 +108,11 @@ struct ColumnShape {
   int columns = 0;  // rows of a block
   int threads = 0;
   int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
-  int pitch = 0;       // from a class of a row to the next, more than `columns` for rows of lines
+  // From a class of a row to the next: of rows of lines more than `columns`, or 1 as in memory.
+  int pitch = 0;
 
   int64_t bytes(int64_t classes, int64_t item) const {
-    return columns * 24 + classes * pitch * item + threads * 8;
+    return columns * 24 + classes * (pitch == 1 ? columns : pitch) * item + threads * 8;
   }
 };
 
@@ -121,9 +123,10 @@ struct ColumnShape {
 // latency.
 LOSSCLI_HOST_DEVICE constexpr int packs_ahead(int rows) { return rows == 1 ? 4 : 2; }
 
-// Rows of a warp each, or of one thread of each warp, in a block.
+// Rows of a warp each, of one thread of each warp, or of one thread, in a block.
 constexpr int kWarpRowThreads = 256;
 constexpr int kColumnTeam = kWarpRowThreads / 32;
+constexpr int kOneThread = 1;
 
 LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
   return threads <= 32 ? kWarpRowThreads : threads;

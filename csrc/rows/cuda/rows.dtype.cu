@@ -114,6 +114,7 @@ Status launch_columns(const Call& call) {
   constexpr int kLinesPitch = pitch_of_lines(kMostColumns, sizeof(Stored));
   const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
   const auto kernel = !is_usual                     ? columns_kernel<Stored, kMode, 0>
+                      : shape.pitch == 1            ? columns_kernel<Stored, kMode, 1>
                       : shape.pitch == kMostColumns ? columns_kernel<Stored, kMode, kMostColumns>
                                                     : columns_kernel<Stored, kMode, kLinesPitch>;
   const int64_t blocks = divide_up(call.arguments.rows(), shape.columns);
@@ -181,6 +182,8 @@ Status launch_walk(const Call& call) {
         return launch_slots<Formula, kGradient ? Loss::rows : 0>(call);
       return launch_slots<Formula, kGradient ? 1 : 0>(call);
     }
+  if constexpr (!kGradient && !Formula<Real>::reads)
+    return launch_general<Formula, kOneThread, false>(call);
   switch (call.policy.general.threads) {
     case kColumnTeam:
       return launch_general<Formula, kColumnTeam, kGradient>(call);

@@ -216,7 +216,7 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
 };
 
 // The threads that share a row: a warp, a block, or the blocks of a cluster; fewer than 32 are one
-// of each warp of a block, which has 32 rows.
+// of each warp of a block, which has 32 rows, or one alone.
 template <int threads>
 struct RowTeam {
   static constexpr int kWarps = threads / 32;
@@ -238,6 +238,7 @@ struct RowTeam {
 
   // This thread's number among all that share a row, and how many there are.
   __device__ __forceinline__ int64_t number() const {
+    if (threads == 1) return 0;
     if (threads <= 32) return threads == 32 ? lane : warp;
     return rank * threads + static_cast<int>(threadIdx.x);
   }
@@ -247,6 +248,7 @@ struct RowTeam {
   // of two: who is late with reading one is not two turns late, for all meet in between.
   template <typename Sums, typename Powers>
   __device__ __forceinline__ void combine(Sums& mine, const Powers& powers) {
+    if constexpr (threads == 1) return;
     if constexpr (threads < 32) {
       __shared__ __align__(16) unsigned char bytes[threads * 32 * sizeof(Sums)];
       auto* const places = reinterpret_cast<Sums*>(bytes);

@@ -33,8 +33,8 @@ class GeneralRows {
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
-    constexpr int kTeams = kColumns ? 32 : threads == 32 ? block_threads(threads) / 32 : 1;
-    const int place = kColumns ? team_.lane : threads == 32 ? team_.warp : 0;
+    constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
+    const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)

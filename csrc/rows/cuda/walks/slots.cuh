@@ -25,6 +25,8 @@ class SlotRows {
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
+  // What the first pass finds.
+  using Sums = std::conditional_t<Loss::logits, Logits, PlainSums<Real, Loss::sums>>;
   using Known = typename State::Known;
   using Powers = typename State::Powers;
   using V = Vector<Stored>;
@@ -68,14 +70,25 @@ class SlotRows {
     fill_row_ = first_;
     begin_fill();
     for (int k = 0; k < shape_.slots; ++k) fill();
-    // What is known of a row is asked for a row ahead, and the numbers that it depends on two.
-    Known known = known_of(first_, numbers_of(first_));
-    RowNumbers numbers = numbers_of(first_ + step_);
-    for (int row = first_; row < rows_; row += step_) {
-      const Known next = known_of(row + step_, numbers);
-      numbers = numbers_of(row + 2 * step_);
-      one(row, known);
-      known = next;
+    // Of 32 rows each lane knows one, and where a row is not read again ends it with the others.
+    Known known;
+    Sums sums;
+    for (int row = first_, turn = 0; row < rows_; row += step_, turn = (turn + 1) % 32) {
+      if (turn == 0) known = known_of(row + lane_ * step_);
+      state_.begin(row, known.of_lane(turn));
+      const Span span = span_of(row);
+      const Extra extra = extra_of(span, row);
+      const Sums found = first_pass(span, extra);
+      if constexpr (kAgain) {
+        take(found);
+        later_passes(span, row, extra);
+      } else {
+        if (lane_ == turn) sums = found;
+        if (turn < 31 && row + step_ < rows_) continue;
+        state_.begin(row + (lane_ - turn) * step_, known);
+        take(sums);
+        state_.finish(self_ == 0 && lane_ <= turn);
+      }
     }
     // No block ends while another may still read what it told.
     if (blocks_ > 1) cooperative_groups::this_cluster().sync();
@@ -136,12 +149,8 @@ class SlotRows {
     }
   }
 
-  __device__ __forceinline__ RowNumbers numbers_of(int row) const {
-    return row < rows_ ? RowNumbers::read<Loss>(a_, row) : RowNumbers();
-  }
-  __device__ __forceinline__ Known known_of(int row, const RowNumbers& numbers) const {
-    if (row >= rows_) return Known();
-    Known known(a_, state_.loss, numbers);
+  __device__ __forceinline__ Known known_of(int row) const {
+    Known known(a_, state_.loss, row < rows_ ? RowNumbers::read<Loss>(a_, row) : RowNumbers());
     if constexpr (Loss::labelled)
       if (known.facts.label >= 0)
         known.facts.picked =
@@ -149,50 +158,70 @@ class SlotRows {
     return known;
   }
 
-  __device__ __forceinline__ void one(int row, const Known& known) {
-    state_.begin(row, known);
-    const Span span = span_of(row);
-    // The elements before the first vector and after the last, one a lane of the first warp.
-    const int extra = self_ == 0 ? span.extra(lane_) : -1;
-    const bool extra_is_own = Loss::labelled && extra >= 0 && extra == known.facts.label;
-    const bool extra_is_other = extra >= 0 && !extra_is_own;
-    Real extras[kRows];
+  // The elements before the first vector and after the last, one a lane of the first warp.
+  struct Extra {
+    int at;  // -1 where the lane has none
+    bool is_own;
+    Real x[kRows];
+    __device__ __forceinline__ bool is_other() const { return at >= 0 && !is_own; }
+  };
+  __device__ __forceinline__ Extra extra_of(const Span& span, int row) const {
+    Extra extra;
+    extra.at = self_ == 0 ? span.extra(lane_) : -1;
+    extra.is_own = Loss::labelled && extra.at >= 0 && extra.at == state_.known.facts.label;
 #pragma unroll
     for (int k = 0; k < kRows; ++k)
-      extras[k] = extra_is_other ? widen(reinterpret_cast<const Stored*>(start(k, row))[extra])
-                                 : static_cast<Real>(-INFINITY);
+      extra.x[k] = extra.is_other()
+                       ? widen(reinterpret_cast<const Stored*>(start(k, row))[extra.at])
+                       : static_cast<Real>(-INFINITY);
+    return extra;
+  }
+
+  // What all warps of a row find of it.
+  __device__ __forceinline__ Sums first_pass(const Span& span, const Extra& extra) {
     constexpr bool kOnce = !kAgain;
+    const bool is_whole = span.heads + span.tails == 0;
+    Sums sums;
     if constexpr (Loss::logits) {
-      Logits sums;
       pass<true, kOnce>(span, [&](auto& vectors, const Part& part) { add(vectors, part, sums); });
-      Logits others;
-      Real x[kLogits][1];
+      if (!is_whole) {
+        Logits others;
+        Real x[kLogits][1];
 #pragma unroll
-      for (int k = 0; k < kLogits; ++k) {
-        x[k][0] = Loss::bends && !extra_is_other ? extras[k] : state_.logit(extras[k]);
-        others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
-      }
-      others.add(x, state_.powers);
-      if constexpr (Loss::shares)
-        if (extra_is_other) {
-          const Real shares[1] = {state_.loss.share(state_.known.facts, extras, weight_of(extra))};
-          others.add_shares(x[0], shares);
+        for (int k = 0; k < kLogits; ++k) {
+          x[k][0] = Loss::bends && !extra.is_other() ? extra.x[k] : state_.logit(extra.x[k]);
+          others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
         }
-      sums.merge(others, state_.powers);
-      exchange(sums);
-      state_.take(sums);
+        others.add(x, state_.powers);
+        if constexpr (Loss::shares)
+          if (extra.is_other()) {
+            const Real shares[1] = {
+                state_.loss.share(state_.known.facts, extra.x, weight_of(extra.at))};
+            others.add_shares(x[0], shares);
+          }
+        sums.merge(others, state_.powers);
+      }
     } else {
-      PlainSums<Real, Loss::sums> sums;
       const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::sums]) {
         state_.loss.add(state_.known.facts, state_.element(x, false), out);
       };
       pass<true, kOnce>(
           span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-      if (extra >= 0) add_term(extras, term, sums);
-      exchange(sums);
+      if (extra.at >= 0) add_term(extra.x, term, sums);
+    }
+    exchange(sums);
+    return sums;
+  }
+
+  __device__ __forceinline__ void take(const Sums& sums) {
+    if constexpr (Loss::logits)
+      state_.take(sums);
+    else
 #pragma unroll
       for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
-    }
+  }
+
+  __device__ __forceinline__ void later_passes(const Span& span, int row, const Extra& extra) {
     if constexpr (Loss::later_sums > 0) {
       PlainSums<Real, Loss::later_sums> sums;
       state_.with_powers([&](auto near) {
@@ -201,7 +230,7 @@ class SlotRows {
         };
         pass<false, kGradients == 0>(
             span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-        if (extra >= 0) add_term(extras, term, sums);
+        if (extra.at >= 0) add_term(extra.x, term, sums);
       });
       exchange(sums);
 #pragma unroll
@@ -209,9 +238,8 @@ class SlotRows {
     }
     state_.finish(self_ == 0 && lane_ == 0);
     if constexpr (kGradients > 0)
-      state_.with_powers([&](auto near) {
-        write_gradients<decltype(near)::value>(span, row, extra, extra_is_own, extras);
-      });
+      state_.with_powers(
+          [&](auto near) { write_gradients<decltype(near)::value>(span, row, extra); });
   }
 
   // Whether the element of the row's class is among those of a part.
@@ -243,8 +271,11 @@ class SlotRows {
           __syncwarp();
         }
       }
+      // As few as a slot may need: one that is empty takes as long as a full one.
       if (shape_.slot_bytes <= 512)
         read<1, kFirst>(data, part, body);
+      else if (kVectors > 2 && shape_.slot_bytes <= kVectors / 2 * 512)
+        read<(kVectors + 1) / 2, kFirst>(data, part, body);
       else
         read<kVectors, kFirst>(data, part, body);
       if (kLast) {
@@ -423,8 +454,7 @@ class SlotRows {
   }
 
   template <bool near>
-  __device__ __forceinline__ void write_gradients(const Span& span, int row, int extra,
-                                                  bool extra_is_own, Real (&extras)[kRows]) {
+  __device__ __forceinline__ void write_gradients(const Span& span, int row, const Extra& extra) {
     const bool writes = state_.incoming.writes, normal = state_.known.is_normal();
     const Real nothing = state_.known.nothing();
     unsigned char* outputs[kGradients];
@@ -476,11 +506,11 @@ class SlotRows {
         if (lane_ == 0) write_own(write_one);
       }
     });
-    if (!writes || extra < 0) return;
-    if (extra_is_own)
+    if (!writes || extra.at < 0) return;
+    if (extra.is_own)
       write_own(write_one);
     else
-      write_one(extras, false, extra * static_cast<int64_t>(sizeof(Stored)));
+      write_one(extra.x, false, extra.at * static_cast<int64_t>(sizeof(Stored)));
   }
 
   // The gradient of the row's class.
