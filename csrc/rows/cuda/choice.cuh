@@ -159,7 +159,6 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
     policy.ring.piece_slots = static_cast<int>(piece_slots);
     policy.ring.slot_bytes = static_cast<int>(slot_lines * 128);
     policy.ring.slots = static_cast<int>(slots);
-    policy.ring.vectors = vectors;
   };
   // Of shapes that are as full the first: two blocks to a multiprocessor before one, and clusters
   // of few blocks.
@@ -254,9 +253,9 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
 }
 
 // The shape of the slots of so many warps for a row, if they hold what they must.
-template <typename Loss, typename Stored>
+template <typename Block, typename Loss, typename Stored>
 bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
-  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors<Loss>()} * 32 * kPackBytes;
+  constexpr int64_t kMostSlotBytes = int64_t{Block::kVectors} * 32 * kPackBytes;
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
   const int64_t warps = int64_t{team} * cluster;
   // Whole lines of memory where a warp has more than a few of them.
@@ -264,7 +263,7 @@ bool fits(const RowArguments& arguments, bool again, int team, int cluster, Slot
   const int64_t piece_slots = divide_up(part, kMostSlotBytes);
   const int64_t slot_bytes = divide_up(divide_up(part, piece_slots), unit) * unit;
   const int64_t slots =
-      least(kSlotKernelBytes / kSlotWarps / (Loss::rows * slot_bytes + 8), kMostSlots);
+      least(Block::kBytes / Block::kWarps / (Loss::rows * slot_bytes + 8), kMostSlots);
   shape.team = team;
   shape.cluster = cluster;
   shape.slots = static_cast<int>(slots);
@@ -272,7 +271,7 @@ bool fits(const RowArguments& arguments, bool again, int team, int cluster, Slot
   shape.piece_slots = static_cast<int>(piece_slots);
   // A row that is read again is held, and the next while it is; of whole blocks, a part of the
   // next.
-  const int64_t held = team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
+  const int64_t held = team == Block::kWarps ? piece_slots + 1 : 2 * piece_slots;
   return slots >= (again ? held : 2);
 }
 
@@ -285,17 +284,23 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
   if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
       bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 || !lie_alike(arguments, Loss::rows))
     return false;
-  const int64_t most = int64_t{device.multiprocessors} * kSlotBlocks * kSlotWarps;
+  using Block = SlotBlock<Loss, false>;
+  constexpr int kWarps = Block::kWarps;
+  const int64_t most = int64_t{device.multiprocessors} * Block::kBlocks * kWarps;
+  shape.whole = is_whole(arguments);
   const auto is_enough = [&](int64_t warps) {
     if (bytes < 2 * warps * kLeastSlotRowBytes) return true;
     const int64_t turns = divide_up(rows * warps, most);
-    return again || warps >= kSlotWarps ? rows * warps * 2 > most
-                                        : turns * most * 32 <= rows * warps * 33;
+    return again || warps >= kWarps ? rows * warps * 2 > most
+                                    : turns * most * 32 <= rows * warps * 33;
   };
-  for (int warps = 1; warps <= kSlotWarps * kMostCluster; warps *= 2) {
-    const int team = warps < kSlotWarps ? warps : kSlotWarps;
-    if (!fits<Loss, Stored>(arguments, again, team, warps / team, shape)) continue;
-    if (is_enough(warps) || warps == kSlotWarps * kMostCluster) return true;
+  shape.alone = !Loss::shares && is_enough(1) && Loss::rows * bytes <= kMostAloneBytes &&
+                fits<SlotBlock<Loss, true>, Loss, Stored>(arguments, again, 1, 1, shape);
+  if (shape.alone) return true;
+  for (int warps = 1; warps <= kWarps * kMostCluster; warps *= 2) {
+    const int team = warps < kWarps ? warps : kWarps;
+    if (!fits<Block, Loss, Stored>(arguments, again, team, warps / team, shape)) continue;
+    if (is_enough(warps) || warps == kWarps * kMostCluster) return true;
   }
   return false;
 }

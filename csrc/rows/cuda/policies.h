@@ -35,7 +35,6 @@ struct RingShape {
   int slots = 0;        // of a warp
   int slot_bytes = 0;   // whole lines
   int piece_slots = 0;  // of a row
-  int vectors = 0;      // of a lane, of a slot
 };
 
 struct TeamShape {
@@ -134,8 +133,11 @@ LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
 
 // Blocks on a multiprocessor, of which the registers of a thread follow: 64 for the largest, for
 // two of which there is shared memory, and 80 for the others.
-LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item) {
-  return item == 8 ? 1 : threads == 512 ? 2 : 768 / block_threads(threads);
+LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item, bool reads) {
+  return item == 8        ? 1
+         : !reads         ? 1536 / block_threads(threads)
+         : threads == 512 ? 2
+                          : 768 / block_threads(threads);
 }
 
 // Packs of a row up to which a thread of each warp takes it, up to which a warp does, and up to
@@ -157,24 +159,30 @@ struct GeneralPolicy {
   int resident = 0;  // packs of each operand that a thread holds
 };
 
-// The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
-// operand that a lane has at once, fewer of which fit its registers with shares and bent logits.
-constexpr int kSlotWarps = 16;
-constexpr int kSlotBlocks = 1;
-template <typename Loss>
-constexpr int slot_vectors() {
-  constexpr int kRows = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
-  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
-}
+// The slots kernels, for rows that a warp takes alone and for all others: warps of a block, blocks
+// of a multiprocessor, and vectors of 16 bytes of each operand that a lane has at once, fewer of
+// which fit its registers with shares and bent logits. A warp alone waits for memory, and for its
+// own shuffles, so that 24 of 80 registers are faster than 16 of 128: log-probabilities of
+// 65,536x1,024 bfloat16 took 61 us with these and 52 with those. Shares need the registers.
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
-constexpr int kToldBytes = 32;  // what a warp tells others of a row
-constexpr int64_t kSlotKernelBytes =
-    226 * 1024 / kSlotBlocks -
-    2 * kToldBytes * int64_t{kSlotWarps} * kMostCluster;  // of the slots of a block
-constexpr int64_t kLeastSlotRowBytes = 256;               // of a row
+constexpr int kToldBytes = 32;                 // what a warp tells others of a row
+constexpr int64_t kLeastSlotRowBytes = 256;    // of a row
+constexpr int64_t kMostAloneBytes = 8 * 1024;  // of all operands of a row
+template <typename Loss, bool kAlone>
+struct SlotBlock {
+  static constexpr int kWarps = kAlone ? 8 : 16, kBlocks = kAlone ? 3 : 1;
+  static constexpr int kOperands = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
+  static constexpr int kMost = kAlone ? 4 : 8;
+  static constexpr int kVectors = kOperands == 1 ? kMost : kOperands == 2 ? 4 : 2;
+  static constexpr int kTold = kAlone ? 0 : 2 * kToldBytes * kWarps;  // bytes, for each block
+  // Of a block's slots; CUDA keeps 1 KiB of each block for itself.
+  static constexpr int64_t kBytes = 227 * 1024 / kBlocks - 1024 - kTold * kMostCluster;
+};
 
 struct SlotShape {
+  bool alone = false;   // whether a warp has a row alone
+  bool whole = false;   // whether rows are whole vectors
   int team = 1;         // warps of a block that share a row
   int cluster = 1;      // blocks that share it
   int slots = 0;        // of a warp

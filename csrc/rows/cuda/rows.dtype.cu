@@ -142,17 +142,26 @@ Status launch_own(const Call& call) {
   }
 }
 
+template <template <typename> class Formula, int kGradients, bool kAlone>
+Status launch_slots_of(const Call& call) {
+  using Block = SlotBlock<Formula<Real>, kAlone>;
+  constexpr int kWarps = Block::kWarps;
+  const SlotShape& shape = call.policy.parts;
+  const int64_t shared = kWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
+                         int64_t{Block::kTold} * shape.cluster;
+  const int64_t most =
+      shape.cluster > 1 ? 0 : int64_t{call.context.device.multiprocessors} * Block::kBlocks;
+  return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients, kAlone>,
+                        {kWarps * 32, shared, shape.cluster, most, call.is_counted()},
+                        divide_up(call.arguments.rows(), kWarps / shape.team), call.context,
+                        call.arguments, call.memory, shape);
+}
+
 template <template <typename> class Formula, int kGradients>
 Status launch_slots(const Call& call) {
-  const SlotShape& shape = call.policy.parts;
-  const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
-                         2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
-  const int64_t most =
-      shape.cluster > 1 ? 0 : int64_t{call.context.device.multiprocessors} * kSlotBlocks;
-  return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients>,
-                        {kSlotWarps * 32, shared, shape.cluster, most, call.is_counted()},
-                        divide_up(call.arguments.rows(), kSlotWarps / shape.team), call.context,
-                        call.arguments, call.memory, shape);
+  if constexpr (!Loss::shares)
+    if (call.policy.parts.alone) return launch_slots_of<Formula, kGradients, true>(call);
+  return launch_slots_of<Formula, kGradients, false>(call);
 }
 
 template <template <typename> class Formula, int threads, bool kGradient>

@@ -113,7 +113,8 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
     for (int i = 0; i < count; ++i) {
       parts[i % kParts] += shares[i];
       // Not a product: 0 times infinity is NaN.
-      if (shares[i] != Real(0)) below[i % kParts] += shares[i] * (tops[0] - x[i]);
+      if (shares[i] != Real(0))
+        below[i % kParts] = fma(shares[i], tops[0] - x[i], below[i % kParts]);
     }
 #pragma unroll
     for (int part = 0; part < kParts; ++part)

@@ -17,8 +17,9 @@
 
 namespace losscli::cuda {
 
-// `kGradients`: how many operands may have gradients, the first ones.
-template <template <typename> class Formula, typename Stored, int kGradients>
+// `kGradients`: how many operands may have gradients, the first ones. `kAlone`: a warp has a row
+// alone.
+template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
 class SlotRows {
  public:
   using State = CurrentRow<Formula, Stored>;
@@ -32,7 +33,8 @@ class SlotRows {
   using V = Vector<Stored>;
   using Span = RowSpan<Stored>;
   static constexpr int kRows = Loss::rows, kLogits = State::kLogits;
-  static constexpr int kVectors = slot_vectors<Loss>();
+  static constexpr int kVectors = SlotBlock<Loss, kAlone>::kVectors;
+  static constexpr int kWarps = SlotBlock<Loss, kAlone>::kWarps;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
@@ -41,21 +43,24 @@ class SlotRows {
       : a_(arguments), shape_(shape), state_(arguments, memory) {
     warp_ = threadIdx.x / 32;
     lane_ = threadIdx.x % 32;
-    const auto cluster = cooperative_groups::this_cluster();
-    rank_ = static_cast<int>(cluster.block_rank());
-    blocks_ = static_cast<int>(cluster.num_blocks());
-    const int teams = kSlotWarps / shape.team;
-    self_ = rank_ * shape.team + warp_ % shape.team;
-    all_ = blocks_ * shape.team;
+    if constexpr (!kAlone) {
+      const auto cluster = cooperative_groups::this_cluster();
+      rank_ = static_cast<int>(cluster.block_rank());
+      blocks_ = static_cast<int>(cluster.num_blocks());
+      team_ = shape.team;
+    }
+    const int teams = kWarps / team_;
+    self_ = rank_ * team_ + warp_ % team_;
+    all_ = blocks_ * team_;
     rows_ = static_cast<int>(arguments.rows());
-    first_ = static_cast<int>(blockIdx.x) / blocks_ * teams + warp_ / shape.team;
+    first_ = static_cast<int>(blockIdx.x) / blocks_ * teams + warp_ / team_;
     step_ = static_cast<int>(gridDim.x) / blocks_ * teams;
     const int slot_bytes = kRows * shape.slot_bytes;
     slots_ = shared + warp_ * shape.slots * slot_bytes;
-    unsigned char* const barriers = shared + kSlotWarps * shape.slots * slot_bytes;
+    unsigned char* const barriers = shared + kWarps * shape.slots * slot_bytes;
     filled_ = bulk::address_of(barriers) + warp_ * shape.slots * 8;
     // Two places of all warps of a row, for each team.
-    told_ = barriers + kSlotWarps * shape.slots * 8 + 2 * kToldBytes * (warp_ - self_ % shape.team);
+    told_ = barriers + kWarps * shape.slots * 8 + 2 * kToldBytes * (warp_ - self_ % shape.team);
   }
 
   __device__ __forceinline__ void run() {
@@ -105,7 +110,10 @@ class SlotRows {
                                                   row * a_.strides[k].outer);
   }
   __device__ __forceinline__ Span span_of(int row) const {
-    return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
+    if (!shape_.whole) return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
+    Span span;
+    span.vectors = static_cast<int>(a_.length) / V::kCount;
+    return span;
   }
   // All that this warp has of a row.
   __device__ __forceinline__ Part piece_of(const Span& span) const {
@@ -271,11 +279,8 @@ class SlotRows {
           __syncwarp();
         }
       }
-      // As few as a slot may need: one that is empty takes as long as a full one.
       if (shape_.slot_bytes <= 512)
         read<1, kFirst>(data, part, body);
-      else if (kVectors > 2 && shape_.slot_bytes <= kVectors / 2 * 512)
-        read<(kVectors + 1) / 2, kFirst>(data, part, body);
       else
         read<kVectors, kFirst>(data, part, body);
       if (kLast) {
@@ -303,18 +308,20 @@ class SlotRows {
         if (!kFirst || has)
           vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
         else
-          vectors[k][v].clear();
+          // A plain number is multiplied by what it has not.
+          k < kLogits ? vectors[k][v].clear() : vectors[k][v].fill(0);
       }
     }
     body(vectors, part);
   }
   __device__ __forceinline__ int place_of(int vector) const { return (vector * 32 + lane_) * 16; }
 
-  // The weight of a class, and those of a vector of classes; 1 where there are none.
+  // The weight of a class; 1 where there are none.
   __device__ __forceinline__ Real weight_of(int64_t at) const {
     if constexpr (!Loss::shares) return 1;
     return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
   }
+  // Those of the classes of a lane's vector.
   __device__ __forceinline__ V weights_of(const Part& part, int v) const {
     V found;
     found.fill(1);
@@ -368,21 +375,28 @@ class SlotRows {
     }
     sums.raise(to, state_.powers);
     sums.add(x, state_.powers);
-    if constexpr (Loss::shares) {
-      Real shares[count * V::kCount];
+    if constexpr (Loss::shares)
+      with_constant(a_.weight != nullptr, [&](auto weighted) {
+        V weights[count];
+        if (decltype(weighted)::value)
 #pragma unroll
-      for (int v = 0; v < count; ++v) {
-        const bool has = place_of(v) < part.bytes;
-        const int own = own_in(part, v);
-        each(vectors, v, weights_of(part, v),
-             [&](const Real(&one)[kRows], Real weight, int w, int i) {
-               const int at = w * V::kEach + i;
-               const Real share = state_.loss.share(state_.known.facts, one, weight);
-               shares[v * V::kCount + at] = has && at != own ? share : Real(0);
-             });
-      }
-      sums.add_shares(x[0], shares);
-    }
+          for (int v = 0; v < count; ++v) weights[v] = weights_of(part, v);
+        Real shares[count * V::kCount];
+#pragma unroll
+        for (int v = 0; v < count; ++v) {
+          const Real even = place_of(v) < part.bytes ? Real(1) : Real(0);
+          const int own = own_in(part, v);
+          each(vectors, v, decltype(weighted)::value ? weights[v] : vectors[0][v],
+               [&](const Real(&one)[kRows], Real weight, int w, int i) {
+                 const int at = w * V::kEach + i;
+                 const Real share = state_.loss.share(state_.known.facts, one,
+                                                      decltype(weighted)::value ? weight : even);
+                 const bool is_other = at != own && (!decltype(weighted)::value || even != Real(0));
+                 shares[v * V::kCount + at] = is_other ? share : Real(0);
+               });
+        }
+        sums.add_shares(x[0], shares);
+      });
   }
 
   template <typename Term, int terms>
@@ -441,8 +455,7 @@ class SlotRows {
     turn_ ^= 1;
     if (blocks_ == 1) {
       if (lane_ == 0) *told(self_) = mine;
-      asm volatile("barrier.sync %0, %1;" ::"r"(warp_ / shape_.team + 1), "r"(shape_.team * 32)
-                   : "memory");
+      asm volatile("barrier.sync %0, %1;" ::"r"(warp_ / team_ + 1), "r"(team_ * 32) : "memory");
     } else {
       const auto cluster = cooperative_groups::this_cluster();
       if (lane_ < blocks_) *cluster.map_shared_rank(told(self_), lane_) = mine;
@@ -526,12 +539,13 @@ class SlotRows {
   State state_;
 
   int warp_, lane_;
-  int rank_, blocks_;        // of the cluster
-  int self_, all_;           // of the warps that share a row
-  int rows_, first_, step_;  // the rows of a team
-  unsigned char* slots_;     // of the warp
-  uint32_t filled_;          // the barriers of the slots
-  unsigned char* told_;      // what the warps of a row tell each other
+  int team_ = 1;               // warps of a block that share a row
+  int rank_ = 0, blocks_ = 1;  // of the cluster
+  int self_, all_;             // of the warps that share a row
+  int rows_, first_, step_;    // the rows of a team
+  unsigned char* slots_;       // of the warp
+  uint32_t filled_;            // the barriers of the slots
+  unsigned char* told_;        // what the warps of a row tell each other
   int turn_ = 0;
   int row_slot_ = 0;  // the first slot of the row
   uint32_t phases_ = 0;
@@ -540,14 +554,15 @@ class SlotRows {
   const unsigned char* fill_from_[kRows];  // the next of them
 };
 
-template <template <typename> class Formula, typename Stored, int kGradients>
-__global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
+template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
+__global__ void __launch_bounds__(SlotBlock<Formula<RealOf<Stored>>, kAlone>::kWarps * 32,
+                                  SlotBlock<Formula<RealOf<Stored>>, kAlone>::kBlocks)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Formula, Stored, kGradients> rows(arguments, memory, shape, shared);
+  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, shape, shared);
   rows.run();
 #endif
 }
