@@ -16,7 +16,7 @@ from losscli.errors import UsageError
 from losscli.implementations import find_implementation, reference_bytes
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, find_loss
 from losscli.verify import pool, runner
-from losscli.verify.checks import CHECKS, determinism
+from losscli.verify.checks import CHECKS, behaviour
 from losscli.verify.memory_plan import needed_bytes
 from tests.machinery import MACHINERY
 from tests.parameters import few
@@ -52,7 +52,7 @@ def test_determinism_and_layouts_run_on_the_largest_size():
 @pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("threads", [1, 2, 16, 128])
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
-    monkeypatch.setattr(determinism, "core_count", lambda: threads)
+    monkeypatch.setattr(behaviour, "core_count", lambda: threads)
     small = Config(**{**vars(CONFIG), "losses": (LossChoice(losses),)})
 
     ((rows, columns),) = planned(small)["determinism"]

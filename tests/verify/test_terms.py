@@ -101,11 +101,11 @@ def test_the_same_error_fails_where_the_loss_names_no_terms(make_case, strict):
     incoming = problem.filled(-3.0)
     truth, term = exact(problem, "input", incoming)
 
-    verdict, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
+    outcome, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
 
-    assert verdict.status == FAIL
+    assert outcome.status == FAIL
     assert errors.ulp > 1e6
-    assert verdict.reason.endswith("allowed: 4 ulp an element")
+    assert outcome.reason.endswith("allowed: 4 ulp an element")
 
 
 def test_derivative_without_terms_is_judged_at_itself(make_case, loss):

@@ -81,7 +81,7 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     logarithm = Operand("input", "logarithms of rates, or rates")
     smooth = ABOVE_ONE if parameters["full"] else None
     # Where the loss of few bits is near 0: for a logarithm of 1/2, or a rate near 0.
-    counts = replace(COUNTS, quiet=3.0 if parameters["log_input"] else 0.0)
+    counts = replace(COUNTS, at_least_loss=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)
     return logarithm if parameters["log_input"] else rate, target
 

@@ -18,7 +18,6 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.subject import Subject
@@ -31,13 +30,12 @@ from losscli.runs.records import (
     WARN,
     VerifyResult,
 )
-from losscli.truth.distances import misfit
+from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import no_worse
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
-from losscli.verify.checks.check import Check
-from losscli.verify.checks.layouts import layout_case
+from losscli.verify.checks.check import Tally, check, small_case
 
 ROUNDINGS = 32
 """That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
@@ -47,18 +45,13 @@ FROM_ENDS = 1 / 16
 large that no other one counts beside it."""
 
 
-def curvature_case(case: Case) -> Case:
-    """Return the case with a small shape, whose target is broadcast as the loss's own is."""
-    small = layout_case(case)
-    return small.reshaped(small.shape)
-
-
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+@check(adapt=small_case)
+def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Judge each derivative; the first that is wrong counts."""
     if any(operand.smooth for operand in problem.case.spec.operands):
         problem = problem.variant("smooth", partial(_smooth, problem))
     curvature = _question(problem)
-    result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
+    result = VerifyResult(problem.case, subject.name, "second_derivatives", PASS)
     try:
         found = subject.second_derivatives(curvature)
         missing = (
@@ -211,12 +204,10 @@ def _judge(found: Tensor | None, truth: _Truth) -> str:
     # Written so that NaN is wrong.
     if bool((error <= bound).all()):
         return ""
-    place = int(error.nan_to_num(nan=torch.inf).argmax())
-    expected, got = float(truth.value.flatten()[place]), float(found.flatten()[place])
-    index = [int(i) for i in torch.unravel_index(torch.tensor(place), found.shape)]
-    return (
-        f"expected {expected:.6g}, got {got:.6g} at {index}; rounding explains at most {bound:.2g}"
-    )
+    number = int(error.nan_to_num(nan=torch.inf).argmax())
+    expected, got = float(truth.value.flatten()[number]), float(found.flatten()[number])
+    at = [*index_of(number, found.shape)]
+    return f"expected {expected:.6g}, got {got:.6g} at {at}; rounding explains at most {bound:.2g}"
 
 
 def _errors(found: Tensor, truth: _Truth) -> Tensor:
@@ -248,12 +239,3 @@ def _is_no_worse(found: Tensor | None, torchs: Tensor | None, truth: _Truth) -> 
 
 def _misfits(found: Tensor, truth: _Truth) -> str:
     return misfit(found, truth.operand.shape, truth.operand, truth.operand.dtype)
-
-
-CHECK = Check(
-    "second_derivatives",
-    "forward_backward",
-    _run,
-    adapt=curvature_case,
-    once=True,
-)
