@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
+from ..dtypes import at_least_float32
 from ..making import element_loss
 from ..parameter import Parameter, switch
 from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms
-from ..widening import widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ def reference(
     """The formula as torch has it; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     if log_input:
         loss = torch.exp(input) - target * input
     else:
@@ -110,15 +110,7 @@ def poisson_nll_loss(
             ``input``.
         log_input: whether the input holds logarithms.
         full: whether to add the approximation.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
         eps: keeps the logarithm of a rate of 0 finite; at least 0.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     parameters = (float(log_input), float(full), eps)

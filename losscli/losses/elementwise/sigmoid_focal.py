@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import PROBABILITIES
+from ..dtypes import alike, at_least_float32
 from ..making import element_loss
 from ..parameter import Parameter
 from ..reduction import reduce
 from ..spec import Operand, Terms, Tolerance
-from ..widening import alike, widened
 from .branches import prediction
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def reference(
     """torchvision's loss, by a formula in which nothing cancels in the loss; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
     beyond = torch.where(positive, -input, input)
@@ -105,12 +105,6 @@ def sigmoid_focal_loss(
             [0, 1] makes ``m`` negative.
         alpha: weight of target 1, with 1 - alpha that of target 0; negative for none.
         gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((inputs, targets), reduction, (alpha, gamma), weight)
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def widened(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
+def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
     """Return the operands in their promoted dtype, at least float32, and that of the loss.
 
     For references of many steps, which would round 16 bits after each.
