@@ -48,7 +48,7 @@ class Domain:
     """The values of an operand that inputs and checks may give to a loss."""
 
     name: str
-    """For people: ``0 to 1``."""
+    """The values as people say it: ``0 to 1``."""
     of_draws: Callable[[Tensor], Tensor] = _as_drawn
     """Turns draws of a distribution, any numbers, into values of the domain."""
     low: float = -math.inf

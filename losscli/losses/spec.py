@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from .calling import named_call
 from .domain import REAL, Domain
 from .elementwise.branches import NO_KINKS, SMOOTH, difference
+from .formulas import REDUCTIONS, Reduction
 from .parameter import Parameter
-from .reduction import REDUCTIONS, Reduction
 from .rows.relations import Relations
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class Tolerance:
     """A looser tolerance of a loss than 4 ulp per element, with the reason."""
 
     factor: float
-    """Multiplies the gate; at least 1."""
+    """What multiplies the 4 ulp; at least 1."""
     reason: str
     """The part of the formula that loses digits; shown beside the results."""
 
     def __post_init__(self) -> None:
-        """Refuse a tolerance that tightens the gate or does not say why it loosens it."""
+        """Refuse a tolerance below 4 ulp, or one that does not say why it is larger."""
         if not (self.factor >= 1 and math.isfinite(self.factor)):
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:

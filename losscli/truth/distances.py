@@ -27,7 +27,7 @@ from torch import Tensor
 from losscli.truth.oracle import Truth
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
-"""Of a float64: what is left is the power of two below its magnitude."""
+"""The bits of a float64 that leave the power of two below its magnitude."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Mark:
     """What a tensor was."""
 
     bits: Tensor | None
-    """Of a small tensor, which is compared in a tenth of the time of a fingerprint."""
+    """The bits of a small tensor, which are compared in a tenth of the time of a fingerprint."""
     fingerprint: int = 0
 
     @classmethod

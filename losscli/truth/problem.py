@@ -51,7 +51,7 @@ several losses calls no others: the first call of a loss builds its kernels."""
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
-"""With the mean of some thousand elements it makes gradients below 1e-6."""
+"""A factor that makes gradients below 1e-6 of the mean of some thousand elements."""
 
 
 def operand_of(gradient: str) -> str:
@@ -66,7 +66,7 @@ class Incoming:
     name: str
     wrt: tuple[str, ...]
     grad_output: Tensor
-    """Of the shape of the loss."""
+    """A tensor of the shape of the loss."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from losscli.truth.tolerances import (
 )
 
 ANSWERS = 2
-"""That are off."""
+"""How many answers are off."""
 
 
 def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:

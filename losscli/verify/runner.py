@@ -32,7 +32,7 @@ from losscli.runs.records import (
 )
 from losscli.truth.problem import Beside, Problem
 from losscli.verify.checks import CHECKS, Check, find_check
-from losscli.verify.memory_plan import fit
+from losscli.verify.memory_plan import choose_fitting
 
 Trial = tuple[Implementation, Check]
 
@@ -307,5 +307,5 @@ def _out_of_order(device: str) -> Reason | None:
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
     """Return the reason that a check does not fit; None if it fits."""
-    _, reasons = fit(case, check.pass_, [implementation], free, check.held(case))
+    _, reasons = choose_fitting(case, check.pass_, [implementation], free, check.held(case))
     return reasons.get(implementation.name)

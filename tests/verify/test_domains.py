@@ -13,7 +13,7 @@ from losscli.bench.contents import Contents
 from losscli.implementations import find_implementation
 from losscli.losses import DOMAINS, LOSSES, Domain, Operand, Tolerance
 from losscli.losses.domain import COUNTS, LOG_PROBABILITIES, POSITIVE, PROBABILITIES
-from losscli.losses.reduction import reduce
+from losscli.losses.formulas import reduce
 from losscli.runs.records import FAIL
 from losscli.truth.inputs import make_inputs
 from losscli.verify.checks import CHECKS

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..dtypes import alike, at_least_float32
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Terms
 from .refusing import RefusingCalls
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..dtypes import alike, at_least_float32
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Terms
 from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
 from .branches import prediction

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..domain import POSITIVE, PROBABILITIES
-from ..dtypes import alike, at_least_float32
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Terms, Tolerance, last_dimension
 from .branches import prediction
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import POSITIVE
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms, Tolerance
 from .branches import QUADRATIC
 from .refusing import RefusingCalls

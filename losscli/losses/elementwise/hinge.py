@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import SIGNS
+from ..formulas import reduce
 from ..making import element_loss
 from ..parameter import Parameter
-from ..reduction import reduce
 from ..spec import Operand, last_dimension
 from .branches import fixed, product
 

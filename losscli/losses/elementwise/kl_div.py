@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
-from ..dtypes import alike, at_least_float32
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import switch
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms, Tolerance
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
+from ..formulas import reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand
 from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 

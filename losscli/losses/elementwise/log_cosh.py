@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Tolerance
 
 if TYPE_CHECKING:
@@ -16,11 +15,11 @@ if TYPE_CHECKING:
 
 
 FAR = 20.0
-"""From here on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+"""The difference from which on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Without cancellation near zero or overflow far from it; 16 bits in float32."""
+    """Log-cosh without cancellation near zero or overflow far from it; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
@@ -35,7 +34,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """As a person writes it in PyTorch without overflow; small differences lose their digits."""
+    """Log-cosh as a person writes it without overflow; small differences lose their digits."""
     import torch
 
     d = input - target

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
-from ..dtypes import alike
+from ..formulas import alike, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand
 from .branches import QUADRATIC
 

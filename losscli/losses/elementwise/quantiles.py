@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..domain import PROBABILITIES
+from ..formulas import reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, last_dimension
 from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
@@ -27,7 +27,7 @@ def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduct
 def as_written(
     input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
 ) -> Tensor:
-    """As a person writes it in PyTorch, which is faster; subnormal differences count as none."""
+    """The loss as a person writes it in PyTorch, faster; subnormal differences count as none."""
     import torch
 
     d = target - input

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..dtypes import alike, at_least_float32
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter
-from ..reduction import reduce
 from ..spec import Operand, Terms, Tolerance
 from .branches import prediction
 
@@ -44,7 +43,7 @@ def reference(
 def as_written(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """As a person writes torchvision's loss in PyTorch; easy examples lose their digits."""
+    """Torchvision's loss as a person writes it in PyTorch; easy examples lose their digits."""
     import torch
 
     input, target = alike(input, target)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
-from ..dtypes import alike, at_least_float32
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms
 from .branches import product
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FAR = 40.0
-"""From here on one of ``exp(-product)`` and ``-product`` is the loss, even in float64."""
+"""The product from which one of ``exp(-product)`` and ``-product`` is the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

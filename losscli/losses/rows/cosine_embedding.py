@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .relations import Relations
 from .spec import VECTORS, of_last_rows

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
@@ -30,9 +30,9 @@ class _Rows(NamedTuple):
     logits: Tensor
     """The same, capped."""
     weight: Tensor | None
-    """In a shape that broadcasts with the logits."""
+    """The weights in a shape that broadcasts with the logits."""
     probabilities: Tensor | None
-    """Of each class, smoothed; None where the target holds class numbers."""
+    """The smoothed target; None where the target holds class numbers."""
     number: Tensor | None
     """The class of each row, 0 where it is ignored."""
     kept: Tensor | None
@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
     divisor: Tensor | int
     """What the mean divides the sum by."""
     dtype: Any
-    """Of the loss."""
+    """The dtype of the loss."""
 
     def of_number(self) -> Tensor | float:
         """Return the weight of each row's class."""

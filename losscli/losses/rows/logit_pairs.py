@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
 from ..domain import MASKS
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import describe, row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
 from ..spec import MASK as MASK_KIND
 from ..spec import Operand, Terms
 from .spec import RowSpec, of_last_rows

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms, last_dimension
 from .relations import Relations, always
 from .spec import SCORES, class_numbers, class_weight, of_last_rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import LOG_PROBABILITIES
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32
 from ..making import row_loss
 from ..spec import Operand
 from .forms import IGNORE_INDEX

@@ -35,7 +35,7 @@ class Softmax:
     probability: Tensor
     log: Tensor
     size: Tensor
-    """Of the terms of a logarithm."""
+    """The magnitude of the terms of a logarithm."""
     weight: Tensor
     """A probability with what the rounding of its exponent adds to it."""
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import switch
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .logit_pairs import TEMPERATURE, weighted_sum

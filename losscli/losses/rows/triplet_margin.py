@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..calling import Arguments, reduction_of
-from ..dtypes import at_least_float32
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter, switch
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .relations import Relations
@@ -114,8 +114,8 @@ def _terms(
 _ROUNDINGS = 2.0**-17
 """The share of its largest term that a row's loss may be off by in float32, generously."""
 _EITHER = 2.0**23
-"""By which the terms of a gradient are multiplied where either side of a kink is right: 4 float32
-ULP of them are as large as the gradient."""
+"""The factor of the terms of a gradient where either side of a kink is right: 4 float32 ULP of them
+are as large as the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ PARTS_A_THREAD = 4
 MOST_PARTS = 64
 """Beyond, kernels on a CPU make larger parts, not more."""
 COLUMNS = 1001
-"""Of no whole vectors."""
+"""The length of a row, which is no whole vectors."""
 
 
 def threaded_case(case: Case) -> Case:

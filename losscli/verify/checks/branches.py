@@ -20,7 +20,7 @@ from losscli.truth.terms import elements
 from losscli.verify.checks.check import Tally, check
 
 STARVED = 0.01
-"""Of the elements: a branch with fewer could be wrong, and a mean hardly show it."""
+"""A branch with a smaller share of the elements could be wrong, and a mean hardly show it."""
 SHAPE = (30, 59)
 """Odd, so that targets of either sign meet every coordinate."""
 _REACH = (0.25, 1.0, 3.0)
@@ -148,7 +148,7 @@ INCOMING = (1.0, -3.0)
 _SMALLEST, _LARGEST = 0.25, 2.0
 """Powers of two between which parameters are chosen."""
 _SHARES = (0.25, 0.5, 0.75)
-"""Of the way from a kink to the next."""
+"""Shares of the way from a kink to the next."""
 _BEYOND = (0.25, 0.5, 1.0)
 """How far beyond the outermost kinks."""
 NOTHING_EXACT = "no branch of the loss has exact values: nothing was checked"
@@ -221,7 +221,7 @@ def _placed(problem: Problem, coordinates: list[float]) -> Problem:
     spec, like = problem.case.spec, problem.prediction
     others = short_operands(problem.case)
     beside = [values.expand(EXACT_SHAPE) for values in others.values()]
-    # In each row at other places, so that each target meets each coordinate.
+    # Each row begins with another coordinate, so that each target meets each coordinate.
     rows, columns = torch.arange(EXACT_SHAPE[0])[:, None], torch.arange(EXACT_SHAPE[1])
     number = (columns // len(spec.operands[1].domain.short) + rows) % len(coordinates)
     input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], *beside)

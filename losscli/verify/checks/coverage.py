@@ -51,7 +51,7 @@ class _Probe:
     problem: Problem
     name: str
     numbers: Tensor
-    """Of the elements in the flattened operand."""
+    """The numbers of the elements in the flattened operand."""
     change: Change
 
     @classmethod
@@ -205,7 +205,7 @@ def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
     count, group = len(probe.numbers), probe.change.group
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
-        # The result has to say that the loss was not checked.
+        # The result has to say so.
         tally.add(Outcome(WARN, f"{reason}: only its gradient was checked"))
         return
     for title, wrt in paths(probe.problem).items():

@@ -17,9 +17,9 @@ from losscli.losses import ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.inputs import make_generator
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
-from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
@@ -90,7 +90,7 @@ def _two_incoming(problem: Problem) -> tuple[Incoming, Incoming]:
 TIMES = 2
 """The first pass could find memory of its own where the second does not."""
 _SHARE = -0.75
-"""Of the gradient, that is there before: small beside it, either would hide the other."""
+"""The share of the gradient that is there before: were one small, the other would hide it."""
 
 
 @check(adapt=small_case)
@@ -189,7 +189,7 @@ def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
 STEP = 2.0**-12
 """Where the rounding over it is still below 1e-9 of the products."""
 MARGIN = 2.0**-6
-"""From a kink: more than two steps of all operands move what decides the branch."""
+"""The least distance from a kink: more than two steps of all operands move the coordinate."""
 
 
 @check(

@@ -26,7 +26,7 @@ from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check, small_case
 
-Place = Callable[[Tensor], Tensor]
+Relayout = Callable[[Tensor], Tensor]
 """Give values another layout; some give up most of the values as well."""
 
 
@@ -78,7 +78,7 @@ def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
     return values.permute(order).contiguous().permute(back)
 
 
-STORED: dict[str, tuple[Place, Place]] = {
+STORED: dict[str, tuple[Relayout, Relayout]] = {
     "both operands transposed": (_transposed, _transposed),
     "input transposed": (_transposed, _as_is),
     "target transposed": (_as_is, _transposed),
@@ -95,7 +95,7 @@ STORED: dict[str, tuple[Place, Place]] = {
     ),
 }
 """How input and target of one shape lie."""
-LATER: dict[str, Place] = {
+LATER: dict[str, Relayout] = {
     "transposed": _transposed,
     "of every second column of a wider one": _every_second_column,
     "of one row expanded": _expanded_rows,
@@ -124,7 +124,7 @@ BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Sha
     ),
 }
 """Shapes of input and target, from rows and columns."""
-SQUARE: dict[str, tuple[Shape, Place, Place]] = {
+SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square operands": ((64, 64), _as_is, _as_is),
     "square operands of an odd size": ((37, 37), _as_is, _as_is),
     "square operands, the input transposed": ((37, 37), _transposed, _as_is),
@@ -163,11 +163,11 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield each layout by its name."""
-    for name, places in STORED.items():
-        yield name, problem.variant(name, partial(_stored, problem, *places))
+    for name, relayouts in STORED.items():
+        yield name, problem.variant(name, partial(_stored, problem, *relayouts))
     for number, operand in enumerate(problem.case.spec.names[2:], 2):
-        for how, place in LATER.items():
-            name, where = f"{operand} {how}", (*(_as_is,) * number, place)
+        for how, relayout in LATER.items():
+            name, where = f"{operand} {how}", (*(_as_is,) * number, relayout)
             yield name, problem.variant(name, partial(_whole, problem, operand, where))
     for name, shapes in BROADCAST.items():
         yield name, problem.variant(name, partial(_broadcast, problem, *shapes))
@@ -195,8 +195,8 @@ def _incoming(variant: Problem) -> tuple[Incoming, ...]:
 
 def _in_five(problem: Problem, input: tuple[int, ...], target: tuple[int, ...]) -> Problem:
     case = problem.case.reshaped(FIVE, FIVE)
-    places = (partial(permuted, order=order) for order in (input, target))
-    return problem.like(_placed(make_inputs(case), *places), case)
+    relayouts = (partial(permuted, order=order) for order in (input, target))
+    return problem.like(_laid_out(make_inputs(case), *relayouts), case)
 
 
 def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
@@ -207,34 +207,33 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     return problem.like({**problem.operands, name: values.to(dtype)})
 
 
-def _stored(problem: Problem, *places: Place) -> Problem:
-    return problem.like(_placed(problem.operands, *places))
+def _stored(problem: Problem, *relayouts: Relayout) -> Problem:
+    return problem.like(_laid_out(problem.operands, *relayouts))
 
 
-def _whole(problem: Problem, name: str, places: tuple[Place, ...]) -> Problem:
+def _whole(problem: Problem, name: str, relayouts: tuple[Relayout, ...]) -> Problem:
     """Return the problem with an operand of the whole shape, in layouts."""
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
-    # Each row begins at another place, so that rows differ also where they repeat.
+    # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return problem.like(_placed({**problem.operands, name: values}, *places))
+    return problem.like(_laid_out({**problem.operands, name: values}, *relayouts))
 
 
-def _placed(operands: Operands, *places: Place) -> Operands:
+def _laid_out(operands: Operands, *relayouts: Relayout) -> Operands:
     """Return operands in layouts, those without one as they are."""
-    placed = zip(operands, places, strict=False)
-    return operands | {name: place(operands[name]) for name, place in placed}
+    given = zip(operands, relayouts, strict=False)
+    return operands | {name: relayout(operands[name]) for name, relayout in given}
 
 
 def _broadcast(
     problem: Problem, input: Callable[[int, int], Shape], target: Callable[[int, int], Shape]
 ) -> Problem:
-    rows, columns = problem.case.shape
-    case = problem.case.reshaped(input(rows, columns), target(rows, columns))
-    return problem.like(make_inputs(case), case)
+    extents = problem.case.shape
+    return problem.reshaped(input(*extents), target(*extents))
 
 
-def _square(problem: Problem, target: Shape, place_input: Place, place_target: Place) -> Problem:
+def _square(problem: Problem, target: Shape, *relayouts: Relayout) -> Problem:
     case = problem.case.reshaped((target[0], target[0]), target)
-    return problem.like(_placed(make_inputs(case), place_input, place_target), case)
+    return problem.like(_laid_out(make_inputs(case), *relayouts), case)

@@ -17,7 +17,7 @@ from losscli.truth.tolerances import VALUE_ULP, sum_bound
 
 TILE = 1024
 MOST_TILES = 512
-"""A larger tensor has some of its tiles probed, evenly spread."""
+"""A larger tensor has some of its tiles probed, at even distances."""
 _TAIL = 17
 """Elements of the end: more than a vector of any width."""
 _MOST_ROWS = 16
@@ -49,7 +49,7 @@ def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
 
 
 _POWERS = range(12, -7, -1)
-"""Of two: how far an element is moved; the largest whose sum the dtype holds."""
+"""Powers of two by which an element is moved; the largest whose sum the dtype holds counts."""
 _STEPS = 8
 """Neighbours are moved by 16/16, 17/16, ... 23/16 of it: few bits, so exact in every dtype, and an
 element that is read for the next shows."""
@@ -74,7 +74,7 @@ class Change:
     scales: tuple[float, ...]
     """What each change adds to that."""
     group: int
-    """So many at once that one which is missed shows; 0 where not even one alone does."""
+    """The most that change at once so that a missed one shows; 0 where one alone does not."""
     tolerance: float
     """Relative, of the loss."""
 

@@ -20,10 +20,10 @@ from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Tally, check, of_shape
-from losscli.verify.checks.layouts import STORED, Place, permuted
+from losscli.verify.checks.layouts import STORED, Relayout, permuted
 
 SHAPE = (13, 201)
-"""Odd, so that rows begin at any place of a vector; of as many classes as any integer counts, and
+"""Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
 more than it would count if it were signed."""
 INPUTS = {
     "both operands transposed": "input transposed",
@@ -88,21 +88,21 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     """Yield each layout by its name."""
     first, *others = problem.case.spec.operands
     for known, name in INPUTS.items():
-        yield name, partial(_placed, problem, first.name, STORED[known][0])
+        yield name, partial(_laid_out, problem, first.name, STORED[known][0])
     for operand in others:
         if problem.operands[operand.name].dim() == problem.prediction.dim():
             for known, name in INPUTS.items():
                 title = name.replace("input", operand.name)
-                yield title, partial(_placed, problem, operand.name, STORED[known][0])
+                yield title, partial(_laid_out, problem, operand.name, STORED[known][0])
             continue
         yield (
             f"{operand.name} of every second of more",
-            partial(_placed, problem, operand.name, _every_second),
+            partial(_laid_out, problem, operand.name, _every_second),
         )
         if not operand.shared:
             yield (
                 f"{operand.name} of one number, repeated",
-                partial(_placed, problem, operand.name, _repeated),
+                partial(_laid_out, problem, operand.name, _repeated),
             )
         for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
             name = _of_dtype(operand.name, dtype)
@@ -137,8 +137,8 @@ def _repeated(values: Tensor) -> Tensor:
     return values[:1].expand(values.shape)
 
 
-def _placed(problem: Problem, name: str, place: Place) -> Problem:
-    return problem.like({**problem.operands, name: place(problem.operands[name])})
+def _laid_out(problem: Problem, name: str, relayout: Relayout) -> Problem:
+    return problem.like({**problem.operands, name: relayout(problem.operands[name])})
 
 
 def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
@@ -151,4 +151,4 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     """Return the problem of a shape with the dimensions of its prediction in another order."""
     own = problem.reshaped(shape)
-    return _placed(own, own.case.spec.names[0], partial(permuted, order=order))
+    return _laid_out(own, own.case.spec.names[0], partial(permuted, order=order))

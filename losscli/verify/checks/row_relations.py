@@ -53,13 +53,13 @@ IGNORED = (2, 7)
 PARTS = (1, 5, 6)
 """Rows of the parts of the batch."""
 STEP = 1 / 8
-"""Of the logits that are shifted."""
+"""Shifted logits are multiples of it."""
 LARGEST_LOGIT = 8.0
 """The logits lie below it, on both sides of zero."""
 FARTHEST = 1024.0
 """The largest shift, where the dtype has digits for it."""
 LARGER = 2.0
-"""By which the spacing at a part of a sum, times its share, may be larger than at the product."""
+"""The spacing at a part of a sum, times its share, may be so much larger than at the product."""
 
 Judged = tuple[str, Outcome, Errors | None]
 """The part of an answer, its outcome, and its error."""

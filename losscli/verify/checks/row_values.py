@@ -27,9 +27,9 @@ LONG = (5, 1031)
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
 LARGE = 1e4
-"""Of which float32 holds no exponential."""
+"""A logit of which float32 holds no exponential."""
 SHORT = 1e-4
-"""Which makes squares that are small beside those of the other rows."""
+"""A factor that makes squares small beside those of the other rows."""
 
 
 def _planted_class(logits: Tensor) -> Tensor:

@@ -32,14 +32,14 @@ from losscli.runs.records import (
 )
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import no_worse
+from losscli.truth.inputs import make_generator
 from losscli.truth.problem import Problem
-from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
 from losscli.verify.checks.check import Tally, check, small_case
 
 ROUNDINGS = 32
-"""That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
-terms: a few products each, and sums of them."""
+"""A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
+a few products each, and sums of them."""
 FROM_ENDS = 1 / 16
 """How far operands stay from the ends of their domain, where a derivative may be infinite, or so
 large that no other one counts beside it."""

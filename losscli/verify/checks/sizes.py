@@ -137,7 +137,7 @@ def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 BYTES = 2**25
-"""Of a result: more than most second-level caches, and from there on kernels go past them."""
+"""The size of a result: more than most second-level caches, where kernels begin to go past them."""
 PERIOD = 4099
 """Elements that are repeated: a prime, so that repeats begin at any place of a vector."""
 ROWS_PERIOD = (67, 509)

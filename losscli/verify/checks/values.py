@@ -44,7 +44,7 @@ def value(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 SPECIALS_SHAPE = (13, 37)
 PLACE = (7, 19)
-"""Of the value: in the middle of a vector, far from either end."""
+"""The index of the value: in the middle of a vector, far from either end."""
 
 
 @check(adapt=of_shape(SPECIALS_SHAPE))
@@ -137,12 +137,12 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
 
 
 ROUNDED_ELEMENTS = 16411
-"""So many that the average of errors evenly spread over a unit is within 0.01 of 0, four times its
-own deviation."""
+"""Enough that the average of errors between half a unit below and above is within 0.01 of 0, four
+times its own deviation."""
 SHORT_ROWS = (1033, 17)
 """About as many elements, in enough rows that their losses say something as well."""
 MOST_BIAS = 0.1
-"""Of a unit, on the average."""
+"""The average error in units that passes."""
 _CANCELLED = 16.0
 """An element with a term so many times larger says nothing: what the terms' own roundings leave may
 be as large as that of the result."""
