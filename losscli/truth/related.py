@@ -20,15 +20,11 @@ from torch import Tensor
 
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL, PASS
+from losscli.truth.blocks import whole
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
-from losscli.truth.tolerances import (
-    Outcome,
-    describe,
-    judge_sums,
-    judge_value,
-)
+from losscli.truth.tolerances import Outcome, describe, judge_sums, judge_value
 
 ANSWERS = 2
 """How many answers are off."""
@@ -67,7 +63,7 @@ def judge_pair(
     wrong = misfit(got, due, problem.prediction, dtype)
     if wrong or got is None or other is None or other.shape != due:
         return Outcome(FAIL, wrong or "one of two answers has another shape"), None
-    truth = Truth(tuple(slice(0, extent) for extent in due), other.double(), scale)
+    truth = Truth(whole(due), other.double(), scale)
     errors = compare(got, [truth])
     share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
     if _verdict(problem, part, share, dtype).status != FAIL:
@@ -105,7 +101,7 @@ def judge_sum_of_rows(
     scale = scale_of(problem, name, incoming).clamp(min=least).sum(dimension)
     total = gradient.double().sum(dimension)
     zeros = torch.zeros_like(total)
-    truth = Truth(tuple(slice(0, extent) for extent in total.shape), zeros, scale)
+    truth = Truth(whole(total.shape), zeros, scale)
     # In float64, so that the sum is not rounded; measured as one in the dtype of the gradient.
     errors = compare(total, [truth])
     share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from losscli.implementations.call_data import Operands
 from losscli.losses import LOSS, RowSpec
-from losscli.truth.blocks import Block, block_elements
+from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import ELEMENT_ULP, lost_in_sum, terms_share
@@ -134,7 +134,7 @@ class RowOracle(Oracle):
                 value -= torch.where(own == 0, own, mean * own)
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
                 magnitude += torch.where(own == 0, own, mean_scale * own).abs()
-        return Truth(tuple(slice(0, extent) for extent in operand.shape), value, magnitude)
+        return Truth(whole(operand.shape), value, magnitude)
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
         """Return by how much a gradient may be off where rounding decides a sign; None without."""
@@ -163,15 +163,13 @@ class RowOracle(Oracle):
             return
         limit = block_elements(self.device.type)
         most = max(limit // max(math.prod(self.shape[1:]), 1), 1)
-        rest = tuple(slice(0, extent) for extent in shape[1:])
+        rest = whole(shape[1:])
         for start in range(0, max(shape[0], 1), most):
             yield (slice(start, min(start + most, shape[0])), *rest)
 
     def _place(self, block: Block, operand: Tensor) -> Block:
         """Return the place of a block of rows in an operand."""
-        return tuple(block[:1]) + tuple(
-            slice(0, extent) for extent in operand.shape[len(block[:1]) :]
-        )
+        return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
 
     def _read(self, block: Block) -> Operands:
         """Return the operands' values for a block; what is no number of its own stays as it is."""
