@@ -36,10 +36,10 @@ from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 INTEGER_BYTES = {"int64": 8, "int32": 4}
-"""Of class numbers, which are no axis of a run: int64, and int32 where dtypes are mixed."""
+"""The dtypes of class numbers, which are no axis of a run: int32 where dtypes are mixed."""
 _BYTES = ITEM_BYTES | INTEGER_BYTES | {"bool": 1}
 SECTOR_BYTES = 32
-"""That a GPU's memory moves at least."""
+"""The least that a GPU's memory moves."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
 that every dtype holds them."""
@@ -317,8 +317,8 @@ def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
     for name, alike in by_name.items():
         parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]
         for case in alike:
-            facts = [f"{field}={_written(getattr(case, field))}" for field in parting]
-            names[case] = " ".join([name, *facts])
+            fields = [f"{field}={_written(getattr(case, field))}" for field in parting]
+            names[case] = " ".join([name, *fields])
     return names
 
 

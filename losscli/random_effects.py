@@ -1,4 +1,4 @@
-"""The confidence interval of a figure of several processes, from their spread and their samples.
+"""The confidence interval of a figure of several processes, from how they and their samples differ.
 
 Each process yields the log of a median, or of a median of ratios, and its standard error. The model
 is a random-effects model with equal weights: a process measures the true value, plus the effect of

@@ -287,6 +287,7 @@ def make(call: Call) -> None:
 
 def prepare(only_rows: bool = False) -> None:
     """Build and load the kernels: a build under the sanitizer would be watched as well."""
+    from losscli import functional as functional  # defines the operators
     from losscli.losses import ROW_LOSSES
     from losscli.operators import loading
 

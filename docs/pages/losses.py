@@ -128,7 +128,7 @@ def _over_elements(spec: Spec) -> tuple[torch.Tensor, list[torch.Tensor], list[s
     x = torch.linspace(low, high, STEPS, dtype=torch.float64)
     operands, told = [x.clone()], []
     for operand in spec.operands[1:]:
-        value = 0.25 if operand.name == "quantile" else operand.domain.quiet
+        value = 0.25 if operand.name == "quantile" else operand.domain.at_least_loss
         told.append(f"{operand.name} = {value:g}")
         operands.append(torch.full_like(x, value))
     return x, operands, told

@@ -104,10 +104,10 @@ def command(
     from losscli.verify.runner import Job, plan
 
     if dry_run:
-        from losscli.verify.memory_plan import fit, needed_bytes
+        from losscli.verify.memory_plan import bytes_to_verify, choose_fitting
 
         free = memory.free_bytes(device)
-        print_cases(config, device, needed_bytes, fit, free)
+        print_cases(config, device, bytes_to_verify, choose_fitting, free)
         jobs = plan(config, device, checks=checks)
         click.echo(duration(seconds_of_checks(jobs, device)))
         if checks:

@@ -37,5 +37,5 @@ CATCHES = {
     "graphs": "calls that cannot be captured, results that a replay does not renew",
     "captured_backward": "work that a captured backward pass leaves out of its replays",
 }
-"""What each check catches, in a line. The check is ``losscli/verify/checks/NAME.py``; they run in
-this order."""
+"""What each check catches, in a line; they run in this order. The check is the function of its name
+in ``losscli/verify/checks``."""

@@ -14,8 +14,8 @@ from losscli.errors import UsageError, unknown
 from . import elementwise, rows
 from .domain import DOMAINS, Domain
 from .elementwise.weighting import is_weighted, weighted
+from .formulas import REDUCTIONS, Reduction, reduce
 from .parameter import Parameter
-from .reduction import REDUCTIONS, Reduction, reduce
 from .rows.forms import forms, operators_of
 from .rows.spec import RowSpec
 from .spec import (

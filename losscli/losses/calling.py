@@ -18,7 +18,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
-from .reduction import REDUCTIONS
+from .formulas import REDUCTIONS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,10 +33,10 @@ class Arguments(NamedTuple):
     """The arguments of one call of a loss, as its operator takes them."""
 
     operands: tuple[Tensor, ...]
-    """Without the weight."""
+    """The operands without the weight."""
     reduction: str = "mean"
     parameters: tuple[float, ...] = ()
-    """In the order of the spec."""
+    """The parameters in the order of the spec."""
     weight: Tensor | None = None
     divisor: float | None = None
     """What the result is divided by besides."""

@@ -48,7 +48,7 @@ class Domain:
     """The values of an operand that inputs and checks may give to a loss."""
 
     name: str
-    """For people: ``0 to 1``."""
+    """The values as people say it: ``0 to 1``."""
     of_draws: Callable[[Tensor], Tensor] = _as_drawn
     """Turns draws of a distribution, any numbers, into values of the domain."""
     low: float = -math.inf
@@ -57,7 +57,7 @@ class Domain:
     """The largest."""
     short: tuple[float, ...] = (0.0, 1.0, -0.5, 0.25)
     """Values of so few bits that a prediction at a kink beside them is exact in every dtype."""
-    quiet: float = 0.0
+    at_least_loss: float = 0.0
     """The value beside which a prediction has its smallest loss."""
     discrete: bool = False
     """Whether there are numbers between the values; one of these has no meaning of its own."""
@@ -86,23 +86,23 @@ class Domain:
 
 
 REAL = Domain("any number")
-WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), quiet=1.0)
+WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), at_least_loss=1.0)
 """What multiplies a loss."""
 SIGNS = Domain(
-    "-1 or 1", _into_signs, short=(1.0, -1.0), quiet=1.0, discrete=True, always_uniform=True
+    "-1 or 1", _into_signs, short=(1.0, -1.0), at_least_loss=1.0, discrete=True, always_uniform=True
 )
 """The formula takes the numbers between them as well."""
 PROBABILITIES = Domain(
-    "0 to 1", _into_unit_interval, 0.0, 1.0, short=(0.0, 1.0, 0.5, 0.25), quiet=1.0
+    "0 to 1", _into_unit_interval, 0.0, 1.0, short=(0.0, 1.0, 0.5, 0.25), at_least_loss=1.0
 )
 POSITIVE = Domain(
-    "above 0", _into_positive, SMALLEST_POSITIVE, short=(1.0, 2.0, 0.5, 0.25), quiet=1.0
+    "above 0", _into_positive, SMALLEST_POSITIVE, short=(1.0, 2.0, 0.5, 0.25), at_least_loss=1.0
 )
 COUNTS = Domain(
-    "0, 1, 2, ...", _into_counts, 0.0, short=(0.0, 1.0, 2.0, 4.0), quiet=1.0, discrete=True
+    "0, 1, 2, ...", _into_counts, 0.0, short=(0.0, 1.0, 2.0, 4.0), at_least_loss=1.0, discrete=True
 )
 LOG_PROBABILITIES = Domain(
-    "at most 0", _into_negative, high=0.0, short=(0.0, -1.0, -0.5, -0.25), quiet=0.0
+    "at most 0", _into_negative, high=0.0, short=(0.0, -1.0, -0.5, -0.25), at_least_loss=0.0
 )
 CLASSES = Domain("a class: 0, 1, ...", low=0.0, discrete=True, always_uniform=True)
 """The numbers of the classes of a row, which are drawn where the number of classes is known."""

@@ -1,12 +1,16 @@
 """Makes the spec of a loss from its public function, as that is written in the file of the loss.
 
 The function returns its :class:`~losscli.losses.calling.Arguments`. From it come the functions that
-users call, with the same arguments, and the module, whose settings are those of the function.
+users call, with the same arguments, and the module, whose settings are those of the function. Its
+docstring describes the arguments that it has to itself; those that all losses have are added here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .calling import Arguments, Calls
@@ -14,6 +18,22 @@ from .module import module_of
 from .rows.calls import RowCalls
 from .rows.spec import RowSpec
 from .spec import LossSpec
+
+_DEPRECATED = {
+    "size_average": "deprecated, as PyTorch's: say it with ``reduction``.",
+    "reduce": "deprecated, as ``size_average``.",
+}
+_OF_ELEMENTS = {
+    "input": "predictions, any shape.",
+    "target": "broadcastable with ``input``; its last dimension meets the last of ``input``.",
+    **_DEPRECATED,
+    "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
+}
+_OF_ROWS = {
+    **_DEPRECATED,
+    "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).",
+}
+_WEIGHT = "multiplies the loss of each element; broadcastable with the others, and differentiable."
 
 
 def element_loss(
@@ -35,6 +55,13 @@ def element_loss(
         fields: further fields of the spec.
     """
     calls = calls or Calls(_name(arguments))
+    mean = "divides by the number of elements, as that of PyTorch's Huber loss"
+    if calls.by_weights:
+        mean = "is then the weighted sum over the sum of the weights, as PyTorch's"
+    elif "weight" in kept:
+        mean = "divides by the number of elements, as PyTorch's"
+    common = {**_OF_ELEMENTS, "weight": f"{_WEIGHT} The mean {mean}."}
+    describe(arguments, common, "Returns:\n    The loss, in the promoted dtype.")
     return LossSpec(by_weights=calls.by_weights, **_public(arguments, module, calls, kept, fields))
 
 
@@ -49,7 +76,38 @@ def row_loss(
 ) -> RowSpec:
     """Return the spec of a loss over rows; the arguments are those of :func:`element_loss`."""
     calls = calls or RowCalls(_name(arguments))
+    describe(arguments, _OF_ROWS)
     return RowSpec(in_place=calls.in_place, **_public(arguments, module, calls, kept, fields))
+
+
+def describe(arguments: Callable[..., Any], common: Mapping[str, str], returns: str = "") -> None:
+    """Complete the docstring of a function: all of its arguments, and what it returns.
+
+    Args:
+        arguments: the function.
+        common: what arguments are that its docstring does not describe.
+        returns: the section of its docstring, where it has no other.
+    """
+    head, *sections = re.split(
+        r"\n\n(?=Args:|Returns:|Raises:)", inspect.cleandoc(arguments.__doc__ or "")
+    )
+    found = {section.partition(":")[0]: section for section in sections}
+    entries = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", found.get("Args", ""), re.MULTILINE)
+    described = {**common, **dict(entries)}
+    lines = [
+        textwrap.fill(
+            f"{name}: {' '.join(described[name].split())}",
+            width=96,
+            initial_indent="    ",
+            subsequent_indent=" " * 8,
+            break_on_hyphens=False,
+        )
+        for name in inspect.signature(arguments).parameters
+    ]
+    found["Args"] = "\n".join(["Args:", *lines])
+    found.setdefault("Returns", returns)
+    whole = [head, *(found.get(name, "") for name in ("Args", "Returns", "Raises"))]
+    arguments.__doc__ = "\n\n".join(filter(None, whole))
 
 
 def _name(arguments: Callable[..., Arguments]) -> str:
@@ -64,7 +122,7 @@ def _public(
     fields: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the fields of a spec, with its functions and its module."""
-    calls.parameters = tuple(fields["parameters"])
+    calls.parameters = tuple(fields.get("parameters", ()))
     loss = calls.function(arguments)
     names = [operand.name for operand in fields["operands"]]
     return {

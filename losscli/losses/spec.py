@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from .calling import named_call
 from .domain import REAL, Domain
-from .elementwise.branches import difference, no_kinks, smooth
+from .elementwise.branches import NO_KINKS, SMOOTH, difference
+from .formulas import REDUCTIONS, Reduction
 from .parameter import Parameter
-from .reduction import REDUCTIONS, Reduction
 from .rows.relations import Relations
 
 if TYPE_CHECKING:
@@ -89,12 +89,12 @@ class Tolerance:
     """A looser tolerance of a loss than 4 ulp per element, with the reason."""
 
     factor: float
-    """Multiplies the gate; at least 1."""
+    """What multiplies the 4 ulp; at least 1."""
     reason: str
     """The part of the formula that loses digits; shown beside the results."""
 
     def __post_init__(self) -> None:
-        """Refuse a tolerance that tightens the gate or does not say why it loosens it."""
+        """Refuse a tolerance below 4 ulp, or one that does not say why it is larger."""
         if not (self.factor >= 1 and math.isfinite(self.factor)):
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:
@@ -164,7 +164,7 @@ class Spec:
     """One element's loss, or one row's, as a person writes it."""
     operands: tuple[Operand, ...]
     """The tensors that it takes, the prediction first."""
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...] = ()
     reductions: tuple[Reduction, ...] = REDUCTIONS
     """The reductions that it has."""
     wide: bool = False
@@ -186,11 +186,11 @@ class Spec:
     """The public function that returns the gradient of the prediction as well."""
     module: type[LossModule]
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
-    kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = no_kinks
+    kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = NO_KINKS
     """Where the derivative jumps, in units of ``branch_coordinate``."""
     branch_coordinate: Callable[..., Tensor] = difference
     """The scalar that selects the branch of each element, from the operands in their order."""
-    branches: Callable[[Mapping[str, float]], tuple[str, ...]] = smooth
+    branches: Callable[[Mapping[str, float]], tuple[str, ...]] = SMOOTH
     """Names of the branches below, between and above the kinks: one more than kinks."""
     picks: bool = False
     """Whether the loss of a row takes one element of the prediction, that of its class: forward

@@ -28,10 +28,15 @@ def block_elements(device: str) -> int:
     return BLOCK_ELEMENTS if device == "cpu" else GPU_BLOCK_ELEMENTS
 
 
+def whole(shape: Sequence[int]) -> Block:
+    """Return the block of a whole shape."""
+    return tuple(slice(0, extent) for extent in shape)
+
+
 def blocks(shape: Sequence[int], limit: int = BLOCK_ELEMENTS) -> Iterator[Block]:
     """Yield blocks of at most ``limit`` elements that cover ``shape``; a scalar is one block."""
     if not shape or math.prod(shape) <= limit:
-        yield tuple(slice(0, extent) for extent in shape)
+        yield whole(shape)
         return
     rows = max(limit // math.prod(shape[1:]), 1)
     for start in range(0, shape[0], rows):

@@ -18,7 +18,7 @@ sign of a zero is not judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 from losscli.truth.oracle import Truth
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
-"""Of a float64: what is left is the power of two below its magnitude."""
+"""The bits of a float64 that leave the power of two below its magnitude."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
             start = (cut.start for cut in truth.block)
             worst = Errors(
                 ulp=largest,
-                index=tuple(a + b for a, b in zip(start, _unravel(place, got.shape), strict=True)),
+                index=tuple(a + b for a, b in zip(start, index_of(place, got.shape), strict=True)),
                 expected=float(truth.value.flatten()[place]),
                 got=float(got.flatten()[place]),
                 scale=abs(float(truth.scale.flatten()[place])),
@@ -141,11 +141,14 @@ def _largest(values: Tensor) -> tuple[float, int]:
     return float(value), int(place)
 
 
-def _unravel(place: int, shape: torch.Size) -> tuple[int, ...]:
-    """Return the index of a place; torch's own takes as long as comparing a small tensor."""
+def index_of(number: int, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the index of an element by its number in the flattened tensor.
+
+    PyTorch's own takes as long as comparing a small tensor.
+    """
     index: list[int] = []
     for extent in reversed(shape):
-        place, inside = divmod(place, extent)
+        number, inside = divmod(number, extent)
         index.insert(0, inside)
     return tuple(index)
 

@@ -12,20 +12,20 @@ from torch import Tensor
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
 from losscli.truth.distances import Errors, agree_beyond_range, compare, distance, ulp
 from losscli.truth.oracle import Truth
-from losscli.truth.tolerances import ELEMENT_ULP, Verdict
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 
 def excused(
-    verdict: Verdict,
+    outcome: Outcome,
     result: Tensor,
     truths: Callable[[], Iterable[Truth]],
     torchs: Iterable[Tensor | None],
-    judge: Callable[[Errors], Verdict],
-) -> Verdict:
+    judge: Callable[[Errors], Outcome],
+) -> Outcome:
     """Return a failure as a warning if torch's own result is wrong in each place that failed.
 
     Args:
-        verdict: the failure.
+        outcome: the failure.
         result: what was judged.
         truths: computes what it has to be, a block at a time.
         torchs: what each of PyTorch's own formulas gives; None where one gives nothing.
@@ -35,8 +35,8 @@ def excused(
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
         if judge(compare(result, _lenient(result, truths(), own))).status != FAIL:
-            return Verdict(WARN, verdict.reason, NO_WORSE_THAN_TORCH)
-    return verdict
+            return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
+    return outcome
 
 
 def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
-from losscli.truth.tolerances import ELEMENT_ULP, Verdict
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 from losscli.truth.worst import Worst, to_error
 
 CHECK = "gate"
@@ -53,26 +53,26 @@ class Gate:
             incoming: the number that came in for it, or each element of what did.
         """
         worst = Worst()
-        verdict, loss_errors = self.problem.judge_loss(loss)
-        worst.add(self._as_a_whole(name, verdict, loss_errors), loss_errors, "loss: ")
+        outcome, loss_errors = self.problem.judge_loss(loss)
+        worst.add(self._as_a_whole(name, outcome, loss_errors), loss_errors, "loss: ")
         gradient_errors = None
         if pass_ == "forward_backward":
-            verdict, gradient_errors = self.problem.judge_gradient(
+            outcome, gradient_errors = self.problem.judge_gradient(
                 self.problem.wrt[0], gradient, self.problem.filled(incoming)
             )
-            verdict = self._as_a_whole(name, verdict, gradient_errors)
-            worst.add(verdict, gradient_errors, "gradient: ")
+            outcome = self._as_a_whole(name, outcome, gradient_errors)
+            worst.add(outcome, gradient_errors, "gradient: ")
         return worst.result(self.problem, name, CHECK, to_error(loss_errors, gradient_errors))
 
-    def _as_a_whole(self, name: str, verdict: Verdict, errors: Errors | None) -> Verdict:
+    def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
         """Return a failure of single elements as a warning where those do not count."""
         implementation = IMPLEMENTATIONS.get(name)
-        if verdict.status != FAIL or errors is None:
-            return verdict
+        if outcome.status != FAIL or errors is None:
+            return outcome
         if implementation is None or not implementation.torchs_own:
-            return verdict
+            return outcome
         allowed = max(ELEMENT_ULP, self.problem.granted or 0.0)
         # As many ulp of a number are no more than so many times eps of it.
         if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
-            return verdict
-        return Verdict(WARN, verdict.reason, NO_WORSE_THAN_TORCH)
+            return outcome
+        return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -42,7 +43,6 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.losses import CLASS_NUMBERS, ELEMENT, MASK, Domain
 from losscli.truth.blocks import blocks, part
-from losscli.truth.streams import OTHERS, Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
@@ -51,13 +51,41 @@ IMPULSE_EVERY = 997
 ENDS_EVERY = 101
 """A prime, for the same reason."""
 IGNORED_EVERY, FIRST_IGNORED = 997, 31
-"""So few rows are ignored that their bytes do not show in a time."""
+"""The first ignored row, and the distance to the next: so few that their bytes show in no time."""
 KEPT_ROWS = 0.75
 """The share of the rows that a mask keeps."""
 NO_CLASS = -(2**31)
 """What lies beside class numbers in memory."""
 BOUNDARY_GRID = 16
 """Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+
+Stream = Literal[
+    "input",
+    "target",
+    "incoming gradient",
+    "curvature",
+    "direction",
+    "third operand",
+    "fourth operand",
+    "fifth operand",
+    "sixth operand",
+    "seventh operand",
+]
+"""The use of a stream's numbers."""
+STREAMS: tuple[Stream, ...] = get_args(Stream)
+OTHERS: tuple[Stream, ...] = (
+    *("target", "third operand", "fourth operand"),
+    *("fifth operand", "sixth operand", "seventh operand"),
+)
+"""The streams of the operands after the prediction, in their order."""
+_MOST_STREAMS = 16
+"""A fixed number of streams, so that a new stream does not change the numbers of the others."""
+
+
+def make_generator(seed: int, stream: Stream, device: str = "cpu") -> torch.Generator:
+    """Return a generator of the numbers of one stream of a seed."""
+    number = (_MOST_STREAMS * seed + STREAMS.index(stream)) % 2**64
+    return torch.Generator(device).manual_seed(number)
 
 
 def no_value(dtype: torch.dtype) -> float:
@@ -148,7 +176,7 @@ class _Source:
             values = draw(shape, offset)
             values = domain.of_draws(values if domain.always_uniform else values.mul_(scale))
             for number, end in enumerate(domain.ends):
-                at_end = self.places(shape, offset) % ENDS_EVERY == number
+                at_end = self.numbers(shape, offset) % ENDS_EVERY == number
                 values = values.masked_fill(at_end, end)
             return values
 
@@ -163,14 +191,14 @@ class _Source:
             )
             if ignored is None:
                 return values
-            places = self.places(shape, offset) % IGNORED_EVERY
-            return values.masked_fill(places == FIRST_IGNORED, int(ignored))
+            ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
+            return values.masked_fill(ignored_here, int(ignored))
 
         return drawn
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw which rows count: three of four, and the first, so that a mean is no NaN."""
-        return (self.uniform(shape, offset) < KEPT_ROWS) | (self.places(shape, offset) == 0)
+        return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw from [0, 1)."""
@@ -193,10 +221,10 @@ class _Source:
     def impulse(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw zeros with a large value at every 997th place, the first included."""
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)
-        return values.masked_fill_(self.places(shape, offset) % IMPULSE_EVERY != 0, 0.0)
+        return values.masked_fill_(self.numbers(shape, offset) % IMPULSE_EVERY != 0, 0.0)
 
-    def places(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Return the place of each element in the whole tensor."""
+    def numbers(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Return the number of each element in the whole tensor."""
         count = math.prod(shape)
         return torch.arange(offset, offset + count, device=self.device).view(shape)
 
@@ -225,9 +253,9 @@ def _fill_boundary(case: Case, operands: Operands, source: _Source) -> None:
     for block in blocks(case.shape):
         view = tensor[block]
         shape = tuple(view.shape)
-        place = source.places(shape, offset)
-        kind = place % 5
-        coordinate = kinks[place // 5 % len(kinks)]
+        number = source.numbers(shape, offset)
+        kind = number % 5
+        coordinate = kinks[number // 5 % len(kinks)]
         around = source.normal(shape, offset).double()
         coordinate = torch.where(kind < 3, coordinate, coordinate + around)
 

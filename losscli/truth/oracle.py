@@ -39,7 +39,7 @@ class Truth:
     """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
     or, of an element, the largest term that the spec names."""
     undecided: Tensor | None = None
-    """By how much more an element may be off, where rounding decides the sign of a difference."""
+    """How much more an element may be off, where rounding decides the sign of a difference."""
 
     @property
     def scale(self) -> Tensor:

@@ -16,7 +16,7 @@ from losscli.cases import Case, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.subject import Subject, bind, subject_of
-from losscli.losses import ELEMENT, ROW, Shape, Unit
+from losscli.losses import ELEMENT, LOSS, ROW, Shape, Unit
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
@@ -28,7 +28,7 @@ from losscli.truth.row_oracle import RowOracle
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     VALUE_ULP,
-    Verdict,
+    Outcome,
     judge_elements,
     judge_rows,
     judge_sums,
@@ -51,7 +51,12 @@ several losses calls no others: the first call of a loss builds its kernels."""
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
-"""With the mean of some thousand elements it makes gradients below 1e-6."""
+"""A factor that makes gradients below 1e-6 of the mean of some thousand elements."""
+
+
+def operand_of(gradient: str) -> str:
+    """Return the name of the operand whose gradient a part of an answer is."""
+    return gradient.removesuffix(" gradient")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +66,7 @@ class Incoming:
     name: str
     wrt: tuple[str, ...]
     grad_output: Tensor
-    """Of the shape of the loss."""
+    """A tensor of the shape of the loss."""
 
 
 @dataclass(frozen=True)
@@ -252,26 +257,34 @@ class Problem:
             for factor, wrt in factors
         )
 
-    def judge_loss(self, loss: Tensor | None) -> tuple[Verdict, Errors | None]:
+    def judge(
+        self, part: str, got: Tensor | None, incoming: Incoming
+    ) -> tuple[Outcome, Errors | None]:
+        """Judge a part of an answer by the name that the answer gives it."""
+        if part == LOSS:
+            return self.judge_loss(got)
+        return self.judge_gradient(operand_of(part), got, incoming)
+
+    def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
         """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
-            return Verdict(FAIL, wrong), None
+            return Outcome(FAIL, wrong), None
         errors = compare(loss, self.value())
 
-        def verdict_of(errors: Errors) -> Verdict:
+        def outcome_of(errors: Errors) -> Outcome:
             if self.case.reduction == "none":
                 return self.judge_units(errors, dtype)
-            # PyTorch's own error is worth a run only where it can change the verdict.
+            # PyTorch's own error is worth a run only where it can change the outcome.
             reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
             return judge_value(errors, reference, dtype, self.granted)
 
-        verdict = verdict_of(errors)
-        if verdict.status == FAIL and self._may_be_excused:
+        outcome = outcome_of(errors)
+        if outcome.status == FAIL and self._may_be_excused:
             torchs = (own.loss(self.operands) for own in self.torchs_own)
-            verdict = excused(verdict, loss, self.value, torchs, verdict_of)
-        return verdict, errors
+            outcome = excused(outcome, loss, self.value, torchs, outcome_of)
+        return outcome, errors
 
     def judge_gradient(
         self,
@@ -280,7 +293,7 @@ class Problem:
         incoming: Incoming,
         *,
         any_for_nan: bool = False,
-    ) -> tuple[Verdict, Errors | None]:
+    ) -> tuple[Outcome, Errors | None]:
         """Judge the gradient of an operand for an incoming gradient.
 
         ``any_for_nan``: any value passes where the truth is NaN.
@@ -288,7 +301,7 @@ class Problem:
         operand = self.operands[name]
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
-            return Verdict(FAIL, wrong), None
+            return Outcome(FAIL, wrong), None
 
         def truths() -> Iterator[Truth]:
             for truth in self.gradient(name, incoming):
@@ -300,18 +313,18 @@ class Problem:
 
         errors = compare(gradient, truths())
 
-        def verdict_of(errors: Errors) -> Verdict:
+        def outcome_of(errors: Errors) -> Outcome:
             if not self.oracle.is_summed(name):
                 return self.judge_units(errors, operand.dtype)
             return judge_sums(errors, operand.dtype, self.granted_sum(operand.dtype))
 
-        verdict = verdict_of(errors)
-        if verdict.status == FAIL and self._may_be_excused:
+        outcome = outcome_of(errors)
+        if outcome.status == FAIL and self._may_be_excused:
             torchs = [own.gradients.get(name) for own in self._torchs_answers(incoming)]
-            verdict = excused(verdict, gradient, truths, torchs, verdict_of)
-        return verdict, errors
+            outcome = excused(outcome, gradient, truths, torchs, outcome_of)
+        return outcome, errors
 
-    def judge_units(self, errors: Errors, dtype: torch.dtype) -> Verdict:
+    def judge_units(self, errors: Errors, dtype: torch.dtype) -> Outcome:
         """Judge what belongs to one element, or to one row, each."""
         if self.case.spec.unit == ROW:
             length = self.case.spec.terms_in_sum(tuple(self.prediction.shape))

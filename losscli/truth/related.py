@@ -20,18 +20,14 @@ from torch import Tensor
 
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL, PASS
+from losscli.truth.blocks import whole
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
-from losscli.truth.tolerances import (
-    Verdict,
-    describe,
-    judge_sums,
-    judge_value,
-)
+from losscli.truth.tolerances import Outcome, describe, judge_sums, judge_value
 
 ANSWERS = 2
-"""That are off."""
+"""How many answers are off."""
 
 
 def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
@@ -51,7 +47,7 @@ def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
 
 def judge_pair(
     problem: Problem, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
-) -> tuple[Verdict, Errors | None]:
+) -> tuple[Outcome, Errors | None]:
     """Judge a part of one answer by the same part of another one, which has to be equal.
 
     Args:
@@ -66,17 +62,17 @@ def judge_pair(
         due, dtype = problem.operands[part].shape, problem.operands[part].dtype
     wrong = misfit(got, due, problem.prediction, dtype)
     if wrong or got is None or other is None or other.shape != due:
-        return Verdict(FAIL, wrong or "one of two answers has another shape"), None
-    truth = Truth(tuple(slice(0, extent) for extent in due), other.double(), scale)
+        return Outcome(FAIL, wrong or "one of two answers has another shape"), None
+    truth = Truth(whole(due), other.double(), scale)
     errors = compare(got, [truth])
     share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
     if _verdict(problem, part, share, dtype).status != FAIL:
-        return Verdict(PASS), errors
+        return Outcome(PASS), errors
     reason = f"{describe(errors)} from each other; allowed: {ANSWERS} times the error of one"
-    return Verdict(FAIL, reason), errors
+    return Outcome(FAIL, reason), errors
 
 
-def _verdict(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> Verdict:
+def _verdict(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> Outcome:
     """Judge the errors of a part of one answer as the oracle's are judged."""
     if part == LOSS and problem.case.reduction != "none":
         return judge_value(errors, Errors(), dtype, problem.granted)
@@ -87,7 +83,7 @@ def _verdict(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) ->
 
 def judge_sum_of_rows(
     problem: Problem, name: str, gradient: Tensor | None, incoming: Incoming, dimension: int
-) -> tuple[Verdict, Errors | None]:
+) -> tuple[Outcome, Errors | None]:
     """Judge that the gradient of each row sums to zero.
 
     Args:
@@ -100,17 +96,17 @@ def judge_sum_of_rows(
     operand = problem.operands[name]
     wrong = misfit(gradient, operand.shape, operand, operand.dtype)
     if wrong or gradient is None:
-        return Verdict(FAIL, wrong), None
+        return Outcome(FAIL, wrong), None
     least = torch.finfo(operand.dtype).tiny
     scale = scale_of(problem, name, incoming).clamp(min=least).sum(dimension)
     total = gradient.double().sum(dimension)
     zeros = torch.zeros_like(total)
-    truth = Truth(tuple(slice(0, extent) for extent in total.shape), zeros, scale)
+    truth = Truth(whole(total.shape), zeros, scale)
     # In float64, so that the sum is not rounded; measured as one in the dtype of the gradient.
     errors = compare(total, [truth])
     share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
     errors = replace(errors, ulp=errors.ulp * share)
-    verdict = judge_sums(errors, operand.dtype, problem.granted_sum(operand.dtype))
-    if verdict.status != FAIL:
-        return Verdict(PASS), errors
-    return verdict, errors
+    outcome = judge_sums(errors, operand.dtype, problem.granted_sum(operand.dtype))
+    if outcome.status != FAIL:
+        return Outcome(PASS), errors
+    return outcome, errors

@@ -8,18 +8,19 @@ it is measured at the terms that the spec names; without them at itself, taken t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from losscli.implementations.call_data import Operands
 from losscli.losses import LOSS, RowSpec
-from losscli.truth.accurate import AccurateSums
-from losscli.truth.blocks import Block, block_elements
+from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import ELEMENT_ULP, lost_in_sum, terms_share
@@ -87,7 +88,9 @@ class RowOracle(Oracle):
                 elements = self._elements(values)
             incoming = self._incoming(block, grad_output)
             (gradient,) = torch.autograd.grad(elements, values[name], incoming)
-            terms = largest_terms(self.case, name, values, gradient, self._spread(incoming), share)
+            terms = largest_terms(
+                self.case, name, values, gradient, self._by_element(incoming), share
+            )
             undecided = self._undecided(name, values, incoming)
             if undecided is not None and terms is not None:  # a result is rounded where it lies
                 terms = terms.fmax(gradient.abs() + undecided)
@@ -121,7 +124,7 @@ class RowOracle(Oracle):
             else:
                 found = _summed(
                     found.detach()
-                    * (incoming if found.dim() == incoming.dim() else self._spread(incoming)),
+                    * (incoming if found.dim() == incoming.dim() else self._by_element(incoming)),
                     operand,
                 )
             magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
@@ -131,7 +134,7 @@ class RowOracle(Oracle):
                 value -= torch.where(own == 0, own, mean * own)
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
                 magnitude += torch.where(own == 0, own, mean_scale * own).abs()
-        return Truth(tuple(slice(0, extent) for extent in operand.shape), value, magnitude)
+        return Truth(whole(operand.shape), value, magnitude)
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
         """Return by how much a gradient may be off where rounding decides a sign; None without."""
@@ -142,7 +145,7 @@ class RowOracle(Oracle):
         with torch.no_grad():
             found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
             # Where no row counts, what comes in is no number.
-            return (found[name] * self._spread(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
+            return (found[name] * self._by_element(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
 
     def _share(self, dtype: torch.dtype) -> float:
         """Return what the terms of a result are multiplied by."""
@@ -160,15 +163,13 @@ class RowOracle(Oracle):
             return
         limit = block_elements(self.device.type)
         most = max(limit // max(math.prod(self.shape[1:]), 1), 1)
-        rest = tuple(slice(0, extent) for extent in shape[1:])
+        rest = whole(shape[1:])
         for start in range(0, max(shape[0], 1), most):
             yield (slice(start, min(start + most, shape[0])), *rest)
 
     def _place(self, block: Block, operand: Tensor) -> Block:
         """Return the place of a block of rows in an operand."""
-        return tuple(block[:1]) + tuple(
-            slice(0, extent) for extent in operand.shape[len(block[:1]) :]
-        )
+        return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
 
     def _read(self, block: Block) -> Operands:
         """Return the operands' values for a block; what is no number of its own stays as it is."""
@@ -205,7 +206,7 @@ class RowOracle(Oracle):
         extent = [cut.stop - cut.start for cut in block]
         return (whole / self.divisor if self.case.reduction == "mean" else whole).expand(extent)
 
-    def _spread(self, incoming: Tensor) -> Tensor:
+    def _by_element(self, incoming: Tensor) -> Tensor:
         """Return incoming gradients of rows for each element of these."""
         dimension = self.spec.row_dimension(len(self.shape))
         return incoming.unsqueeze(dimension + (self.spec.values > 1))
@@ -221,3 +222,50 @@ def _summed(terms: Tensor, shared: Tensor) -> Tensor:
     known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # beside infinity every result would pass
     by_class = known.movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
+
+
+class AccurateSums(TorchFunctionMode):
+    """Replaces ``torch.log_softmax`` in formulas and in their derivatives.
+
+    PyTorch's kernel for CPUs adds up a row one vector after another. Its backward pass so loses 570
+    ULP of the sum of 50,257 incoming gradients that are equal, as those of label smoothing are. An
+    oracle in float64 has to be right within less than the 4 ULP that it grants. ``torch.sum`` adds
+    in pairs.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call a function of PyTorch."""
+        if function in (torch.log_softmax, Tensor.log_softmax):
+            return log_softmax(*args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+def log_softmax(input: Tensor, dim: int) -> Tensor:
+    """Return the logarithm of the softmax along a dimension, as ``torch.log_softmax`` does."""
+    found: Tensor = _LogSoftmax.apply(input, dim)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _LogSoftmax(torch.autograd.Function):
+    """PyTorch's formulas: where terms cancel, both are of one and the same probability."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
+        """Return the logarithms."""
+        below = input - input.amax(dim, keepdim=True)
+        found = below - below.exp().sum(dim, keepdim=True).log()
+        ctx.save_for_backward(found)
+        ctx.dim = dim
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of the logits."""
+        (incoming,), (logarithm,) = grad_outputs, ctx.saved_tensors
+        return incoming - logarithm.exp() * incoming.sum(ctx.dim, keepdim=True), None

@@ -7,6 +7,18 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
+from losscli.losses import LOSS
+
+
+def elements(case: Case, operands: Operands) -> Tensor:
+    """Return the loss of each element by the reference."""
+    return case.spec.reference(*operands.values(), reduction="none", **case.params)
+
+
+def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
+    """Return what the errors of losses are measured at."""
+    terms = largest_terms(case, LOSS, operands, losses)
+    return losses if terms is None else terms
 
 
 def largest_terms(

@@ -85,7 +85,7 @@ TILE_ELEMENTS = 16384
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Outcome:
     """The status of a check, with the reason if it is not a pass."""
 
     status: VerifyStatus
@@ -105,14 +105,14 @@ def sum_bound(dtype: torch.dtype) -> float:
     return unit_roundoff(dtype) + math.sqrt(TILE_ELEMENTS) * unit_roundoff(accumulator)
 
 
-def judge_elements(errors: Errors, loosened: float | None = None) -> Verdict:
+def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
     """Judge elements that are each computed from their own operands."""
     allowed = max(ELEMENT_ULP, loosened or 0.0)
     if errors.ulp <= allowed:
-        return Verdict(PASS)
+        return Outcome(PASS)
     of_terms = errors.scale > abs(errors.expected)
     of = f"of its largest term, {errors.scale:.3g}" if of_terms else "an element"
-    return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
+    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
 
 
 def lost_in_sum(length: int) -> float:
@@ -139,48 +139,48 @@ def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
 
 def judge_rows(
     errors: Errors, dtype: torch.dtype, length: int, loosened: float | None = None
-) -> Verdict:
+) -> Outcome:
     """Judge results of rows of a length: a loss each, or gradient elements."""
     once = dtype.itemsize < 4
     bar = ONCE_ROUNDED_ULP if once else ELEMENT_ULP
     lost = 0.0 if once else lost_in_sum(length)
     passing = max(bar, loosened or 0.0) + (bar + lost if dtype == torch.float64 else 0.0)
     if errors.ulp <= passing:
-        return Verdict(PASS)
+        return Outcome(PASS)
     allowed = max(passing, bar + lost)
     if errors.ulp <= allowed:
-        return Verdict(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
+        return Outcome(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
     of = f"; allowed: {allowed:.3g} ulp of its largest term, {errors.scale:.3g}"
-    return Verdict(FAIL, f"{describe(errors)}{of}")
+    return Outcome(FAIL, f"{describe(errors)}{of}")
 
 
-def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Verdict:
+def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Outcome:
     """Judge elements that are sums of terms of both signs."""
     # An error of k ULP is at least k * u relative, so this many ULP lie beyond the bound for sure.
     bound = sum_bound(dtype) / unit_roundoff(dtype)
     passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
     allowed = max(passing, bound)
     if errors.ulp <= passing:
-        return Verdict(PASS)
+        return Outcome(PASS)
     if errors.ulp <= allowed:
-        return Verdict(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
-    return Verdict(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp of the sum of magnitudes")
+        return Outcome(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
+    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp of the sum of magnitudes")
 
 
 def judge_value(
     errors: Errors, reference: Errors, dtype: torch.dtype, loosened: float | None = None
-) -> Verdict:
+) -> Outcome:
     """Judge a mean or a sum beside PyTorch's own error on the same inputs."""
     bound = sum_bound(dtype)
     if errors.ulp <= max(VALUE_ULP, loosened or 0.0):
-        return Verdict(PASS)
+        return Outcome(PASS)
     if not errors.relative <= bound:
-        return Verdict(FAIL, f"{describe(errors)}; allowed: {bound:.1e} relative")
+        return Outcome(FAIL, f"{describe(errors)}; allowed: {bound:.1e} relative")
     own = reference.ulp if math.isfinite(reference.ulp) else 0.0
     if errors.ulp <= REFERENCE_FACTOR * own or dtype == torch.float64:
-        return Verdict(PASS)
+        return Outcome(PASS)
     factor = f" by {errors.ulp / own:.3g}x" if own else ", which is exact here"
-    return Verdict(WARN, f"{describe(errors)}: less accurate than torch{factor}")
+    return Outcome(WARN, f"{describe(errors)}: less accurate than torch{factor}")
 
 
 def describe(errors: Errors) -> str:

@@ -1,4 +1,4 @@
-"""Collects several verdicts of one check and returns the worst as its result."""
+"""Collects several outcomes of one check and returns the worst as its result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
-from losscli.truth.tolerances import Verdict
+from losscli.truth.tolerances import Outcome
 
 _RANK = {PASS: 0, WARN: 1, FAIL: 2}
 
@@ -16,19 +16,23 @@ class Worst:
     """The worst of several measurements of one thing."""
 
     def __init__(self) -> None:
-        self.verdict = Verdict(PASS)
+        self.outcome = Outcome(PASS)
         self.errors: Errors | None = None
         self._rank = (-1, 0.0)
 
-    def add(self, verdict: Verdict, errors: Errors | None, circumstance: str) -> None:
+    def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
         """Keep a measurement if it is the worst so far; ``circumstance`` begins its reason."""
         # What fails without errors, a wrong shape say, is worse than any error.
-        without = 0.0 if verdict.status == PASS else math.inf
-        rank = (_RANK[verdict.status], errors.ulp if errors else without)
+        without = 0.0 if outcome.status == PASS else math.inf
+        rank = (_RANK[outcome.status], errors.ulp if errors else without)
         if rank > self._rank:
-            reason = circumstance + verdict.reason if verdict.reason else ""
-            self.verdict = Verdict(verdict.status, reason, verdict.code)
+            reason = circumstance + outcome.reason if outcome.reason else ""
+            self.outcome = Outcome(outcome.status, reason, outcome.code)
             self.errors, self._rank = errors, rank
+
+    def fail(self, reason: str, circumstance: str = "") -> None:
+        """Keep a failure that no error measures."""
+        self.add(Outcome(FAIL, reason), None, circumstance)
 
     def result(
         self,
@@ -38,16 +42,16 @@ class Worst:
         error: Error | None = None,
         reference_error: Error | None = None,
     ) -> VerifyResult:
-        """Return the verdict as a result, with errors under their public names."""
+        """Return the outcome as a result, with errors under their public names."""
         return VerifyResult(
             case=problem.case,
             implementation=implementation,
             check=check,
-            status=self.verdict.status,
-            reason=self.verdict.reason,
+            status=self.outcome.status,
+            reason=self.outcome.reason,
             error=error or Error(),
             reference_error=reference_error or Error(),
-            code="wrong" if self.verdict.status == FAIL else self.verdict.code,
+            code="wrong" if self.outcome.status == FAIL else self.outcome.code,
             tolerance=problem.tolerance,
             tolerance_ulp=problem.granted,
             terms=problem.terms,

@@ -34,7 +34,7 @@ class Held:
 _ONE = Held()
 
 
-def needed_bytes(
+def bytes_to_verify(
     case: Case, pass_: PassName, implementations: Iterable[Implementation], held: Held = _ONE
 ) -> int:
     """Return the most bytes that verifying one of these implementations needs, with inputs.
@@ -60,7 +60,7 @@ def needed_bytes(
     return case.stored_bytes + most + (sums + block) * 8
 
 
-def fit(
+def choose_fitting(
     case: Case,
     pass_: PassName,
     implementations: Sequence[Implementation],
@@ -68,7 +68,7 @@ def fit(
     held: Held = _ONE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that fit, each by itself, and why the others do not."""
-    needed = {i.name: needed_bytes(case, pass_, [i], held) for i in implementations}
+    needed = {i.name: bytes_to_verify(case, pass_, [i], held) for i in implementations}
     reasons = {
         name: Reason(
             "no_room", f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"

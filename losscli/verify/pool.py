@@ -13,7 +13,6 @@ from __future__ import annotations
 import copyreg
 import sys
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 
 from losscli.implementations import Implementation, find_implementation, libraries
 from losscli.machine.devices import core_count
@@ -36,19 +35,19 @@ copyreg.pickle(Implementation, lambda one: (find_implementation, (one.name,)))
 copyreg.pickle(Check, lambda one: (find_check, (one.name,)))
 
 END_SECONDS = 5.0
-"""That a process which sends no more may take to end."""
+"""The time in which a process has to end that sends no more."""
 START_SECONDS = 5.0
-"""To start the processes, which import torch."""
+"""The time in which processes start, which import torch."""
 SECONDS_A_CHECK = 0.1
 SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
-"""Of a check, for the elements of its case; measured on two cores. That of a GPU is a guess."""
+"""The time of a check for each element of its case; measured on two cores, for a GPU a guess."""
 
 
 def processes_for(jobs: Sequence[Job], device: str) -> int:
     """Return in how many processes jobs are to run; 0 is in none but this one."""
     if device != "cpu":
         return 0
-    checks = sum(len(job) for job in jobs if _goes_out(job))
+    checks = sum(len(job) for job in jobs if _runs_beside_others(job))
     wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
     return wanted if wanted > 1 else 0
 
@@ -67,8 +66,8 @@ class Pool:
 
     def __init__(self, jobs: Sequence[Job], count: int) -> None:
         """Start ``count`` processes, which begin at once; with none all jobs run in this one."""
-        going = [job for job in jobs if _goes_out(job)] if count else []
-        self._places = {id(job): number % count for number, job in enumerate(going)}
+        going = [job for job in jobs if _runs_beside_others(job)] if count else []
+        self._process_of = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
         asked = ((job.case, one.name) for job in jobs for one, _ in job.trials)
         loading.build_ahead(libraries(asked, jobs[0].case.device) if jobs else [])
@@ -80,26 +79,21 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the processes, whatever they do."""
         for process in self._processes:
             process.end()
 
     def results_of(self, job: Job) -> Iterator[VerifyResult]:
         """Yield the results of the next job."""
-        place = self._places.get(id(job))
-        if place is None:
+        number = self._process_of.get(id(job))
+        if number is None:
             yield from runner.run(job)
         else:
-            yield from self._processes[place].results_of(job)
+            yield from self._processes[number].results_of(job)
 
 
-def _goes_out(job: Job) -> bool:
+def _runs_beside_others(job: Job) -> bool:
     """Tell whether a job may run beside others; a file has a process of its own already."""
     return job.case.elements <= LARGEST and not any(one.file for one, _ in job.trials)
 

@@ -99,10 +99,10 @@ def line(result: VerifyResult) -> str:
     if case.target_shape != layouts.target_shape(case.size, case.layout, usual):
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
-    facts = {name: getattr(case, name) for name in _DEFAULTS}
-    facts |= dict(case.params)
+    values = {name: getattr(case, name) for name in _DEFAULTS}
+    values |= dict(case.params)
     defaults = _DEFAULTS | {p.name: p.default for p in case.spec.parameters}
-    words += [f"{n}={_literal(v)}" for n, v in facts.items() if v != defaults[n]]
+    words += [f"{n}={_literal(v)}" for n, v in values.items() if v != defaults[n]]
     words.append(f"seed={case.seed}")
     if result.tolerance_ulp is not None:
         words.append(f"ulp={result.tolerance_ulp:g}")

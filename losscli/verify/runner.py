@@ -32,7 +32,7 @@ from losscli.runs.records import (
 )
 from losscli.truth.problem import Beside, Problem
 from losscli.verify.checks import CHECKS, Check, find_check
-from losscli.verify.memory_plan import fit
+from losscli.verify.memory_plan import choose_fitting
 
 Trial = tuple[Implementation, Check]
 
@@ -166,16 +166,11 @@ def split(
         loosened: ULP that are granted.
         beside: the losses that a check may call in between.
     """
-    by_case: list[tuple[Case, list[Trial]]] = []
+    by_case: dict[Case, list[Trial]] = {}
     for implementation, check in trials:
-        if check.why_not(case, implementation):
-            continue
-        adapted = check.adapt(case)
-        own = next((own for known, own in by_case if known == adapted), None)
-        if own is None:
-            by_case.append((adapted, own := []))
-        own.append((implementation, check))
-    return [Job(adapted, tuple(own), loosened, beside) for adapted, own in by_case]
+        if not check.why_not(case, implementation):
+            by_case.setdefault(check.adapt(case), []).append((implementation, check))
+    return [Job(adapted, tuple(own), loosened, beside) for adapted, own in by_case.items()]
 
 
 def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Trial]:
@@ -225,28 +220,17 @@ def run(
             ]
             # The last check looks also at what earlier ones have used.
             spoiled = problem.spoiled(used=number < len(job.trials))
-        except SubjectError as error:
-            # Whatever it has left of the operands, the next shall have its own.
-            _remember(error, case.device, name)
-            code = _code(error)
-            results = [VerifyResult(case, name, check.name, FAIL, str(error), code=code)]
-            problem = None
         except Exception as error:
-            status: VerifyStatus
-            if DEAD in str(error):
-                status, text = FAIL, f"broke {case.device}: {str(error).partition(chr(10))[0]}"
-                code = _code(error)
-                _remember(error, case.device, name)
-            elif is_out_of_memory(error):
-                status, text = SKIPPED, f"{case.device} ran out of memory"
-                code = "out_of_memory"
+            failure = _failure(error, case.device, name)
+            if failure:
+                results = [VerifyResult(case, name, check.name, *failure)]
             else:
                 # PyTorch's own formula refuses operands that are outside the loss's domain.
                 spoiled = problem.spoiled() if problem else ""
                 if not spoiled:
                     raise
-                status, text, code = FAIL, str(error), "overwrote"
-            results, problem = [VerifyResult(case, name, check.name, status, text, code=code)], None
+            # Whatever is left of the operands, the next shall have its own.
+            problem = None
         if spoiled:
             text = f"overwrote its {spoiled}, so its result cannot be judged"
             results = [
@@ -280,22 +264,25 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
     return result
 
 
-def _remember(error: Exception, device: str, name: str) -> None:
-    """Store the implementation that broke a GPU, if the error means that.
+def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, str, Code] | None:
+    """Return what an error says of the implementation that was called; None if it says nothing.
 
-    Other errors of CUDA, such as those of a capture, leave a GPU as it was.
+    An implementation that broke a GPU is remembered. Other errors of CUDA, such as those of a
+    capture, leave a GPU as it was.
     """
-    if DEAD in str(error) and devices.is_broken(device):
+    is_dead = DEAD in str(error)
+    if is_dead and devices.is_broken(device):
         broken.setdefault(device, name)
-
-
-def _code(error: Exception) -> Code:
-    """Return the code of an error: of a process, of a GPU, which may be broken, or of one call."""
     if isinstance(error, SandboxError):
-        return error.code
-    if isinstance(error, SubjectError) and error.wrong:
-        return "wrong"
-    return "broke_device" if DEAD in str(error) else "raised"
+        return FAIL, str(error), error.code
+    if isinstance(error, SubjectError):
+        code: Code = "wrong" if error.wrong else "broke_device" if is_dead else "raised"
+        return FAIL, str(error), code
+    if is_dead:
+        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", "broke_device"
+    if is_out_of_memory(error):
+        return SKIPPED, f"{device} ran out of memory", "out_of_memory"
+    return None
 
 
 def _out_of_order(device: str) -> Reason | None:
@@ -307,5 +294,5 @@ def _out_of_order(device: str) -> Reason | None:
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
     """Return the reason that a check does not fit; None if it fits."""
-    _, reasons = fit(case, check.pass_, [implementation], free, check.held(case))
+    _, reasons = choose_fitting(case, check.pass_, [implementation], free, check.held(case))
     return reasons.get(implementation.name)

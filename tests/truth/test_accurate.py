@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from losscli.truth.accurate import AccurateSums
+from losscli.truth.row_oracle import AccurateSums
 
 CLASSES = 50257
 

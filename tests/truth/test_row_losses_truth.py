@@ -112,8 +112,8 @@ def test_the_kernels_stay_within_the_bounds(loss: str, dtype: str) -> None:
 
     assert problem.judge_loss(answer.loss)[0].status == PASS
     for name in problem.wrt:
-        verdict, _ = problem.judge_gradient(name, answer.gradients[name], problem.usual)
-        assert (name, verdict.status, verdict.reason) == (name, PASS, "")
+        outcome, _ = problem.judge_gradient(name, answer.gradients[name], problem.usual)
+        assert (name, outcome.status, outcome.reason) == (name, PASS, "")
 
 
 @pytest.mark.parametrize("loss", FORMS)
@@ -202,9 +202,9 @@ def test_the_sign_of_a_tie_is_granted_within_the_roundings_of_a_probability_alon
 ) -> None:
     problem = tied(dtype, gap)
 
-    verdict, _ = problem.judge_gradient(name, flipped(problem, name), problem.usual)
+    outcome, _ = problem.judge_gradient(name, flipped(problem, name), problem.usual)
 
-    assert verdict.status == status, verdict.reason
+    assert outcome.status == status, outcome.reason
 
 
 @pytest.mark.parametrize("name", ["input", "target"])
@@ -218,8 +218,8 @@ def test_a_tie_grants_the_rest_of_its_row_what_the_sum_moves_and_no_more(name: s
     for factor, status in ((0.0, PASS), (1.0, PASS), (1.5, FAIL)):
         gradient = right + factor * moved
         gradient[:, 0] = right[:, 0]
-        verdict, _ = problem.judge_gradient(name, gradient.float(), problem.usual)
-        assert (factor, verdict.status) == (factor, status), verdict.reason
+        outcome, _ = problem.judge_gradient(name, gradient.float(), problem.usual)
+        assert (factor, outcome.status) == (factor, status), outcome.reason
 
 
 def test_equal_rows_of_logits_have_no_gradient_of_their_distance() -> None:
@@ -259,5 +259,5 @@ def test_a_difference_of_two_probabilities_may_be_off_by_the_errors_of_both(loss
     of_both = sum((1 + each.abs() / 4) * each.exp() for each in logs) / len(x)
     for roundings, passes in ((3.4, True), (8.8, False)):
         off = truth.value + roundings * 2.0**-24 * of_both
-        verdict, _ = problem.judge_gradient(name, off.float(), problem.usual)
-        assert (verdict.status == PASS) == passes, verdict.reason
+        outcome, _ = problem.judge_gradient(name, off.float(), problem.usual)
+        assert (outcome.status == PASS) == passes, outcome.reason

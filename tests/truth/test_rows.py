@@ -224,10 +224,10 @@ def test_long_rows_in_float64_are_right_within_a_few_ulp(settings: dict[str, flo
 
     answer = subject_of("custom", case).answer(problem.call(incoming))
 
-    for verdict, errors in (
+    for outcome, errors in (
         problem.judge_loss(answer.loss),
         problem.judge_gradient("input", answer.gradients["input"], incoming),
     ):
-        assert verdict.status == PASS, verdict.reason
+        assert outcome.status == PASS, outcome.reason
         assert errors is not None
         assert errors.ulp <= 16, errors  # four of the kernel, four of the oracle, and its sum

@@ -1,4 +1,4 @@
-"""The derived tolerances, and the verdicts on each side of them."""
+"""The derived tolerances, and the outcomes on each side of them."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_two_ulp_pass_in_bfloat16_though_they_exceed_the_bound():
 
 
 def test_warning_has_the_factor_over_torchs_error():
-    verdict = judge_value(off(12.0, 1e-6), off(0.5), torch.float32)
+    outcome = judge_value(off(12.0, 1e-6), off(0.5), torch.float32)
 
-    assert verdict.reason.endswith("less accurate than torch by 24x")
+    assert outcome.reason.endswith("less accurate than torch by 24x")
 
 
 def test_failure_has_expected_and_actual_value_and_index():

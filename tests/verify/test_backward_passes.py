@@ -15,7 +15,7 @@ from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.checks.exact import has_exact_values
+from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY

@@ -11,9 +11,15 @@ import torch
 from losscli.axes import DTYPES
 from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS
+from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
-from losscli.verify.checks.places import MOST_TILES, TILE, index_of, places
-from losscli.verify.checks.quiet import find_loud, quiet
+from losscli.verify.checks.probes import (
+    MOST_TILES,
+    TILE,
+    at_least_loss,
+    find_change,
+    probed_elements,
+)
 from losscli.verify.selftest.surgery import graft
 from tests.machinery import MACHINERY
 from tests.verify.judging import judge, reference
@@ -122,20 +128,20 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_group_is_small_enough_to_show_one_missed_element(make_case, loss, dtype):
-    problem = quiet(Problem.of(make_case(loss, shape=SHAPE, dtype=dtype)))
+    problem = at_least_loss(Problem.of(make_case(loss, shape=SHAPE, dtype=dtype)))
 
     for name in ("input", "target"):
-        loud = find_loud(problem, name)
+        change = find_change(problem, name)
 
-        assert loud.group >= 1
-        assert abs(loud.expect(0, loud.group)) < torch.finfo(getattr(torch, dtype)).max
-        whole = loud.expect_scale(0, loud.group)
-        assert min(map(abs, loud.adds)) >= 2 * loud.tolerance * whole
+        assert change.group >= 1
+        assert abs(change.expect(0, change.group)) < torch.finfo(getattr(torch, dtype)).max
+        whole = change.expect_scale(0, change.group)
+        assert min(map(abs, change.adds)) >= 2 * change.tolerance * whole
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_case_without_loud_elements_passes(make_case, loss):
-    problem = quiet(Problem.of(make_case(loss, shape=(8, 24), params={})))
+def test_case_of_which_no_change_shows_passes(make_case, loss):
+    problem = at_least_loss(Problem.of(make_case(loss, shape=(8, 24), params={})))
 
     # That of a count of 3 for a logarithm of 1/2: no loss of few bits is nearer to 0.
     due = {"poisson_nll": math.exp(0.5) - 1.5}.get(loss, 0.0)
@@ -150,7 +156,7 @@ def subject_loss(problem):
 def test_each_tile_both_ends_the_tail_and_ends_of_rows_are_probed(shape):
     count = torch.Size(shape).numel()
 
-    found = places(shape, 4)
+    found = probed_elements(shape, 4)
 
     assert found == sorted(set(found))
     assert {0, count - 1} <= set(found)
@@ -161,7 +167,7 @@ def test_each_tile_both_ends_the_tail_and_ends_of_rows_are_probed(shape):
 
 
 def test_a_large_tensor_is_probed_at_some_tiles_and_where_32_bits_end():
-    found = places((70_000, 65_536), 2)
+    found = probed_elements((70_000, 65_536), 2)
 
     assert len(found) < 2 * MOST_TILES
     for edge in (2**30, 2**31, 2**32):  # 2^30: 2 GiB of 2 bytes
@@ -169,5 +175,5 @@ def test_a_large_tensor_is_probed_at_some_tiles_and_where_32_bits_end():
 
 
 def test_place_has_an_index():
-    assert index_of(2 * 1001 + 7, (173, 1001)) == [2, 7]
-    assert index_of(0, ()) == []
+    assert index_of(2 * 1001 + 7, (173, 1001)) == (2, 7)
+    assert index_of(0, ()) == ()

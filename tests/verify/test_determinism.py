@@ -9,7 +9,7 @@ import torch
 
 from losscli.axes import DTYPES
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.verify.checks.expectation import same_bits
+from losscli.truth.fingerprint import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
 from tests.verify.judging import judge, reference
 

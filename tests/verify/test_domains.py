@@ -13,7 +13,7 @@ from losscli.bench.contents import Contents
 from losscli.implementations import find_implementation
 from losscli.losses import DOMAINS, LOSSES, Domain, Operand, Tolerance
 from losscli.losses.domain import COUNTS, LOG_PROBABILITIES, POSITIVE, PROBABILITIES
-from losscli.losses.reduction import reduce
+from losscli.losses.formulas import reduce
 from losscli.runs.records import FAIL
 from losscli.truth.inputs import make_inputs
 from losscli.verify.checks import CHECKS
@@ -101,7 +101,7 @@ def test_draws_become_values_of_the_domain(domain):
     assert torch.equal(values, domain.inside(values))
     assert values.unique().numel() > 1
     assert all(domain.holds(value) for value in domain.short)
-    assert domain.holds(domain.quiet)
+    assert domain.holds(domain.at_least_loss)
     if domain.discrete:
         assert torch.equal(values, values.round())
     else:

@@ -12,7 +12,7 @@ from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS
-from losscli.verify.checks.exact import (
+from losscli.verify.checks.branches import (
     NOTHING_EXACT,
     _coordinates,
     _is_exact,

@@ -16,8 +16,8 @@ from losscli.errors import UsageError
 from losscli.implementations import find_implementation, reference_bytes
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, find_loss
 from losscli.verify import pool, runner
-from losscli.verify.checks import CHECKS, determinism
-from losscli.verify.memory_plan import needed_bytes
+from losscli.verify.checks import CHECKS, behaviour
+from losscli.verify.memory_plan import bytes_to_verify
 from tests.machinery import MACHINERY
 from tests.parameters import few
 
@@ -52,7 +52,7 @@ def test_determinism_and_layouts_run_on_the_largest_size():
 @pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("threads", [1, 2, 16, 128])
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
-    monkeypatch.setattr(determinism, "core_count", lambda: threads)
+    monkeypatch.setattr(behaviour, "core_count", lambda: threads)
     small = Config(**{**vars(CONFIG), "losses": (LossChoice(losses),)})
 
     ((rows, columns),) = planned(small)["determinism"]
@@ -392,4 +392,4 @@ def test_the_oracle_takes_a_gib_beside_inputs_and_gradients_on_a_gpu_and_two_for
             forward += case.item_bytes * case.elements
         most = max(both, forward)
         gib = 1 if case.loss in MACHINERY else 2
-        assert needed_bytes(case, "forward_backward", [implementation]) <= most + gib * 2**30
+        assert bytes_to_verify(case, "forward_backward", [implementation]) <= most + gib * 2**30

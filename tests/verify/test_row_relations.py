@@ -202,9 +202,10 @@ def test_answers_may_differ_by_twice_the_error_of_one(off):
     """The bar of a row in float32 is 4 ulp, and what a sum of its classes may lose."""
     from losscli.truth.problem import Problem
     from losscli.truth.related import judge_pair, scale_of
-    from losscli.verify.checks.row_relations import relations_case
 
-    problem = Problem.of(relations_case(make_case("cross_entropy", reduction="none")))
+    problem = Problem.of(
+        CHECKS["row_relations"].adapt(make_case("cross_entropy", reduction="none"))
+    )
     loss = problem.oracle.case.spec.reference(
         *problem.operands.values(), reduction="none", **problem.case.params
     )
@@ -212,6 +213,6 @@ def test_answers_may_differ_by_twice_the_error_of_one(off):
     bar = 4 + 131**0.5 / 2
     other = loss.double() + 2 * off * bar * 16 * torch.finfo(torch.float32).eps
 
-    verdict, _ = judge_pair(problem, "loss", loss, other, scale)
+    outcome, _ = judge_pair(problem, "loss", loss, other, scale)
 
-    assert verdict.status == (PASS if off < 1 else FAIL)
+    assert outcome.status == (PASS if off < 1 else FAIL)

@@ -13,14 +13,14 @@ from losscli.implementations import IMPLEMENTATIONS, Implementation, find_implem
 from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms
 from losscli.losses.domain import POSITIVE
 from losscli.losses.elementwise.weighting import weighted
-from losscli.losses.reduction import reduce
+from losscli.losses.formulas import reduce
 from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, PASS, WARN, Run
 from losscli.truth import oracle as oracle_module
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.oracle import Oracle
 from losscli.truth.problem import Problem
-from losscli.verify import memory_plan as verify_memory
+from losscli.verify.memory_plan import bytes_to_verify
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong import find_wrong
 from tests.verify.judging import put
@@ -101,11 +101,11 @@ def test_the_same_error_fails_where_the_loss_names_no_terms(make_case, strict):
     incoming = problem.filled(-3.0)
     truth, term = exact(problem, "input", incoming)
 
-    verdict, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
+    outcome, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
 
-    assert verdict.status == FAIL
+    assert outcome.status == FAIL
     assert errors.ulp > 1e6
-    assert verdict.reason.endswith("allowed: 4 ulp an element")
+    assert outcome.reason.endswith("allowed: 4 ulp an element")
 
 
 def test_derivative_without_terms_is_judged_at_itself(make_case, loss):
@@ -279,14 +279,16 @@ def test_report_of_other_losses_says_nothing_of_terms(make_case):
     assert "term" not in "\n".join(notes(Run(kind="verify", results=tuple(results))))
 
 
-@pytest.mark.parametrize("plan", [verify_memory, bench_memory], ids=["verify", "bench"])
-def test_memory_plans_count_the_terms_of_a_block(make_case, loss, monkeypatch, plan):
+@pytest.mark.parametrize(
+    "needed_bytes", [bytes_to_verify, bench_memory.needed_bytes], ids=["verify", "bench"]
+)
+def test_memory_plans_count_the_terms_of_a_block(make_case, loss, monkeypatch, needed_bytes):
     case = make_case(loss, shape=(4096, 4096))
     implementations = [IMPLEMENTATIONS["custom"]]
-    more = plan.needed_bytes(case, "forward", implementations)
+    more = needed_bytes(case, "forward", implementations)
     monkeypatch.setitem(LOSSES, NAME, spec_of(None))
 
-    assert more - plan.needed_bytes(case, "forward", implementations) == 7 * 8 * BLOCK_ELEMENTS
+    assert more - needed_bytes(case, "forward", implementations) == 7 * 8 * BLOCK_ELEMENTS
 
 
 @pytest.mark.parametrize("name", ["zeros", "constant", "dropped tail", "one percent"])

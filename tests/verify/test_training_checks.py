@@ -17,10 +17,9 @@ from losscli.implementations.subject import bind
 from losscli.losses import LOSSES, REDUCTIONS, Tolerance
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
-from losscli.truth.worst import Worst
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS, captured_backward
-from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.verify.checks import CHECKS, steps
+from losscli.verify.checks.check import Tally, small_case
 from losscli.verify.checks.steps import Due
 from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
@@ -271,12 +270,12 @@ def test_the_usual_incoming_gradient_is_that_of_the_case(make_case, loss):
 
 def judge_graphed(case, implementation):
     """Judge the replays of make_graphed_callables alone; CPU stand-ins have to be in place."""
-    problem, worst = Problem.of(curvature_case(case)), Worst()
+    problem, tally = Problem.of(small_case(case)), Tally()
     subject = bind(implementation, problem.case)
-    incoming = [problem.filled(value).grad_output for value in captured_backward.REPLAYS]
+    incoming = [problem.filled(value).grad_output for value in steps.REPLAYS]
     answers = subject.graphed(problem.call(problem.filled(1.0, problem.wrt)), incoming)
-    captured_backward._judge(Due.of(problem, subject), answers, "graphed", worst)
-    return worst.verdict
+    steps.judge_replays(Due.of(problem, subject), answers, "graphed", tally)
+    return tally.outcome
 
 
 @pytest.fixture
@@ -301,24 +300,24 @@ def graphed_leaves(monkeypatch):
 
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, loss):
-    verdict = judge_graphed(make_case(loss), find_implementation("reference"))
+    outcome = judge_graphed(make_case(loss), find_implementation("reference"))
 
-    assert (verdict.status, verdict.reason) == (PASS, "")
+    assert (outcome.status, outcome.reason) == (PASS, "")
 
 
 def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graphed_leaves):
     judge_graphed(make_case("mse"), find_implementation("reference"))
 
-    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(captured_backward.REPLAYS))
+    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(steps.REPLAYS))
     assert len({leaf.data_ptr() for leaf in graphed_leaves}) == 2
     assert all(leaf.is_leaf and leaf.requires_grad for leaf in graphed_leaves)
 
 
 def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graphed_leaves):
-    verdict = judge_graphed(make_case("mse"), wrong("ignored incoming"))
+    outcome = judge_graphed(make_case("mse"), wrong("ignored incoming"))
 
-    assert verdict.status == FAIL
-    assert verdict.reason.startswith("graphed, replay 4, incoming gradient 0.5, ")  # the worst
+    assert outcome.status == FAIL
+    assert outcome.reason.startswith("graphed, replay 4, incoming gradient 0.5, ")  # the worst
 
 
 @pytest.mark.gpu

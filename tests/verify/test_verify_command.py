@@ -148,11 +148,11 @@ def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
 def test_interrupt_reports_finished_results(monkeypatch):
     check = CHECKS["gradients"]
 
-    def interrupted(problem, subject):
+    def interrupted(problem, subject, tally):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setitem(CHECKS, "gradients", type(check)(check.name, check.pass_, interrupted))
+    monkeypatch.setitem(CHECKS, "gradients", replace(check, judge=interrupted))
 
     result = invoke(*MEAN)
 
@@ -241,10 +241,10 @@ def test_dry_run_counts_the_chosen_checks():
 
 
 def test_a_run_without_a_result_is_a_usage_error(monkeypatch, capsys):
-    def silent(problem, subject):
+    def silent(problem, subject, tally):
         yield from ()
 
-    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=silent))
+    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], judge=silent))
 
     assert run(["verify", *MEAN, "--check", "value"]) == EXIT_USAGE
     assert "no check applies to any configured case" in capsys.readouterr().err

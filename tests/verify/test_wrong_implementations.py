@@ -176,11 +176,11 @@ def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
 def strays(monkeypatch):
     """The check of value finds the device broken; later checks cannot use it."""
 
-    def astray(problem, subject):
+    def astray(problem, subject, tally):
         raise RuntimeError("CUDA error: an illegal memory access was encountered\nmore of it")
         yield
 
-    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], run=astray))
+    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], judge=astray))
     monkeypatch.setattr(runner, "broken", {})
     monkeypatch.setattr(devices, "is_broken", lambda device: True)
 

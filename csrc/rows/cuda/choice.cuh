@@ -64,6 +64,18 @@ inline bool are_short(const RowArguments& arguments) {
           (!arguments.gradients[0] || arguments.gradient_strides[0].element == 1));
 }
 
+// Whether short rows are one block of memory, and shared memory has classes of at most 4 of 32 rows
+// in one bank.
+inline bool are_straight(const RowArguments& arguments) {
+  const auto lies_so = [&](const void* data, const RowStrides& strides) {
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && strides.outer == arguments.length;
+  };
+  return arguments.length * item_bytes(arguments.dtype) % 32 != 0 &&
+         lies_so(arguments.operands[0], arguments.strides[0]) &&
+         (!arguments.gradients[0] ||
+          lies_so(arguments.gradients[0], arguments.gradient_strides[0]));
+}
+
 // The shape of a block of rows whose classes are apart, or of lines, if all of them fit.
 inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& facts, bool are_lines,
                            RowPolicy& policy) {
@@ -81,8 +93,9 @@ inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& fac
   shape.copy_bytes = static_cast<int>(are_packs(16) ? 16 : are_packs(4) || item == 4 ? 4 : 2);
   // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
   shape.columns = kMostColumns;
+  const bool straight = are_lines && are_straight(arguments);
   const auto bytes = [&] {
-    shape.pitch = are_lines ? pitch_of_lines(shape.columns, item) : shape.columns;
+    shape.pitch = straight ? 1 : are_lines ? pitch_of_lines(shape.columns, item) : shape.columns;
     return shape.bytes(arguments.length, item);
   };
   const int64_t most = facts.clusters ? kColumnBytes : kOlderColumnBytes;
@@ -146,7 +159,6 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
     policy.ring.piece_slots = static_cast<int>(piece_slots);
     policy.ring.slot_bytes = static_cast<int>(slot_lines * 128);
     policy.ring.slots = static_cast<int>(slots);
-    policy.ring.vectors = vectors;
   };
   // Of shapes that are as full the first: two blocks to a multiprocessor before one, and clusters
   // of few blocks.
@@ -163,21 +175,28 @@ inline bool choose_ring(const RowArguments& arguments, RowMode mode, RowPolicy& 
   return fewest > 0;
 }
 
-inline RowPolicy policy_of(const RowArguments& arguments, RowMode mode, bool clusters) {
+inline RowPolicy policy_of(const RowArguments& arguments, RowMode mode, const DeviceFacts& facts) {
   RowPolicy policy;
   const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
   const bool whole = is_whole(arguments);
-  const bool can_stay = clusters && arguments.rows() < int64_t{1} << 30;
+  const bool can_stay = facts.clusters && arguments.rows() < int64_t{1} << 30;
+  // If so many threads have all rows.
+  const auto choose_registers = [&](int64_t most_threads) {
+    for (const RowGroup& group : kRegisters)
+      if (bytes <= group.bytes() && (whole || group.threads >= 32)) {
+        policy.access = RowAccess::registers;
+        policy.entry = static_cast<int>(&group - kRegisters);
+        return arguments.rows() * group.threads <= most_threads;
+      }
+    return false;
+  };
   if (can_stay && arguments.gradients[0] && bytes >= kLeastRingBytes &&
       choose_ring(arguments, mode, policy))
     return policy;
+  // Where all rows are on the device at once, none comes later that slots would have.
+  if (choose_registers(facts.multiprocessors * int64_t{kRegistersThreads})) return policy;
   if (can_stay && choose_team(arguments, whole, policy)) return policy;
-  for (const RowGroup& group : kRegisters)
-    if (bytes <= group.bytes() && (whole || group.threads >= 32)) {
-      policy.access = RowAccess::registers;
-      policy.entry = static_cast<int>(&group - kRegisters);
-      return policy;
-    }
+  if (choose_registers(int64_t{1} << 62)) return policy;
   if (can_stay && choose_ring(arguments, mode, policy)) return policy;
   return RowPolicy();
 }
@@ -193,7 +212,7 @@ inline RowPolicy choose_once(const RowArguments& arguments, const DeviceFacts& f
     return policy;
   }
   if (arguments.inner == 1 && lie_alike(arguments, 1))
-    policy = policy_of(arguments, mode, facts.clusters);
+    policy = policy_of(arguments, mode, facts);
   else if (!choose_columns(arguments, facts, false, policy))
     policy.access = RowAccess::general;
   policy.mode = mode;
@@ -209,6 +228,10 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
   const RowStrides& strides = arguments.strides[0];
   const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
   const bool are_neighbours = arguments.rows() > 1 && next >= 0 && next < strides.element;
+  if (!Loss::reads && !arguments.gradients[0]) {
+    policy.threads = kOneThread;
+    return policy;
+  }
   if (are_neighbours || packs <= kColumnPacks) {
     policy.threads = kColumnTeam;
     const int64_t most = kColumnHeldBytes / (int64_t{Loss::rows} * kPackBytes * kWarpRowThreads);
@@ -230,9 +253,9 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
 }
 
 // The shape of the slots of so many warps for a row, if they hold what they must.
-template <typename Loss, typename Stored>
+template <typename Block, typename Loss, typename Stored>
 bool fits(const RowArguments& arguments, bool again, int team, int cluster, SlotShape& shape) {
-  constexpr int64_t kMostSlotBytes = int64_t{slot_vectors<Loss>()} * 32 * kPackBytes;
+  constexpr int64_t kMostSlotBytes = int64_t{Block::kVectors} * 32 * kPackBytes;
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)};
   const int64_t warps = int64_t{team} * cluster;
   // Whole lines of memory where a warp has more than a few of them.
@@ -240,7 +263,7 @@ bool fits(const RowArguments& arguments, bool again, int team, int cluster, Slot
   const int64_t piece_slots = divide_up(part, kMostSlotBytes);
   const int64_t slot_bytes = divide_up(divide_up(part, piece_slots), unit) * unit;
   const int64_t slots =
-      least(kSlotKernelBytes / kSlotWarps / (Loss::rows * slot_bytes + 8), kMostSlots);
+      least(Block::kBytes / Block::kWarps / (Loss::rows * slot_bytes + 8), kMostSlots);
   shape.team = team;
   shape.cluster = cluster;
   shape.slots = static_cast<int>(slots);
@@ -248,7 +271,7 @@ bool fits(const RowArguments& arguments, bool again, int team, int cluster, Slot
   shape.piece_slots = static_cast<int>(piece_slots);
   // A row that is read again is held, and the next while it is; of whole blocks, a part of the
   // next.
-  const int64_t held = team == kSlotWarps ? piece_slots + 1 : 2 * piece_slots;
+  const int64_t held = team == Block::kWarps ? piece_slots + 1 : 2 * piece_slots;
   return slots >= (again ? held : 2);
 }
 
@@ -261,17 +284,23 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
   if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
       bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 || !lie_alike(arguments, Loss::rows))
     return false;
-  const int64_t most = int64_t{device.multiprocessors} * kSlotBlocks * kSlotWarps;
+  using Block = SlotBlock<Loss, false>;
+  constexpr int kWarps = Block::kWarps;
+  const int64_t most = int64_t{device.multiprocessors} * Block::kBlocks * kWarps;
+  shape.whole = is_whole(arguments);
   const auto is_enough = [&](int64_t warps) {
     if (bytes < 2 * warps * kLeastSlotRowBytes) return true;
     const int64_t turns = divide_up(rows * warps, most);
-    return again || warps >= kSlotWarps ? rows * warps * 2 > most
-                                        : turns * most * 32 <= rows * warps * 33;
+    return again || warps >= kWarps ? rows * warps * 2 > most
+                                    : turns * most * 32 <= rows * warps * 33;
   };
-  for (int warps = 1; warps <= kSlotWarps * kMostCluster; warps *= 2) {
-    const int team = warps < kSlotWarps ? warps : kSlotWarps;
-    if (!fits<Loss, Stored>(arguments, again, team, warps / team, shape)) continue;
-    if (is_enough(warps) || warps == kSlotWarps * kMostCluster) return true;
+  shape.alone = !Loss::shares && is_enough(1) && Loss::rows * bytes <= kMostAloneBytes &&
+                fits<SlotBlock<Loss, true>, Loss, Stored>(arguments, again, 1, 1, shape);
+  if (shape.alone) return true;
+  for (int warps = 1; warps <= kWarps * kMostCluster; warps *= 2) {
+    const int team = warps < kWarps ? warps : kWarps;
+    if (!fits<Block, Loss, Stored>(arguments, again, team, warps / team, shape)) continue;
+    if (is_enough(warps) || warps == kWarps * kMostCluster) return true;
   }
   return false;
 }

@@ -94,7 +94,8 @@ class CurrentRow {
     const bool normal = known.is_normal();
     const Real first = normal ? finished.values[0] : known.nothing();
     if (memory_.losses) {
-      memory_.losses[number_] = first;
+      memory_.losses[number_] =
+          known.counts ? static_cast<double>(first) : __longlong_as_double(kLeftOut);
     } else if (a_.value && a_.reduction == RowReduction::none) {
       put_value<Stored>(a_, number_, first);
       if (a_.outputs > 1)

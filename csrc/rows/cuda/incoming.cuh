@@ -8,6 +8,9 @@
 
 namespace losscli::cuda {
 
+// The loss of a row that does not count: a NaN that no arithmetic makes.
+constexpr uint64_t kLeftOut = 0x7ff8000000000001;
+
 // Memory of one launch besides its operands.
 struct RowMemory {
   double* losses = nullptr;  // of the rows, for a sum or a mean

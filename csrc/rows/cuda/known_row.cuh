@@ -61,6 +61,22 @@ struct KnownRow {
     if constexpr (Loss::targeted) facts.target = static_cast<Real>(numbers.target);
   }
 
+  // What another lane of the warp knows of its row, of fewer than 2^31 classes.
+  __device__ __forceinline__ KnownRow of_lane(int lane) const {
+    const auto told = [lane](auto mine) { return __shfl_sync(~0u, mine, lane); };
+    KnownRow other = *this;
+    const int flags = told(int{counts} | int{known} << 1);
+    other.counts = flags & 1;
+    other.known = flags >> 1;
+    if constexpr (Loss::labelled) {
+      other.facts.label = told(static_cast<int>(facts.label));
+      other.facts.weight = told(facts.weight);
+      other.facts.picked = told(facts.picked);
+    }
+    if constexpr (Loss::targeted) other.facts.target = told(facts.target);
+    return other;
+  }
+
   // Whether its loss and gradients are computed; if not, they are `nothing`.
   __device__ __forceinline__ bool is_normal() const { return counts && known; }
   __device__ __forceinline__ Real nothing() const {

@@ -35,7 +35,6 @@ struct RingShape {
   int slots = 0;        // of a warp
   int slot_bytes = 0;   // whole lines
   int piece_slots = 0;  // of a row
-  int vectors = 0;      // of a lane, of a slot
 };
 
 struct TeamShape {
@@ -63,7 +62,8 @@ LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) {
 
 constexpr int kMostTeamSlots = 8;
 
-// The first whose vectors hold a row.
+// The first whose vectors hold a row, and the threads of a multiprocessor.
+constexpr int kRegistersThreads = 1024;
 constexpr RowGroup kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 2},
                                    {128, 4}, {256, 4}, {512, 4}, {512, 8}};
 
@@ -107,10 +107,11 @@ struct ColumnShape {
   int columns = 0;  // rows of a block
   int threads = 0;
   int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
-  int pitch = 0;       // from a class of a row to the next, more than `columns` for rows of lines
+  // From a class of a row to the next: of rows of lines more than `columns`, or 1 as in memory.
+  int pitch = 0;
 
   int64_t bytes(int64_t classes, int64_t item) const {
-    return columns * 24 + classes * pitch * item + threads * 8;
+    return columns * 24 + classes * (pitch == 1 ? columns : pitch) * item + threads * 8;
   }
 };
 
@@ -121,9 +122,10 @@ struct ColumnShape {
 // latency.
 LOSSCLI_HOST_DEVICE constexpr int packs_ahead(int rows) { return rows == 1 ? 4 : 2; }
 
-// Rows of a warp each, or of one thread of each warp, in a block.
+// Rows of a warp each, of one thread of each warp, or of one thread, in a block.
 constexpr int kWarpRowThreads = 256;
 constexpr int kColumnTeam = kWarpRowThreads / 32;
+constexpr int kOneThread = 1;
 
 LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
   return threads <= 32 ? kWarpRowThreads : threads;
@@ -131,8 +133,11 @@ LOSSCLI_HOST_DEVICE constexpr int block_threads(int threads) {
 
 // Blocks on a multiprocessor, of which the registers of a thread follow: 64 for the largest, for
 // two of which there is shared memory, and 80 for the others.
-LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item) {
-  return item == 8 ? 1 : threads == 512 ? 2 : 768 / block_threads(threads);
+LOSSCLI_HOST_DEVICE constexpr int least_blocks(int threads, size_t item, bool reads) {
+  return item == 8        ? 1
+         : !reads         ? 1536 / block_threads(threads)
+         : threads == 512 ? 2
+                          : 768 / block_threads(threads);
 }
 
 // Packs of a row up to which a thread of each warp takes it, up to which a warp does, and up to
@@ -154,24 +159,30 @@ struct GeneralPolicy {
   int resident = 0;  // packs of each operand that a thread holds
 };
 
-// The slots kernel: warps of a block, blocks of a multiprocessor, and vectors of 16 bytes of each
-// operand that a lane has at once, fewer of which fit its registers with shares and bent logits.
-constexpr int kSlotWarps = 16;
-constexpr int kSlotBlocks = 1;
-template <typename Loss>
-constexpr int slot_vectors() {
-  constexpr int kRows = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
-  return kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
-}
+// The slots kernels, for rows that a warp takes alone and for all others: warps of a block, blocks
+// of a multiprocessor, and vectors of 16 bytes of each operand that a lane has at once, fewer of
+// which fit its registers with shares and bent logits. A warp alone waits for memory, and for its
+// own shuffles, so that 24 of 80 registers are faster than 16 of 128: log-probabilities of
+// 65,536x1,024 bfloat16 took 61 us with these and 52 with those. Shares need the registers.
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
-constexpr int kToldBytes = 32;  // what a warp tells others of a row
-constexpr int64_t kSlotKernelBytes =
-    226 * 1024 / kSlotBlocks -
-    2 * kToldBytes * int64_t{kSlotWarps} * kMostCluster;  // of the slots of a block
-constexpr int64_t kLeastSlotRowBytes = 256;               // of a row
+constexpr int kToldBytes = 32;                 // what a warp tells others of a row
+constexpr int64_t kLeastSlotRowBytes = 256;    // of a row
+constexpr int64_t kMostAloneBytes = 8 * 1024;  // of all operands of a row
+template <typename Loss, bool kAlone>
+struct SlotBlock {
+  static constexpr int kWarps = kAlone ? 8 : 16, kBlocks = kAlone ? 3 : 1;
+  static constexpr int kOperands = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
+  static constexpr int kMost = kAlone ? 4 : 8;
+  static constexpr int kVectors = kOperands == 1 ? kMost : kOperands == 2 ? 4 : 2;
+  static constexpr int kTold = kAlone ? 0 : 2 * kToldBytes * kWarps;  // bytes, for each block
+  // Of a block's slots; CUDA keeps 1 KiB of each block for itself.
+  static constexpr int64_t kBytes = 227 * 1024 / kBlocks - 1024 - kTold * kMostCluster;
+};
 
 struct SlotShape {
+  bool alone = false;   // whether a warp has a row alone
+  bool whole = false;   // whether rows are whole vectors
   int team = 1;         // warps of a block that share a row
   int cluster = 1;      // blocks that share it
   int slots = 0;        // of a warp

@@ -92,7 +92,7 @@ __device__ __forceinline__ void finish_row(const RowArguments& arguments, const 
     if (!target.known) loss = NAN;
   }
   if (memory.losses) {
-    memory.losses[row] = loss;
+    memory.losses[row] = target.ignored ? __longlong_as_double(kLeftOut) : loss;
   } else if (arguments.value) {
     narrow(static_cast<float>(loss), static_cast<Stored*>(arguments.value)[row]);
   }

@@ -114,6 +114,7 @@ Status launch_columns(const Call& call) {
   constexpr int kLinesPitch = pitch_of_lines(kMostColumns, sizeof(Stored));
   const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
   const auto kernel = !is_usual                     ? columns_kernel<Stored, kMode, 0>
+                      : shape.pitch == 1            ? columns_kernel<Stored, kMode, 1>
                       : shape.pitch == kMostColumns ? columns_kernel<Stored, kMode, kMostColumns>
                                                     : columns_kernel<Stored, kMode, kLinesPitch>;
   const int64_t blocks = divide_up(call.arguments.rows(), shape.columns);
@@ -141,17 +142,26 @@ Status launch_own(const Call& call) {
   }
 }
 
+template <template <typename> class Formula, int kGradients, bool kAlone>
+Status launch_slots_of(const Call& call) {
+  using Block = SlotBlock<Formula<Real>, kAlone>;
+  constexpr int kWarps = Block::kWarps;
+  const SlotShape& shape = call.policy.parts;
+  const int64_t shared = kWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
+                         int64_t{Block::kTold} * shape.cluster;
+  const int64_t most =
+      shape.cluster > 1 ? 0 : int64_t{call.context.device.multiprocessors} * Block::kBlocks;
+  return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients, kAlone>,
+                        {kWarps * 32, shared, shape.cluster, most, call.is_counted()},
+                        divide_up(call.arguments.rows(), kWarps / shape.team), call.context,
+                        call.arguments, call.memory, shape);
+}
+
 template <template <typename> class Formula, int kGradients>
 Status launch_slots(const Call& call) {
-  const SlotShape& shape = call.policy.parts;
-  const int64_t shared = kSlotWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
-                         2 * kToldBytes * int64_t{kSlotWarps} * shape.cluster;
-  const int64_t most =
-      shape.cluster > 1 ? 0 : int64_t{call.context.device.multiprocessors} * kSlotBlocks;
-  return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients>,
-                        {kSlotWarps * 32, shared, shape.cluster, most, call.is_counted()},
-                        divide_up(call.arguments.rows(), kSlotWarps / shape.team), call.context,
-                        call.arguments, call.memory, shape);
+  if constexpr (!Loss::shares)
+    if (call.policy.parts.alone) return launch_slots_of<Formula, kGradients, true>(call);
+  return launch_slots_of<Formula, kGradients, false>(call);
 }
 
 template <template <typename> class Formula, int threads, bool kGradient>
@@ -181,6 +191,8 @@ Status launch_walk(const Call& call) {
         return launch_slots<Formula, kGradient ? Loss::rows : 0>(call);
       return launch_slots<Formula, kGradient ? 1 : 0>(call);
     }
+  if constexpr (!kGradient && !Formula<Real>::reads)
+    return launch_general<Formula, kOneThread, false>(call);
   switch (call.policy.general.threads) {
     case kColumnTeam:
       return launch_general<Formula, kColumnTeam, kGradient>(call);

@@ -113,7 +113,8 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
     for (int i = 0; i < count; ++i) {
       parts[i % kParts] += shares[i];
       // Not a product: 0 times infinity is NaN.
-      if (shares[i] != Real(0)) below[i % kParts] += shares[i] * (tops[0] - x[i]);
+      if (shares[i] != Real(0))
+        below[i % kParts] = fma(shares[i], tops[0] - x[i], below[i % kParts]);
     }
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
@@ -216,7 +217,7 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
 };
 
 // The threads that share a row: a warp, a block, or the blocks of a cluster; fewer than 32 are one
-// of each warp of a block, which has 32 rows.
+// of each warp of a block, which has 32 rows, or one alone.
 template <int threads>
 struct RowTeam {
   static constexpr int kWarps = threads / 32;
@@ -238,6 +239,7 @@ struct RowTeam {
 
   // This thread's number among all that share a row, and how many there are.
   __device__ __forceinline__ int64_t number() const {
+    if (threads == 1) return 0;
     if (threads <= 32) return threads == 32 ? lane : warp;
     return rank * threads + static_cast<int>(threadIdx.x);
   }
@@ -247,6 +249,7 @@ struct RowTeam {
   // of two: who is late with reading one is not two turns late, for all meet in between.
   template <typename Sums, typename Powers>
   __device__ __forceinline__ void combine(Sums& mine, const Powers& powers) {
+    if constexpr (threads == 1) return;
     if constexpr (threads < 32) {
       __shared__ __align__(16) unsigned char bytes[threads * 32 * sizeof(Sums)];
       auto* const places = reinterpret_cast<Sums*>(bytes);

@@ -19,11 +19,20 @@ __device__ __forceinline__ bool add_rows(const RowArguments& arguments, const do
   __shared__ bool is_last;
   const Loss formula(arguments.parameters);
   loss = count = 0;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kTotalThreads;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kTotalThreads + threadIdx.x;
-       row < arguments.rows(); row += step) {
-    if (losses) loss += losses[row];
-    if (counts)
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kTotalThreads, rows = arguments.rows();
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTotalThreads + threadIdx.x;
+  if (losses)
+#pragma unroll 8
+    for (int64_t row = first; row < rows; row += step) {
+      const double one = losses[row];
+      const bool is_counted = __double_as_longlong(one) != kLeftOut;
+      loss += is_counted ? one : 0;
+      count += is_counted;
+    }
+  // Each row that counts is 1, but where its class has a weight.
+  if (counts && (!losses || (Loss::mean_of_weights && arguments.weight))) {
+    count = 0;
+    for (int64_t row = first; row < rows; row += step)
       count +=
           KnownRow<Loss, Stored, Real>(arguments, formula, RowNumbers::read<Loss>(arguments, row))
               .share();

@@ -35,7 +35,7 @@ from losscli.judge.reasoning import reason_of
 from losscli.judge.recognition import WrongReferenceError
 from losscli.judge.threads import one_thread
 from losscli.truth.distances import misfit
-from losscli.verify.checks.expectation import same_bits
+from losscli.truth.fingerprint import same_bits
 
 MOST_ELEMENTS = 2**24
 """Elements of an argument from which the full size is drawn once, and no other way."""

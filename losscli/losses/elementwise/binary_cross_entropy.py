@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Terms
-from ..widening import alike, widened
-from .checked import CheckedCalls
+from .refusing import RefusingCalls
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +21,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     from torch.nn import functional
 
     input, target = torch.broadcast_tensors(input, target)
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     return functional.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
 
 
@@ -87,14 +86,6 @@ def binary_cross_entropy(
         input: probabilities, any shape.
         target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
             meets the last of ``input``.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as PyTorch's.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
@@ -103,14 +94,13 @@ def binary_cross_entropy(
 SPEC = element_loss(
     binary_cross_entropy,
     "BCELoss",
-    calls=CheckedCalls("binary_cross_entropy", refuse),
+    calls=RefusingCalls("binary_cross_entropy", refuse),
     kept=("weight",),
     formula="-(y * log(x) + (1 - y) * log(1 - x))",
     operands=(
         Operand("input", "probabilities", domain=PROBABILITIES, refused=True),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, refused=True),
     ),
-    parameters=(),
     reference=reference,
     functional=functional,
     widens=True,

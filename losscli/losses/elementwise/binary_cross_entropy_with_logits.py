@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Terms
-from ..widening import alike, widened
 from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
 from .branches import prediction
 
@@ -21,7 +20,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
     rest = torch.log1p(torch.exp(torch.where(positive, -input, input)))
@@ -86,17 +85,9 @@ def binary_cross_entropy_with_logits(
         input: logits, any shape.
         target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
             meets the last of ``input``. Its values are not checked, nor are they by PyTorch.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as PyTorch's.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
             broadcastable with both, of shape (C,) one for each column. It calls a kernel of its
             own, that of :func:`binary_cross_entropy_with_pos_weight`.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     operands = (input, target) if pos_weight is None else (input, target, pos_weight)
@@ -116,7 +107,6 @@ SPEC = element_loss(
         Operand("input", "logits"),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
-    parameters=(),
     reference=reference,
     functional=functional,
     branch_coordinate=prediction,

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..domain import POSITIVE, PROBABILITIES
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Terms, Tolerance, last_dimension
-from ..widening import alike, widened
 from .branches import prediction
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: s
     """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
     from torch.nn.functional import logsigmoid
 
-    (input, target, pos_weight), dtype = widened(input, target, pos_weight)
+    (input, target, pos_weight), dtype = at_least_float32(input, target, pos_weight)
     positive = pos_weight * (target * -logsigmoid(input))
     return reduce(positive - (1 - target) * logsigmoid(-input), reduction).to(dtype)
 
@@ -79,12 +78,6 @@ def binary_cross_entropy_with_pos_weight(
             meets the last of ``input``.
         pos_weight: multiplies the loss of positive targets; broadcastable with both: of shape (C,)
             one for each column.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as PyTorch's.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((input, target, pos_weight), reduction, (), weight)
 
@@ -99,7 +92,6 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
         Operand("pos_weight", "weights of label 1", shape=last_dimension, domain=POSITIVE),
     ),
-    parameters=(),
     reference=reference,
     functional=functional,
     branch_coordinate=prediction,

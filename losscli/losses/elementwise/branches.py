@@ -1,37 +1,26 @@
-"""Where the branches of a loss meet, and what they are called: what several losses share."""
+"""Where the branches of a loss meet: the numbers that select them, and what depends on nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-
-def no_kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """There is no kink."""
-    return ()
+Value = TypeVar("Value")
 
 
-def smooth(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("smooth",)
+def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
+    """Return what gives the same value for any parameters."""
+    return lambda parameters: value
 
 
-def quadratic(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """There is one branch."""
-    return ("quadratic",)
-
-
-def kink_at_zero(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The derivative jumps at zero."""
-    return (0.0,)
-
-
-def linear_on_both_sides(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """One branch below the kink, one above it."""
-    return ("linear below", "linear above")
+NO_KINKS: Callable[[Mapping[str, float]], tuple[float, ...]] = fixed(())
+SMOOTH, QUADRATIC = fixed(("smooth",)), fixed(("quadratic",))
+"""The names of the branch of a loss without kinks."""
+KINK_AT_ZERO = fixed((0.0,))
+LINEAR_ON_BOTH_SIDES = fixed(("linear below", "linear above"))
 
 
 def difference(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import POSITIVE
+from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms, Tolerance
-from ..widening import widened
-from .branches import quadratic
-from .checked import CheckedCalls
+from .branches import QUADRATIC
+from .refusing import RefusingCalls
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +26,7 @@ def reference(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """The formula of torch's own function; 16 bits in float32."""
-    operands, dtype = widened(input, target, var)
+    operands, dtype = at_least_float32(input, target, var)
     return as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
 
 
@@ -107,17 +106,12 @@ def gaussian_nll_loss(
 
     Args:
         input: means, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
         var: variances, differentiable: one number, a tensor that broadcasts with both, or one
             that lacks the last dimension of ``input``.
         full: whether to add the constant.
         eps: the smallest variance that is divided by; at least 0.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         weight: multiplies the loss of each element; broadcastable with all, and differentiable.
             The mean divides by the number of elements.
-
-    Returns:
-        The loss, in the promoted dtype.
 
     Raises:
         ValueError: a variance is negative, where it is a number or on the CPU. On a GPU, which
@@ -144,7 +138,7 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",
-    calls=CheckedCalls("gaussian_nll", refuse),
+    calls=RefusingCalls("gaussian_nll", refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
     operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,
@@ -154,7 +148,7 @@ SPEC = element_loss(
     ),
     reference=reference,
     functional=as_written,
-    branches=quadratic,
+    branches=QUADRATIC,
     temporaries=8,
     widens=True,
     tolerance=Tolerance(

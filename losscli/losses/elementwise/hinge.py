@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import SIGNS
+from ..formulas import reduce
 from ..making import element_loss
 from ..parameter import Parameter
-from ..reduction import reduce
 from ..spec import Operand, last_dimension
-from .branches import product
+from .branches import fixed, product
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,16 +22,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -
     import torch
 
     return reduce(torch.clamp(margin - input * target, min=0), reduction)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The derivative jumps where input * target reaches the margin."""
-    return (parameters["margin"],)
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """The loss is positive below the margin and clamped beyond it."""
-    return ("linear", "clamped")
 
 
 def hinge_loss(
@@ -48,16 +37,9 @@ def hinge_loss(
     ``torch.clamp`` does. The targets are not checked to be -1 or 1.
 
     Args:
-        input: predictions, any shape.
         target: broadcastable with ``input``; its last dimension meets the last of ``input``, so
             (N,) against (B, N) holds one target a column.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         margin: value of ``input * target`` from which the loss is 0; any finite number.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as that of PyTorch's Huber loss.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((input, target), reduction, (margin,), weight)
 
@@ -74,7 +56,7 @@ SPEC = element_loss(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
     reference=reference,
-    kinks=kinks,
+    kinks=lambda parameters: (parameters["margin"],),
     branch_coordinate=product,
-    branches=branches,
+    branches=fixed(("linear", "clamped")),
 )

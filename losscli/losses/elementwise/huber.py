@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import Operand
+from .branches import fixed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,16 +22,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) ->
     input, target = torch.broadcast_tensors(input, target)
     wide = torch.promote_types(input.dtype, target.dtype)
     return functional.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)
-
-
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The second derivative jumps at -delta and delta."""
-    return (-parameters["delta"], parameters["delta"])
-
-
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Linear on both sides of the quadratic part."""
-    return ("linear below", "quadratic", "linear above")
 
 
 def huber_loss(
@@ -48,15 +38,7 @@ def huber_loss(
     ``d`` from ``|d| = delta`` on.
 
     Args:
-        input: predictions, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         delta: where the quadratic part ends; above 0.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as PyTorch's.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((input, target), reduction, (delta,), weight)
 
@@ -69,6 +51,6 @@ SPEC = element_loss(
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
     reference=reference,
-    kinks=kinks,
-    branches=branches,
+    kinks=lambda parameters: (-parameters["delta"], parameters["delta"]),
+    branches=fixed(("linear below", "quadratic", "linear above")),
 )

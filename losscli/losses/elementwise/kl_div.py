@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import switch
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms, Tolerance
-from ..widening import alike, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +20,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: floa
     """The formula of torch's own function; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     if log_target:
         loss = torch.exp(target) * (target - input)
     else:
@@ -83,34 +82,16 @@ def kl_div(
         input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
             ``input``, its last dimension meets the last of ``input``.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
             ``()``); ``batchmean`` is the sum over the first extent of ``input``, as the
             divergence of a batch of distributions is defined; ``mean`` divides by the number of
             elements.
         log_target: whether the target holds logarithms.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
-    return _arguments(
-        (input, target), reduction_of(reduction, size_average, reduce), log_target, weight
-    )
-
-
-def _arguments(
-    operands: tuple[Tensor, ...], reduction: str, log_target: bool, weight: Tensor | None
-) -> Arguments:
-    """Return the arguments of the operator, which knows no ``batchmean``."""
-    parameters = (float(log_target),)
-    if reduction != BATCHMEAN:
-        return Arguments(operands, reduction, parameters, weight)
-    input = operands[0]
-    rows = input.shape[0] if input.dim() else None
-    return Arguments(operands, "sum", parameters, weight, rows)
+    reduction, rows = reduction_of(reduction, size_average, reduce), None
+    if reduction == BATCHMEAN:  # which no operator knows
+        reduction, rows = "sum", input.shape[0] if input.dim() else None
+    return Arguments((input, target), reduction, (float(log_target),), weight, rows)
 
 
 BATCHMEAN = "batchmean"

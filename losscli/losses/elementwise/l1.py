@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
+from ..formulas import reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand
-from .branches import kink_at_zero, linear_on_both_sides
+from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,18 +38,6 @@ def l1_loss(
     """Absolute error, as torch.nn.functional.l1_loss: ``|input - target|``.
 
     The gradient is the sign of the difference, 0 where the two are equal or one is NaN.
-
-    Args:
-        input: predictions, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean is then the weighted sum over the sum of the weights, as PyTorch's.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
@@ -61,9 +49,8 @@ SPEC = element_loss(
     calls=Calls("l1", by_weights=True, warns=True),
     formula="|x - y|",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
-    parameters=(),
     reference=reference,
     functional=functional,
-    kinks=kink_at_zero,
-    branches=linear_on_both_sides,
+    kinks=KINK_AT_ZERO,
+    branches=LINEAR_ON_BOTH_SIDES,
 )

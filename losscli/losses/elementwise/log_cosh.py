@@ -6,24 +6,23 @@ import math
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
+from ..formulas import at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, Tolerance
-from ..widening import widened
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 FAR = 20.0
-"""From here on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+"""The difference from which on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Without cancellation near zero or overflow far from it; 16 bits in float32."""
+    """Log-cosh without cancellation near zero or overflow far from it; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     d = input - target
     far = d.abs() > FAR
     inside = torch.where(far, torch.zeros_like(d), d)
@@ -35,7 +34,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """As a person writes it in PyTorch without overflow; small differences lose their digits."""
+    """Log-cosh as a person writes it without overflow; small differences lose their digits."""
     import torch
 
     d = input - target
@@ -52,16 +51,6 @@ def log_cosh_loss(
 
     About half the square of a small difference, and a large one's magnitude less ``log(2)``. The
     gradient is ``tanh(input - target)``.
-
-    Args:
-        input: predictions, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as that of PyTorch's Huber loss.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((input, target), reduction, (), weight)
 
@@ -71,7 +60,6 @@ SPEC = element_loss(
     "LogCoshLoss",
     formula="log(cosh(x - y))",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
-    parameters=(),
     reference=reference,
     functional=as_written,
     tolerance=Tolerance(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
+from ..formulas import alike, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand
-from ..widening import alike
-from .branches import quadratic
+from .branches import QUADRATIC
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,20 +37,7 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``.
-
-    Args:
-        input: predictions, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean is then the weighted sum over the sum of the weights, as PyTorch's.
-
-    Returns:
-        The loss, in the promoted dtype.
-    """
+    """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``."""
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
 
@@ -62,8 +48,7 @@ SPEC = element_loss(
     calls=Calls("mse", by_weights=True, warns=True),
     formula="(x - y)^2",
     operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
-    parameters=(),
     reference=reference,
     functional=functional,
-    branches=quadratic,
+    branches=QUADRATIC,
 )

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
+from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms
-from ..widening import widened
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +24,7 @@ def reference(
     """The formula as torch has it; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     if log_input:
         loss = torch.exp(input) - target * input
     else:
@@ -81,7 +80,7 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     logarithm = Operand("input", "logarithms of rates, or rates")
     smooth = ABOVE_ONE if parameters["full"] else None
     # Where the loss of few bits is near 0: for a logarithm of 1/2, or a rate near 0.
-    counts = replace(COUNTS, quiet=3.0 if parameters["log_input"] else 0.0)
+    counts = replace(COUNTS, at_least_loss=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)
     return logarithm if parameters["log_input"] else rate, target
 
@@ -110,15 +109,7 @@ def poisson_nll_loss(
             ``input``.
         log_input: whether the input holds logarithms.
         full: whether to add the approximation.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
         eps: keeps the logarithm of a rate of 0 finite; at least 0.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     parameters = (float(log_input), float(full), eps)

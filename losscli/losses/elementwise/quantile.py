@@ -12,7 +12,7 @@ from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import Operand
 from . import quantiles
-from .branches import kink_at_zero, linear_on_both_sides
+from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 if TYPE_CHECKING:
     import torch
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
     """See :func:`losscli.losses.elementwise.quantiles.reference`."""
     return quantiles.reference(input, target, quantile, reduction=reduction)
-
-
-def as_written(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    """See :func:`losscli.losses.elementwise.quantiles.as_written`."""
-    return quantiles.as_written(input, target, quantile, reduction=reduction)
 
 
 class QuantileCalls(Calls):
@@ -136,14 +131,7 @@ def quantile_loss(
 
     Args:
         input: predictions, any shape; of K quantiles the last dimension has K elements.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         quantile: of the target that is predicted, or several; each above 0 and below 1.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as that of PyTorch's Huber loss.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     # The parameter of a kernel, or what QuantileCalls makes an operand of.
     return Arguments((input, target), reduction, (quantile,), weight)  # type: ignore[arg-type]
@@ -159,8 +147,8 @@ SPEC = element_loss(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
     reference=reference,
-    functional=as_written,
-    kinks=kink_at_zero,
-    branches=linear_on_both_sides,
+    functional=quantiles.as_written,
+    kinks=KINK_AT_ZERO,
+    branches=LINEAR_ON_BOTH_SIDES,
     temporaries=6,
 )

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
 from ..domain import PROBABILITIES
+from ..formulas import reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import Operand, last_dimension
-from .branches import kink_at_zero, linear_on_both_sides
+from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +27,7 @@ def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduct
 def as_written(
     input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
 ) -> Tensor:
-    """As a person writes it in PyTorch, which is faster; subnormal differences count as none."""
+    """The loss as a person writes it in PyTorch, faster; subnormal differences count as none."""
     import torch
 
     d = target - input
@@ -50,16 +50,8 @@ def quantiles_loss(
     an input of shape (N, K), whose target may have the shape (N, 1).
 
     Args:
-        input: predictions, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
         quantile: of the target that is predicted; broadcastable with both, and differentiable. Its
             values, between 0 and 1, are not checked, and its dtype is promoted with the others.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as that of PyTorch's Huber loss.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((input, target, quantile), reduction, (), weight)
 
@@ -74,10 +66,9 @@ SPEC = element_loss(
         Operand("target", "values to predict"),
         Operand("quantile", "quantiles", shape=last_dimension, domain=PROBABILITIES),
     ),
-    parameters=(),
     reference=reference,
     functional=as_written,
-    kinks=kink_at_zero,
-    branches=linear_on_both_sides,
+    kinks=KINK_AT_ZERO,
+    branches=LINEAR_ON_BOTH_SIDES,
     temporaries=6,
 )

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..domain import PROBABILITIES
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter
-from ..reduction import reduce
 from ..spec import Operand, Terms, Tolerance
-from ..widening import alike, widened
 from .branches import prediction
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def reference(
     """torchvision's loss, by a formula in which nothing cancels in the loss; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
     beyond = torch.where(positive, -input, input)
@@ -44,7 +43,7 @@ def reference(
 def as_written(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """As a person writes torchvision's loss in PyTorch; easy examples lose their digits."""
+    """Torchvision's loss as a person writes it in PyTorch; easy examples lose their digits."""
     import torch
 
     input, target = alike(input, target)
@@ -105,12 +104,6 @@ def sigmoid_focal_loss(
             [0, 1] makes ``m`` negative.
         alpha: weight of target 1, with 1 - alpha that of target 0; negative for none.
         gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     return Arguments((inputs, targets), reduction, (alpha, gamma), weight)
 

@@ -55,17 +55,7 @@ def smooth_l1_loss(
     ``|d| = beta`` on; ``beta=0`` gives the L1 loss, whose gradient at zero is 0.
 
     Args:
-        input: predictions, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
         beta: where the quadratic part ends; at least 0.
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as that of PyTorch's Huber loss.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (beta,), weight)

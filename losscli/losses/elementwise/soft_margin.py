@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
+from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
-from ..reduction import reduce
 from ..spec import LOSS, Operand, Terms
-from ..widening import alike, widened
 from .branches import product
 
 if TYPE_CHECKING:
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 
 
 FAR = 40.0
-"""From here on one of ``exp(-product)`` and ``-product`` is the loss, even in float64."""
+"""The product from which one of ``exp(-product)`` and ``-product`` is the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Like torch's formula, but finite for any finite operands; 16 bits in float32."""
     import torch
 
-    (input, target), dtype = widened(input, target)
+    (input, target), dtype = at_least_float32(input, target)
     product = input * target
     far = product.abs() > FAR
     inside = torch.where(far, torch.zeros_like(product), product)
@@ -82,15 +81,6 @@ def soft_margin_loss(
 
     Args:
         input: logits, any shape.
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: the same.
-        reduction: ``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).
-        weight: multiplies the loss of each element; broadcastable with both, and differentiable.
-            The mean divides by the number of elements, as that of PyTorch's Huber loss.
-
-    Returns:
-        The loss, in the promoted dtype.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
@@ -101,7 +91,6 @@ SPEC = element_loss(
     "SoftMarginLoss",
     formula="log(1 + exp(-x * y))",
     operands=(Operand("input", "logits"), Operand("target", "labels", domain=SIGNS)),
-    parameters=(),
     reference=reference,
     functional=functional,
     branch_coordinate=product,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..calling import WEIGHTED as PREFIX
 from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
-from ..reduction import Reduction, reduce
+from ..formulas import Reduction, reduce
 from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
 
 if TYPE_CHECKING:

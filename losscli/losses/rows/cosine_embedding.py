@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
 from ..spec import LOSS, LazyTerms, Operand, Terms
-from ..widening import widened
 from .relations import Relations
 from .spec import VECTORS, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
-
-PARAMETERS = (Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),)
 
 
 def reference(
@@ -29,16 +27,14 @@ def reference(
     """torch.nn.functional.cosine_embedding_loss; 16 bits in float32."""
     import torch
 
-    (first, second), dtype = widened(input1, input2)
+    (first, second), dtype = at_least_float32(input1, input2)
     products = [(a * b).sum(-1) for a, b in ((first, second), (first, first), (second, second))]
     norms = torch.sqrt(products[1] + 1e-12) * torch.sqrt(products[2] + 1e-12)
     cosine = products[0] / norms
     unlike = (cosine - margin).clamp_min(0)
     loss = torch.where(target == 1, 1 - cosine, torch.zeros_like(cosine))
     loss = torch.where(target == -1, unlike, loss)
-    if reduction == "mean":
-        loss = loss.mean()
-    return (loss.sum() if reduction == "sum" else loss).to(dtype)
+    return reduced(loss, reduction).to(dtype)
 
 
 def _terms(
@@ -82,9 +78,6 @@ def cosine_embedding_loss(
         input2: vectors that broadcast with ``input1``; differentiable.
         target: 1 or -1 for each row, ``(N)`` or ``()``.
         margin: the cosine that rows with target -1 may have.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
     """
     import torch
 
@@ -117,7 +110,7 @@ SPEC = row_loss(
         Operand("input2", "vectors"),
         Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
     ),
-    parameters=PARAMETERS,
+    parameters=(Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),),
     reference=reference,
     widens=True,
     temporaries=6,

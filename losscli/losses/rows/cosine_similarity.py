@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms
-from ..widening import widened
 from .relations import Relations
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
-
-PARAMETERS = (Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),)
 
 
 def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
     """The formula as a person writes it in PyTorch; 16 bits in float32."""
     import torch
 
-    (first, second), dtype = widened(x1, x2)
+    (first, second), dtype = at_least_float32(x1, x2)
     norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
     loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
     return reduced(loss, reduction).to(dtype)
@@ -79,7 +76,7 @@ SPEC = row_loss(
     "CosineSimilarityLoss",
     formula="1 - x . y / (max(|x|, eps) * max(|y|, eps))",
     operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
-    parameters=PARAMETERS,
+    parameters=(Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),),
     reference=reference,
     widens=True,
     temporaries=6,

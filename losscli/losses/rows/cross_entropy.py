@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..calling import Arguments, reduction_of
-from ..domain import CLASSES, POSITIVE, PROBABILITIES
+from ..domain import PROBABILITIES
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
-from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import counts_of_classes, of_classes, of_rows
+from .spec import class_numbers, class_weight, counts_of_classes, of_classes, of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,9 +30,9 @@ class _Rows(NamedTuple):
     logits: Tensor
     """The same, capped."""
     weight: Tensor | None
-    """In a shape that broadcasts with the logits."""
+    """The weights in a shape that broadcasts with the logits."""
     probabilities: Tensor | None
-    """Of each class, smoothed; None where the target holds class numbers."""
+    """The smoothed target; None where the target holds class numbers."""
     number: Tensor | None
     """The class of each row, 0 where it is ignored."""
     kept: Tensor | None
@@ -40,7 +40,7 @@ class _Rows(NamedTuple):
     divisor: Tensor | int
     """What the mean divides the sum by."""
     dtype: Any
-    """Of the loss."""
+    """The dtype of the loss."""
 
     def of_number(self) -> Tensor | float:
         """Return the weight of each row's class."""
@@ -267,11 +267,8 @@ def cross_entropy(
             differentiable.
         weight: a number for each class, ``(C)``, that multiplies its loss; differentiable. The mean
             over class numbers is then the sum over the sum of the targets' weights.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
         ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
             does not count.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
         label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
@@ -329,15 +326,7 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
 
 
 _INPUT = Operand("input", "logits")
-_WEIGHT = Operand(
-    "weight",
-    "of each class",
-    shape=of_classes,
-    domain=POSITIVE,
-    shared=True,
-    optional=True,
-    roundings=4,
-)
+_WEIGHT = class_weight(of_classes, roundings=4)
 _PROBABILITIES = Operand(
     "target", "probability of each class", domain=PROBABILITIES, composed=True, roundings=4
 )
@@ -349,14 +338,7 @@ SPEC = row_loss(
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
     operands=(
         _INPUT,
-        Operand(
-            "target",
-            "class numbers",
-            differentiable=False,
-            shape=of_rows,
-            domain=CLASSES,
-            kind=CLASS_NUMBERS,
-        ),
+        class_numbers("target", of_rows),
         _WEIGHT,
     ),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},

@@ -20,7 +20,7 @@ from .spec import RowSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..reduction import Reduction
+    from ..formulas import Reduction
 
 IGNORE_INDEX = Parameter(
     name="ignore_index",

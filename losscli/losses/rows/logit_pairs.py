@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
 from ..domain import MASKS
-from ..making import row_loss
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
+from ..making import describe, row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
 from ..spec import MASK as MASK_KIND
 from ..spec import Operand, Terms
-from ..widening import widened
 from .spec import RowSpec, of_last_rows
 from .terms import Softmax, masked
 
@@ -34,18 +34,16 @@ OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), MASK)
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
 
-ARGUMENTS = """
-    Args:
-        input: logits, ``(..., C)`` for C classes; differentiable.
-        target: logits of the same shape; differentiable.{own}
-        temperature: divides both sets of logits; above 0.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of
-            the others are 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count, which are
-            counted on the device) or ``sum`` (shape ``()``).
-
-    A logit of -inf has a probability of 0, and 0 times infinity is 0.
-    """
+ARGUMENTS = {
+    "input": "logits, ``(..., C)`` for C classes; differentiable. A logit of -inf has a "
+    "probability of 0, and 0 times infinity is 0.",
+    "target": "logits of the same shape; differentiable.",
+    "temperature": "divides both sets of logits; above 0.",
+    "mask": "bool, ``(...)``: the rows that count; None for all. The loss and the gradients of the "
+    "others are 0, whatever they hold.",
+    "reduction": "``none`` (one loss for each row), ``mean`` (over the rows that count, which are "
+    "counted on the device) or ``sum`` (shape ``()``).",
+}
 
 
 def divergence_loss(
@@ -54,7 +52,6 @@ def divergence_loss(
     divergence: Callable[..., Tensor],
     terms: Callable[..., Mapping[str, Tensor]],
     *,
-    own: str = "",
     parameters: tuple[Parameter, ...] = (TEMPERATURE,),
     **fields: Any,
 ) -> RowSpec:
@@ -66,11 +63,10 @@ def divergence_loss(
         divergence: the loss of each row, of the log-probabilities of both and the settings of its
             own, as a person writes it in PyTorch.
         terms: the magnitudes of its terms, of two :class:`Softmax`, the temperature and the same.
-        own: what its docstring says of settings of its own.
         parameters: the temperature and these.
         fields: further fields of the spec.
     """
-    arguments.__doc__ = (arguments.__doc__ or "") + ARGUMENTS.format(own=own)
+    describe(arguments, ARGUMENTS)
     return row_loss(
         arguments,
         module,
@@ -97,7 +93,7 @@ def _reference(
     """Compute a divergence as written in PyTorch, 16 bits in float32."""
     import torch
 
-    (first, second), dtype = widened(input, target)
+    (first, second), dtype = at_least_float32(input, target)
     if mask is not None:
         # What a masked row holds must not reach a gradient, not even as 0 times infinity.
         kept = mask.unsqueeze(-1)
@@ -138,7 +134,7 @@ def reduce_rows(loss: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
     return loss.sum() / mask.sum() if reduction == "mean" else reduced(loss, reduction)
 
 
-def expected(weight: Tensor, value: Tensor) -> Tensor:
+def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
     """Return the sum over a row of weight * value, where 0 times infinity is 0."""
     import torch
 

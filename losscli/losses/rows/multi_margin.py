@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
-from ..domain import CLASSES, POSITIVE
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..reduction import reduce as reduced
-from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms, last_dimension
-from ..widening import widened
+from ..spec import LOSS, LazyTerms, Operand, Terms, last_dimension
 from .relations import Relations, always
-from .spec import SCORES, of_last_rows
+from .spec import SCORES, class_numbers, class_weight, of_last_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
-
-PARAMETERS = (
-    Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
-    Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
-)
 
 
 def reference(
@@ -38,7 +31,7 @@ def reference(
     """The formula as a person writes it in PyTorch; 16 bits in float32."""
     import torch
 
-    (scores,), dtype = widened(input)
+    (scores,), dtype = at_least_float32(input)
     number = target.long().unsqueeze(-1)
     beyond = margin - scores.gather(-1, number) + scores
     beyond = torch.where(beyond > 0, beyond, torch.zeros_like(beyond))
@@ -114,9 +107,6 @@ def multi_margin_loss(
         p: 1 or 2.
         margin: how much higher the class of a row is to score than any other.
         weight: a number for each class, ``(C)``; not differentiable.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
 
     Raises:
         IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
@@ -153,25 +143,13 @@ SPEC = row_loss(
     formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
     operands=(
         Operand("input", "scores"),
-        Operand(
-            "target",
-            "class numbers",
-            differentiable=False,
-            shape=of_last_rows,
-            domain=CLASSES,
-            kind=CLASS_NUMBERS,
-        ),
-        Operand(
-            "weight",
-            "of each class",
-            differentiable=False,
-            shape=last_dimension,
-            domain=POSITIVE,
-            shared=True,
-            optional=True,
-        ),
+        class_numbers("target", of_last_rows),
+        class_weight(last_dimension, differentiable=False),
     ),
-    parameters=PARAMETERS,
+    parameters=(
+        Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
+        Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
+    ),
     reference=reference,
     widens=True,
     temporaries=5,

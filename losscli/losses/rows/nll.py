@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
-from ..domain import CLASSES, LOG_PROBABILITIES, POSITIVE
+from ..domain import LOG_PROBABILITIES
+from ..formulas import at_least_float32
 from ..making import row_loss
-from ..spec import CLASS_NUMBERS, Operand
-from ..widening import widened
+from ..spec import Operand
 from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import SCORES, counts_of_classes, of_classes, of_rows
+from .spec import SCORES, class_numbers, class_weight, counts_of_classes, of_classes, of_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-PARAMETERS = (IGNORE_INDEX,)
 
 
 def reference(
@@ -30,7 +28,7 @@ def reference(
     """torch.nn.functional.nll_loss; 16 bits in float32."""
     import torch
 
-    (wide,), dtype = widened(input)
+    (wide,), dtype = at_least_float32(input)
     wide = wide.contiguous()  # PyTorch has no derivative of others
     weight = None if weight is None else weight.to(wide.dtype)
     loss = torch.nn.functional.nll_loss(
@@ -58,11 +56,8 @@ def nll_loss(
             without C.
         weight: a number for each class, ``(C)``; not differentiable. The mean is then the sum over
             the sum of the targets' weights.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
         ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
             does not count.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
 
     Raises:
         IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
@@ -83,25 +78,10 @@ SPEC = row_loss(
     formula="-w[y] * x[y]",
     operands=(
         Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
-        Operand(
-            "target",
-            "class numbers",
-            differentiable=False,
-            shape=of_rows,
-            domain=CLASSES,
-            kind=CLASS_NUMBERS,
-        ),
-        Operand(
-            "weight",
-            "of each class",
-            differentiable=False,
-            shape=of_classes,
-            domain=POSITIVE,
-            shared=True,
-            optional=True,
-        ),
+        class_numbers("target", of_rows),
+        class_weight(of_classes, differentiable=False),
     ),
-    parameters=PARAMETERS,
+    parameters=(IGNORE_INDEX,),
     reference=reference,
     widens=True,
     holds=SCORES,

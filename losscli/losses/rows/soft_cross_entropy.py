@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
-from .logit_pairs import arguments_of, divergence_loss, expected
+from .logit_pairs import arguments_of, divergence_loss, weighted_sum
 from .relations import Relations, always
-from .terms import Expectation, Softmax, divergence_terms
+from .terms import Softmax, WeightedSum, divergence_terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    return -expected(log_q.exp(), log_p)
+    return -weighted_sum(log_q.exp(), log_p)
 
 
 def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
-    surprise = Expectation(q, -p.log, p.size)
+    surprise = WeightedSum(q, -p.log, p.size)
     return divergence_terms(surprise, p, ("target", "input"), temperature)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ..domain import CLASSES, POSITIVE
 from ..spec import CLASS_NUMBERS, MASK, ROW, Operand, Shape, Spec, Unit, same_shape
 
 if TYPE_CHECKING:
@@ -43,6 +44,27 @@ def of_classes(shape: Shape) -> Shape:
 def of_last_rows(shape: Shape) -> Shape:
     """The operand has one value for each row, which lies along the last dimension."""
     return shape[:-1]
+
+
+def class_numbers(
+    name: str, shape: Callable[[Shape], Shape], description: str = "class numbers"
+) -> Operand:
+    """Return the operand that names a class of each row."""
+    return Operand(
+        name, description, differentiable=False, shape=shape, domain=CLASSES, kind=CLASS_NUMBERS
+    )
+
+
+def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
+    """Return the operand that has a number for each class, which calls may leave out."""
+    return Operand(
+        *("weight", "of each class"),
+        shape=shape,
+        domain=POSITIVE,
+        shared=True,
+        optional=True,
+        **fields,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ class Softmax:
     probability: Tensor
     log: Tensor
     size: Tensor
-    """Of the terms of a logarithm."""
+    """The magnitude of the terms of a logarithm."""
     weight: Tensor
     """A probability with what the rounding of its exponent adds to it."""
 
@@ -79,7 +79,7 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class WeightedSum:
     """The sum over a row of probabilities times values, whose terms have magnitudes."""
 
     of: Softmax
@@ -107,23 +107,23 @@ class Expectation:
 
 
 def divergence_terms(
-    expected: Expectation, other: Softmax, names: tuple[str, str], temperature: float
+    summed: WeightedSum, other: Softmax, names: tuple[str, str], temperature: float
 ) -> Mapping[str, Tensor]:
-    """Return the terms of an expectation of a difference of logarithms.
+    """Return the terms of a weighted sum of differences of logarithms.
 
     Args:
-        expected: the expectation.
-        other: the distribution whose logarithm is in it, whose derivative is ``other - expected``.
-        names: of the operands, of the expectation's first.
+        summed: the sum over a row.
+        other: the distribution whose logarithm is in it; its derivative is that less the weights.
+        names: of the operands, of the weights' first.
         temperature: divides the logits.
     """
     own, others = names
     return LazyTerms(
         {
-            LOSS: lambda: expected.total,
-            own: lambda: expected.slope / temperature,
+            LOSS: lambda: summed.total,
+            own: lambda: summed.slope / temperature,
             # Each of the two is off by the rounding of its own exponent.
-            others: lambda: (other.weight + expected.of.weight) / temperature,
+            others: lambda: (other.weight + summed.of.weight) / temperature,
         }
     )
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..calling import Arguments
-from ..domain import CLASSES
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import switch
-from ..reduction import reduce as reduced
-from ..spec import CLASS_NUMBERS, LOSS, LazyTerms, Operand, Terms
-from ..widening import widened
+from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
-from .logit_pairs import TEMPERATURE, expected
+from .logit_pairs import TEMPERATURE, weighted_sum
 from .relations import Relations, always
-from .spec import of_last_rows
-from .terms import Expectation, Softmax
+from .spec import class_numbers, of_last_rows
+from .terms import Softmax, WeightedSum
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
-
-PARAMETERS = (TEMPERATURE, switch("entropy", False, "return the entropy of each row as well"))
 
 
 class _Calls(RowCalls):
@@ -48,11 +44,11 @@ def reference(
     """The formula as a person writes it in PyTorch; 16 bits in float32."""
     import torch
 
-    (wide,), _ = widened(logits)
+    (wide,), _ = at_least_float32(logits)
     logs = torch.log_softmax(wide / temperature, -1)
     found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
     if entropy:
-        found = torch.stack([found, -expected(logs.exp(), logs)])
+        found = torch.stack([found, -weighted_sum(logs.exp(), logs)])
     return reduced(found, reduction)
 
 
@@ -62,7 +58,7 @@ def _terms(
     import torch
 
     p = Softmax.of(logits, temperature)
-    surprise = Expectation(p, p.log, p.size)
+    surprise = WeightedSum(p, p.log, p.size)
     number = tokens.long().unsqueeze(-1)
 
     def loss() -> Tensor:
@@ -109,19 +105,12 @@ SPEC = row_loss(
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),
-        Operand(
-            "tokens",
-            "numbers of tokens",
-            differentiable=False,
-            shape=of_last_rows,
-            domain=CLASSES,
-            kind=CLASS_NUMBERS,
-        ),
+        class_numbers("tokens", of_last_rows, "numbers of tokens"),
     ),
     doubling="entropy",
     wide=True,
     reductions=("none",),
-    parameters=PARAMETERS,
+    parameters=(TEMPERATURE, switch("entropy", False, "return the entropy of each row as well")),
     reference=reference,
     widens=True,
     temporaries=6,

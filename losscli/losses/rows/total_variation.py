@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments
 from ..spec import LOSS, LazyTerms
 from .logit_pairs import arguments_of, divergence_loss
 from .relations import Relations, always
-from .terms import Expectation, Softmax, known, masked
+from .terms import Softmax, WeightedSum, known, masked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
     from torch import Tensor
 
@@ -26,7 +25,7 @@ def _terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
 
     # The derivative of p is p times a sign less the expected sign.
     sign = (p.probability - q.probability).sign()
-    of_p, of_q = (Expectation(each, sign, torch.ones_like(sign)) for each in (p, q))
+    of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
     return LazyTerms(
         {
             LOSS: lambda: p.weight.fmax(q.weight).sum(-1) / 2,

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..calling import Arguments, reduction_of
+from ..formulas import at_least_float32
+from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter, switch
-from ..reduction import reduce as reduced
 from ..spec import LOSS, LazyTerms, Operand, Terms
-from ..widening import widened
 from .calls import RowCalls
 from .relations import Relations
 from .spec import VECTORS
@@ -19,13 +19,6 @@ from .terms import OF_LENGTHS
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-PARAMETERS = (
-    Parameter("margin", 1.0, 0.0, "how much nearer the positive is to be", 0.7, open=True),
-    Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0),
-    Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
-    switch("swap", False, "take the nearer of the two negatives"),
-)
 
 
 class _Calls(RowCalls):
@@ -53,7 +46,7 @@ def reference(
     """The formula as a person writes it in PyTorch; 16 bits in float32."""
     import torch
 
-    (first, second, third), dtype = widened(anchor, positive, negative)
+    (first, second, third), dtype = at_least_float32(anchor, positive, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         difference = a - b + eps
@@ -121,8 +114,8 @@ def _terms(
 _ROUNDINGS = 2.0**-17
 """The share of its largest term that a row's loss may be off by in float32, generously."""
 _EITHER = 2.0**23
-"""By which the terms of a gradient are multiplied where either side of a kink is right: 4 float32
-ULP of them are as large as the gradient."""
+"""The factor of the terms of a gradient where either side of a kink is right: 4 float32 ULP of them
+are as large as the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:
@@ -187,9 +180,6 @@ def triplet_margin_loss(
         p: the degree of the norm. PyTorch's operators compute those of infinity or of at most 0.
         eps: added to each difference.
         swap: take for ``d(anchor, negative)`` the smaller one of it and ``d(positive, negative)``.
-        size_average: deprecated, as PyTorch's: say it with ``reduction``.
-        reduce: deprecated, as ``size_average``.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
 
     Raises:
         ValueError: for a margin that is not above 0.
@@ -225,7 +215,12 @@ SPEC = row_loss(
         Operand("positive", "vectors"),
         Operand("negative", "vectors"),
     ),
-    parameters=PARAMETERS,
+    parameters=(
+        Parameter("margin", 1.0, 0.0, "how much nearer the positive is to be", 0.7, open=True),
+        Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0),
+        Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
+        switch("swap", False, "take the nearer of the two negatives"),
+    ),
     reference=reference,
     widens=True,
     temporaries=6,

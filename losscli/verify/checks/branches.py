@@ -1,73 +1,71 @@
-"""Checks every branch of the loss, and its kinks.
-
-Catches: a formula of one branch only, a missing clamp, ``<`` for ``<=`` where it matters, a kink in
-the wrong place. A case does not test a branch that its inputs do not reach (uniform inputs never
-clamp a hinge with a margin of 1.5), or a kink that they do not meet. So the check also runs a small
-case with inputs on every branch, exactly at the kinks, and at the next numbers below and above
-them. A kink that the dtype cannot represent lies between two numbers: an implementation that is
-held to the oracle has to be right on both sides of it. The check counts the share of the elements
-on each side of each kink, and the result names a branch with less than 1 %. The check does not
-apply to a loss without a kink.
-"""
+"""Checks of every branch of a loss, its kinks, and the exact values on each branch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from math import prod
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, Shape
-from losscli.runs.records import PASS, VerifyResult
+from losscli.losses import ELEMENT, LOSS, Shape
+from losscli.truth.distances import index_of, misfit
 from losscli.truth.problem import Problem
-from losscli.truth.tolerances import Verdict
-from losscli.truth.worst import Worst
-from losscli.verify.checks.check import Check
-from losscli.verify.checks.expectation import judge
+from losscli.truth.terms import elements
+from losscli.verify.checks.check import Tally, check
 
 STARVED = 0.01
-"""Of the elements: a branch with fewer could be wrong, and a mean hardly show it."""
+"""A branch with a smaller share of the elements could be wrong, and a mean hardly show it."""
 SHAPE = (30, 59)
 """Odd, so that targets of either sign meet every coordinate."""
 _REACH = (0.25, 1.0, 3.0)
 """How far beyond the outermost kinks, over their own size or 1."""
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the small case, and say of the given one which branch it starves."""
-    shares = problem.branch_shares
-    worst = Worst()
-    worst.add(Verdict(PASS), None, "")
-    # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
-    where, supplemented = "in inputs on every branch", ""
-    if min(shares.values()) < STARVED:
-        counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
-        where, supplemented = f"{counted}; {where}", f"{counted}: supplemented"
-    own = problem.variant("branches", lambda: supplement(problem))
-    fresh = subject.again()
-    judge(own, own.usual, "loss", fresh.loss(own.operands), where, worst)
-    for incoming in dict.fromkeys((own.usual, own.others[-1])):
-        answer = fresh.answer(own.call(incoming))
-        for name, got in answer.items().items():
-            if name != "loss" or incoming is own.usual:
-                judge(own, incoming, name, got, where, worst)
-    if subject.implementation.held_to_oracle and _rounded(problem):
-        close = problem.variant("rounded kinks", lambda: supplement(problem, _rounded(problem)))
-        answer = fresh.answer(close.call(close.usual))
-        for name, got in answer.items().items():
-            judge(close, close.usual, name, got, "next to a kink that the dtype rounds", worst)
-    result = worst.result(problem, subject.name, "branches")
-    yield replace(result, reason=result.reason or supplemented)
-
-
 def has_branches(case: Case) -> bool:
     """Tell whether a loss has a kink, and the case an element on either side of it."""
     return all(map(prod, case.shapes.values())) and len(case.spec.branches(case.params)) > 1
+
+
+@check(
+    once=False,
+    asks=has_branches,
+    needs="losses with a kink, and cases with elements",
+    units=(ELEMENT,),
+)
+def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check every branch of the loss, and its kinks.
+
+    Catches: a formula of one branch only, a missing clamp, ``<`` for ``<=`` where it matters, a
+    kink in the wrong place. A case does not test a branch that its inputs do not reach (uniform
+    inputs never clamp a hinge with a margin of 1.5), or a kink that they do not meet. So the check
+    also runs a small case with inputs on every branch, exactly at the kinks, and at the next
+    numbers below and above them. A kink that the dtype cannot represent lies between two numbers:
+    an implementation that is held to the oracle has to be right on both sides of it. The check
+    counts the share of the elements on each side of each kink, and the result names a branch with
+    less than 1 %. The check does not apply to a loss without a kink.
+    """
+    shares = problem.branch_shares
+    # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
+    where = "in inputs on every branch"
+    if min(shares.values()) < STARVED:
+        counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
+        where, tally.note = f"{counted}; {where}", f"{counted}: supplemented"
+    own = problem.variant("branches", lambda: supplement(problem))
+    fresh = subject.again()
+    tally.judge_part(own, own.usual, LOSS, fresh.loss(own.operands), where)
+    for incoming in dict.fromkeys((own.usual, own.others[-1])):
+        answer = fresh.answer(own.call(incoming))
+        tally.judge_answer(own, incoming, answer, where, loss=incoming is own.usual)
+    if subject.implementation.held_to_oracle and _rounded(problem):
+        close = problem.variant("rounded kinks", lambda: supplement(problem, _rounded(problem)))
+        answer = fresh.answer(close.call(close.usual))
+        tally.judge_answer(close, close.usual, answer, "next to a kink that the dtype rounds")
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
@@ -104,12 +102,12 @@ def short_operands(case: Case) -> dict[str, Tensor]:
     repeats, operands = 1, {}
     for operand in case.spec.operands[1:]:
         values = [value for value in operand.domain.short for _ in range(repeats)]
-        operands[operand.name] = _in_turn(values, case.shapes[operand.name])
+        operands[operand.name] = _repeated(values, case.shapes[operand.name])
         repeats *= len(operand.domain.short)
     return operands
 
 
-def _in_turn(values: Sequence[float], shape: Shape) -> Tensor:
+def _repeated(values: Sequence[float], shape: Shape) -> Tensor:
     """Return values, which repeat, in a shape."""
     count = prod(shape)
     repeated = torch.tensor(values, dtype=torch.float64).repeat(-(-count // len(values)))
@@ -144,11 +142,143 @@ def _rounded(problem: Problem) -> list[float]:
     return nearest[(nearest != kinks) & nearest.isfinite()].tolist()
 
 
-CHECK = Check(
-    "branches",
-    "forward_backward",
-    _run,
-    asks=has_branches,
-    needs="losses with a kink, and cases with elements",
-    units=(ELEMENT,),
-)
+EXACT_SHAPE = (4, 16)
+"""A power of two elements, and a target of one row repeats a power of two times."""
+INCOMING = (1.0, -3.0)
+_SMALLEST, _LARGEST = 0.25, 2.0
+"""Powers of two between which parameters are chosen."""
+_SHARES = (0.25, 0.5, 0.75)
+"""Shares of the way from a kink to the next."""
+_BEYOND = (0.25, 0.5, 1.0)
+"""How far beyond the outermost kinks."""
+NOTHING_EXACT = "no branch of the loss has exact values: nothing was checked"
+_FINEST = 2.0**-12
+"""Every loss and gradient of an element is a multiple: sums of 64 below 2^6 take 24 bits."""
+
+
+def exact_case(case: Case) -> Case:
+    """Return the case with parameters that are powers of two, and zero where they are zero."""
+    params = {name: _few_bits(value) for name, value in case.params.items()}
+    return case.reshaped(EXACT_SHAPE, params=params, distribution="normal", scale=1.0)
+
+
+def _few_bits(value: float) -> float:
+    """Return the power of two below a parameter, within bounds, with its sign."""
+    if value == 0:
+        return 0.0
+    power = 2.0 ** math.floor(math.log2(abs(value)))
+    return math.copysign(min(max(power, _SMALLEST), _LARGEST), value)
+
+
+@check(adapt=exact_case, units=(ELEMENT,))
+def exact(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check results on inputs whose arithmetic is exact in any order.
+
+    Catches: a loss or gradient that is off by a unit in the last place and within every tolerance:
+    a reciprocal or a constant that is not the nearest, a truncated result, a term that is added
+    twice. The inputs and parameters are numbers of few bits, and a mean is over a power of two, so
+    that the accumulator represents all elements, products and sums exactly: the value and all
+    gradients have to be the oracle's, rounded once. The check tests each branch alone, on each side
+    of each kink, and all branches together. It leaves out a branch whose loss of such numbers is
+    itself not of few bits, such as an exponential.
+    """
+    asked = list(exact_branches(problem))
+    for name, _, own in asked:
+        _judge_bits(own, subject, f"on the branch '{name}'", tally)
+    if len(asked) > 1:
+        mixed = [coordinate for _, coordinates, _ in asked for coordinate in coordinates]
+        together = problem.variant("all branches", partial(_placed, problem, mixed))
+        _judge_bits(together, subject, "on all branches", tally)
+    tally.note = "" if asked else NOTHING_EXACT
+
+
+def exact_branches(problem: Problem) -> Iterator[tuple[str, list[float], Problem]]:
+    """Yield each branch of exact values: its name, coordinates on it, and a problem of them."""
+    names = problem.case.spec.branches(problem.case.params)
+    for name, coordinates in zip(names, _coordinates(problem), strict=True):
+        own = problem.variant(name, partial(_placed, problem, coordinates))
+        if _is_exact(own):
+            yield name, coordinates, own
+
+
+def has_exact_values(case: Case) -> bool:
+    """Tell whether the check has anything to check of the loss of a case."""
+    return any(True for _ in exact_branches(Problem.of(exact_case(case))))
+
+
+def _coordinates(problem: Problem) -> list[list[float]]:
+    """Return, for each branch, coordinates that lie on it."""
+    kinks = problem.case.spec.kinks(problem.case.params)
+    if not kinks:
+        return [[sign * by for by in _BEYOND for sign in (1, -1)]]
+    inside = [[low + (high - low) * share for share in _SHARES] for low, high in pairwise(kinks)]
+    below, above = [kinks[0] - by for by in _BEYOND], [kinks[-1] + by for by in _BEYOND]
+    return [below, *inside, above]
+
+
+def _placed(problem: Problem, coordinates: list[float]) -> Problem:
+    """Return a problem whose elements have the coordinates in turn."""
+    spec, like = problem.case.spec, problem.prediction
+    others = short_operands(problem.case)
+    beside = [values.expand(EXACT_SHAPE) for values in others.values()]
+    # Each row begins with another coordinate, so that each target meets each coordinate.
+    rows, columns = torch.arange(EXACT_SHAPE[0])[:, None], torch.arange(EXACT_SHAPE[1])
+    number = (columns // len(spec.operands[1].domain.short) + rows) % len(coordinates)
+    input = spec.input_at(torch.tensor(coordinates, dtype=torch.float64)[number], *beside)
+    operands = {spec.names[0]: input, **others}
+    return problem.like({name: each.to(like) for name, each in operands.items()})
+
+
+def _is_exact(problem: Problem) -> bool:
+    """Tell whether no element needs a rounding, neither its loss nor its gradients."""
+    shape = problem.oracle.shape
+    wide = {
+        name: each.double().expand(shape).clone().requires_grad_(name in problem.wrt)
+        for name, each in problem.operands.items()
+    }
+    with torch.enable_grad():
+        loss = elements(problem.case, wide)
+    gradients = torch.autograd.grad(loss.sum(), [wide[name] for name in problem.wrt])
+    return all(
+        _has_few_bits(each, problem.prediction.dtype) for each in (loss.detach(), *gradients)
+    )
+
+
+def _has_few_bits(values: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether a dtype holds values and three times them, and their sums have few digits."""
+    held = (values * 3).to(dtype).double() == values * 3
+    held &= values.to(dtype).double() == values
+    return bool((held & ((values / _FINEST).frac() == 0)).all())
+
+
+def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) -> None:
+    """Judge the loss and all gradients, bit for bit."""
+    for number in INCOMING:
+        incoming = problem.filled(number, problem.wrt)
+        answer = subject.answer(problem.call(incoming))
+        dues = {LOSS: (problem.oracle.value(), problem.oracle.loss_shape(), problem.prediction)}
+        for name in problem.wrt:
+            operand = problem.operands[name]
+            truths = problem.oracle.gradient(name, incoming.grad_output)
+            dues[f"{name} gradient"] = truths, operand.shape, operand
+        for part, (truths, shape, like) in dues.items():
+            got = answer.items()[part]
+            wrong = misfit(got, shape, like, like.dtype)
+            if not wrong and got is not None:
+                (truth,) = truths
+                wrong = _differs(got, truth.value.to(got.dtype))
+            if wrong:
+                tally.fail(wrong, f"{where}, incoming gradient {number:g}, {part}: ")
+
+
+def _differs(got: Tensor, due: Tensor) -> str:
+    """Say where a result is not what is due; empty if it is. The sign of a zero is not judged."""
+    off = (got.detach() != due).flatten()
+    if not off.any():
+        return ""
+    number = int(off.int().argmax())
+    want, found = float(due.flatten()[number]), float(got.flatten()[number])
+    return (
+        f"expected {want:.17g} exactly, got {found:.17g} at {[*index_of(number, due.shape)]}; "
+        "these additions are exact in every order"
+    )

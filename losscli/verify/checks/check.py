@@ -1,25 +1,122 @@
-"""The data of a check, and the tally of its verdicts over many variants of a case."""
+"""What a check is, the tally of what it finds, and the cases that several checks run on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
+from torch import Tensor
 
 from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Answer
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, ROW, Spec, Unit
+from losscli.losses import ELEMENT, LOSS, ROW, Shape, Spec, Unit
 from losscli.reasons import Reason
-from losscli.runs.records import FAIL, VerifyResult
+from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Incoming, Problem
-from losscli.truth.tolerances import Verdict
+from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import Worst, to_error
 from losscli.verify.memory_plan import Held
+
+
+class Tally(Worst):
+    """What a check finds: the worst counts. Variants that are judged by name are all named."""
+
+    def __init__(
+        self,
+        *,
+        first: bool = False,
+        name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
+    ) -> None:
+        """Begin.
+
+        Args:
+            first: report the first variant that fails, not the worst.
+            name: how several variants that fail are named.
+        """
+        super().__init__()
+        self._losses, self._gradients = Worst(), Worst()
+        self._failed: dict[str, None] = {}
+        self._first, self._name = first, name
+        self.reference_error = Error()
+        """PyTorch's own distance from the oracle, where the check measures it."""
+        self.beside: tuple[str, ...] = ()
+        """The losses that the check called in between."""
+        self.note = ""
+        """What a result says that has no other reason."""
+
+    def count(self, variant: str, part: str, judged: tuple[Outcome, Errors | None]) -> None:
+        """Count the judgement of a part of a variant, whose error the result shows."""
+        outcome, errors = judged
+        self.measure(part, outcome, errors)
+        if not (self._first and self._failed):
+            self.add(outcome, errors, f"{variant}, {part}: ")
+        if outcome.status == FAIL:
+            self._failed[variant] = None
+
+    def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
+        """Keep the error of a part, ``loss`` or a gradient, for the result."""
+        (self._losses if part == LOSS else self._gradients).add(outcome, errors)
+
+    def judge_part(
+        self, problem: Problem, incoming: Incoming, part: str, got: Tensor | None, where: str
+    ) -> None:
+        """Judge a part of an answer by the oracle."""
+        self.add(*problem.judge(part, got, incoming), f"{where}, {part}: ")
+
+    def judge_answer(
+        self, problem: Problem, incoming: Incoming, answer: Answer, where: str, *, loss: bool = True
+    ) -> None:
+        """Judge the gradients of an answer by the oracle, and the loss if it counts."""
+        for part, got in answer.items().items():
+            if loss or part != LOSS:
+                self.judge_part(problem, incoming, part, got, where)
+
+    def judge_variant(
+        self,
+        variant: str,
+        problem: Problem,
+        incoming: Incoming,
+        answer: Answer,
+        *,
+        loss: bool = True,
+        by_incoming: bool = False,
+        any_for_nan: bool = False,
+    ) -> None:
+        """Judge the loss and the gradients of a variant, and count them.
+
+        Args:
+            variant: the name.
+            problem: whose answer it is.
+            incoming: what the gradients were multiplied by.
+            answer: with the gradients that ``incoming`` asked for.
+            loss: whether the loss counts.
+            by_incoming: whether the gradients are named by what came in, too.
+            any_for_nan: whether any gradient is right where the truth is NaN.
+        """
+        if loss:
+            self.count(variant, LOSS, problem.judge_loss(answer.loss))
+        of = f" for {incoming.name}" if by_incoming else ""
+        for operand in incoming.wrt:
+            gradient = answer.gradients[operand]
+            judged = problem.judge_gradient(operand, gradient, incoming, any_for_nan=any_for_nan)
+            self.count(variant, f"{operand} gradient{of}", judged)
+
+    def finish(self, problem: Problem, implementation: str, check: str) -> VerifyResult:
+        """Return the worst as a result, which names every variant that failed."""
+        error = to_error(self._losses.errors, self._gradients.errors)
+        result = self.result(problem, implementation, check, error, self.reference_error)
+        if len(self._failed) > 1:
+            reason = f"{result.reason}. Wrong {self._name(list(self._failed))}"
+            result = replace(result, reason=reason)
+        if result.status == FAIL:
+            result = replace(result, beside=self.beside)
+        return result if result.reason else replace(result, reason=self.note)
 
 
 @dataclass(frozen=True)
@@ -27,13 +124,16 @@ class Check:
     """One check."""
 
     name: str
-    pass_: PassName
+    judge: Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
+    """Count what is found in the tally, or yield results that are not those of a tally.
+
+    SubjectError where the subject raised."""
+    pass_: PassName = "forward_backward"
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
-    run: Callable[[Problem, Subject], Iterator[VerifyResult]]
-    """Yield a result for each thing judged; SubjectError where the subject raised."""
     adapt: Callable[[Case], Case] = lambda case: case
     """Make the case that the check runs on from a case of the config."""
-    once: bool = False
+    tally: Callable[[], Tally] = Tally
+    once: bool = True
     """Whether the largest case that fits speaks for all of its loss, parameters, dtype and
     reduction."""
     mean_for_sum: bool = False
@@ -52,6 +152,12 @@ class Check:
     """Tell whether the check applies to an implementation."""
     needs: str = ""
     """The cases that the check applies to, if not to all."""
+
+    def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+        """Yield the results of a subject."""
+        tally = self.tally()
+        results = self.judge(problem, subject, tally)
+        yield from results or [tally.finish(problem, subject.name, self.name)]
 
     def missing(self, case: Case) -> Reason | None:
         """Return the reason that the check cannot run on a case's device; None if it can."""
@@ -81,63 +187,41 @@ class Check:
         return case.kind if self.once else (case,)
 
 
-class Tally:
-    """The verdicts of a check that tests many variants of a case, each by name."""
+Judge = Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
 
-    def __init__(self, *, first: bool = False) -> None:
-        """``first``: report the first variant that fails, not the worst."""
-        self._losses, self._gradients, self._worst = Worst(), Worst(), Worst()
-        self._failed: dict[str, None] = {}
-        self._first = first
 
-    def add(self, variant: str, part: str, judged: tuple[Verdict, Errors | None]) -> None:
-        """Count the judgement of a part: ``loss``, or a gradient."""
-        (self._losses if part == "loss" else self._gradients).add(*judged, "")
-        if not (self._first and self._failed):
-            self._worst.add(*judged, f"{variant}, {part}: ")
-        if judged[0].status == FAIL:
-            self._failed[variant] = None
+def check(**fields: Any) -> Callable[[Judge], Check]:
+    """Make a function the check of its name; ``fields`` are those of :class:`Check`."""
+    return lambda judge: Check(judge.__name__, judge, **fields)
 
-    def judge(
-        self,
-        variant: str,
-        problem: Problem,
-        incoming: Incoming,
-        answer: Answer,
-        *,
-        loss: bool = True,
-        by_incoming: bool = False,
-        any_for_nan: bool = False,
-    ) -> None:
-        """Judge the loss and the gradients of an answer, and count them.
 
-        Args:
-            variant: the name.
-            problem: whose answer it is.
-            incoming: what the gradients were multiplied by.
-            answer: with the gradients that ``incoming`` asked for.
-            loss: whether the loss counts.
-            by_incoming: whether the gradients are named by what came in, too.
-            any_for_nan: whether any gradient is right where the truth is NaN.
-        """
-        if loss:
-            self.add(variant, "loss", problem.judge_loss(answer.loss))
-        of = f" for {incoming.name}" if by_incoming else ""
-        for operand in incoming.wrt:
-            gradient = answer.gradients[operand]
-            judged = problem.judge_gradient(operand, gradient, incoming, any_for_nan=any_for_nan)
-            self.add(variant, f"{operand} gradient{of}", judged)
+def of_shape(
+    shape: Shape, target: Shape | None = None, *, scale: float | None = None
+) -> Callable[[Case], Case]:
+    """Return what makes a case one of a shape, whatever its own is, with values all over."""
+    changes: dict[str, Any] = {} if scale is None else {"scale": scale}
+    return lambda case: case.reshaped(shape, target, distribution="normal", **changes)
 
-    def result(
-        self,
-        problem: Problem,
-        implementation: str,
-        check: str,
-        name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
-    ) -> VerifyResult:
-        """Return the worst as a result, which names every variant that failed by ``name``."""
-        error = to_error(self._losses.errors, self._gradients.errors)
-        result = self._worst.result(problem, implementation, check, error)
-        if len(self._failed) < 2:
-            return result
-        return replace(result, reason=f"{result.reason}. Wrong {name(list(self._failed))}")
+
+ROWS, COLUMNS = 67, 301
+"""The most of a small case: more than a tile of a GPU, of no whole vectors."""
+
+
+def small_case(case: Case) -> Case:
+    """Return the case with a small shape of two dimensions that differ, and values all over.
+
+    The target is broadcast as the loss's own is.
+    """
+    shape = (37, 101)
+    if len(case.shape) == 2 and min(case.shape) > 1:
+        rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
+        shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
+    return case.reshaped(shape, distribution="normal")
+
+
+def paths(problem: Problem) -> dict[str, tuple[str, ...]]:
+    """Return the operands whose gradients a call of the loss prepares, by how a report says it.
+
+    Fused kernels have a path of their own for a loss with a gradient.
+    """
+    return {"": (), ", when a gradient is wanted": problem.wrt[:1]}

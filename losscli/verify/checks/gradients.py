@@ -1,48 +1,307 @@
-"""Checks the gradients of all operands.
-
-Catches: a zero, absent or detached gradient, a wrong sign or branch, 1/rows for 1/N, a gradient
-that belongs to another element, an incoming gradient that is ignored or applied twice, a target's
-gradient that is not summed over the broadcast dimensions, digits lost to a stored gradient that
-underflows, a small gradient that is taken for zero. The check computes the gradient of each operand
-alone with an incoming gradient of 1, as in most training loops; then that of the prediction with
-32768, as under a gradient scaler, and those of all with -3/1024 (in float16 with -3, and for a mean
-with about N), or with a tensor of normal values without a reduction.
-"""
+"""Checks of gradients: their values, and backward passes one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations.call_data import Call, Operands
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
-from losscli.losses import Spec
-from losscli.runs.records import VerifyResult
-from losscli.truth.problem import Problem
+from losscli.losses import ROW, RowSpec
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.truth.blocks import blocks
+from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.inputs import make_generator
+from losscli.truth.oracle import Truth
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.terms import magnitudes
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.checks.check import Check
+from losscli.verify.checks.check import Tally, check, small_case
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge each operand's gradient under every incoming gradient; the worst counts."""
+@check(
+    once=False,
+    results=lambda spec: tuple(f"{name}_gradient" for name in spec.differentiable),
+)
+def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
+    """Check the gradients of all operands.
+
+    Catches: a zero, absent or detached gradient, a wrong sign or branch, 1/rows for 1/N, a gradient
+    that belongs to another element, an incoming gradient that is ignored or applied twice, a
+    target's gradient that is not summed over the broadcast dimensions, digits lost to a stored
+    gradient that underflows, a small gradient that is taken for zero. The check computes the
+    gradient of each operand alone with an incoming gradient of 1, as in most training loops; then
+    that of the prediction with 32768, as under a gradient scaler, and those of all with -3/1024 (in
+    float16 with -3, and for a mean with about N), or with a tensor of normal values without a
+    reduction.
+    """
     worst = {name: Worst() for name in problem.wrt}
     for incoming in (*problem.alone, *problem.others):
-        gradients = subject.answer(problem.call(incoming)).gradients
+        found = subject.answer(problem.call(incoming)).gradients
         for name in incoming.wrt:
             # Popped, so that a gradient of 4 GiB is freed as soon as it is judged.
-            verdict, errors = problem.judge_gradient(name, gradients.pop(name), incoming)
-            worst[name].add(verdict, errors, f"incoming gradient {incoming.name}: ")
+            judged = problem.judge_gradient(name, found.pop(name), incoming)
+            worst[name].add(*judged, f"incoming gradient {incoming.name}: ")
     for name in problem.wrt:
         error = to_error(gradient=worst[name].errors)
         yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
 
 
-def _results(spec: Spec) -> tuple[str, ...]:
-    """Return the names of the results of a loss."""
-    return tuple(f"{name}_gradient" for name in spec.differentiable)
+@check(adapt=small_case)
+def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check several backward passes through one retained graph.
+
+    Catches: a stored gradient that is scaled in place, so that the second pass scales it twice;
+    buffers that the first pass frees or consumes although the graph is retained; a result of the
+    first pass that is returned again for any incoming gradient, or that a later pass overwrites.
+    The check differentiates one loss four times, with incoming gradients of -3, 1, -3 and 1
+    (without a reduction a tensor, its double and both again). The oracle judges each gradient when
+    it is computed, and once more after the last pass. One size is enough.
+    """
+    one, other = _two_incoming(problem)
+    asked = (one, other, one, other)
+    call = Call(problem.operands, problem.wrt)
+    found = []
+    answers = subject.retained(call, [incoming.grad_output for incoming in asked])
+    for number, (incoming, answer) in enumerate(zip(asked, answers, strict=True), 1):
+        found.append(answer)
+        where = f"backward {number} through one graph, incoming gradient {incoming.name}"
+        tally.judge_answer(problem, incoming, answer, where, loss=False)
+    for number, (incoming, answer) in enumerate(zip(asked, found, strict=True), 1):
+        where = f"what backward {number} returned, after {len(asked)} through one graph"
+        tally.judge_answer(problem, incoming, answer, where, loss=False)
 
 
-CHECK = Check(
-    "gradients",
-    "forward_backward",
-    _run,
-    results=_results,
+def _two_incoming(problem: Problem) -> tuple[Incoming, Incoming]:
+    """Return two incoming gradients, of which one is 1 where the loss is reduced."""
+    if problem.case.reduction != "none":
+        return problem.others[-1], problem.usual
+    doubled = Incoming("twice that", problem.wrt, problem.usual.grad_output * 2)
+    return problem.usual, doubled
+
+
+TIMES = 2
+"""The first pass could find memory of its own where the second does not."""
+_SHARE = -0.75
+"""The share of the gradient that is there before: were one small, the other would hide it."""
+
+
+@check(adapt=small_case)
+def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check that gradients are added to an existing ``.grad``.
+
+    Catches: a backward pass that clears ``.grad``, overwrites it or adds to it by itself, and one
+    that returns memory which it continues to use, so that a sum changes behind the optimizer's
+    back. All operands start with a ``.grad`` of the opposite sign; two losses of them are computed
+    and differentiated one after the other. The expected ``.grad`` is the earlier one plus twice the
+    gradient of a plain call, within the tolerance of sums. One size is enough.
+    """
+    found = subject.answer(problem.call(problem.usual)).gradients
+    once = {name: gradient for name, gradient in found.items() if gradient is not None}
+    if len(once) < len(found):
+        which = "both" if len(found) == 2 else "all"
+        tally.fail(f"expected gradients of {which} operands, got none of one")
+        return
+    before = {name: gradient * _SHARE for name, gradient in once.items()}
+    sums = subject.accumulated(problem.call(problem.usual), before, TIMES)
+    for name, got in sums.items():
+        tally.add(*_judge_sum(before[name], once[name], got), f".grad of the {name}: ")
+
+
+def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Outcome, Errors | None]:
+    """Judge a ``.grad`` by what it was before and the gradient of one call."""
+    wrong = misfit(got, before.shape, before, before.dtype)
+    if wrong or got is None:
+        return Outcome(FAIL, wrong), None
+    due = before.double() + TIMES * once.double()
+    scale = before.double().abs() + TIMES * once.double().abs()
+    errors = compare(got, (Truth(b, due[b], scale[b]) for b in blocks(due.shape)))
+    outcome = judge_sums(errors, got.dtype)
+    if outcome.status != PASS:
+        reason = f"{outcome.reason}; .grad held {_SHARE:g} times the gradient before the call"
+        outcome = Outcome(outcome.status, reason)
+    return outcome, errors
+
+
+INCOMING = (1.0, 2.0)
+"""The usual one, and one that may be unexpected."""
+
+
+def _same_values(values: Tensor) -> Tensor:
+    """Return the values with other strides."""
+    if values.dim() == 2:
+        return values.t().contiguous().t()
+    return values.new_empty((len(values), 2))[:, 0].copy_(values)
+
+
+def _smaller(values: Tensor) -> Tensor:
+    """Return part of the rows of several, or all of one as a row of two dimensions."""
+    return values[: len(values) // 2].clone() if values.dim() == 2 else values[None].clone()
+
+
+CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
+    "in other strides": (_same_values, False),
+    "of another shape": (_smaller, True),
+}
+"""How memory changes, and whether an error is right."""
+
+
+def changed_case(case: Case) -> Case:
+    """Return a small case of two dimensions, with a target of one row."""
+    small = small_case(case)
+    return small if case.spec.unit == ROW else small.reshaped(small.shape, small.shape[-1:])
+
+
+@check(adapt=changed_case)
+def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check operands that get other memory between forward and backward.
+
+    Catches: a backward pass that uses the current sizes, strides or addresses of the operands
+    instead of those in forward, and so writes beyond the end of a gradient or permutes it. The
+    check sets ``x.data`` to a tensor of another shape: an error passes, as PyTorch raises one, and
+    so does the gradient of the earlier contents. Then it sets ``x.data`` to the same values with
+    other strides: only the right gradient passes. The other shape is smaller, so that a wrong
+    access does not crash this process, and it fits the other operand, of one row.
+    """
+    subject.answer(problem.call(problem.usual))  # who raises in any call says so plainly
+    for number, (change, (change_data, may_raise)), name in product(
+        INCOMING, CHANGES.items(), problem.wrt
+    ):
+        incoming = problem.filled(number, problem.wrt)
+        data = change_data(problem.operands[name])
+        where = f"{name}.data {change}, incoming gradient {number:g}"
+        try:
+            answer = subject.changed(problem.call(incoming), name, data)
+        except SubjectError as error:
+            if not (may_raise and error.refused):
+                raise SubjectError(f"{where}: {error}") from error
+            continue
+        tally.judge_answer(problem, incoming, answer, where, loss=False)
+
+
+STEP = 2.0**-12
+"""Where the rounding over it is still below 1e-9 of the products."""
+MARGIN = 2.0**-6
+"""The least distance from a kink: more than two steps of all operands move the coordinate."""
+
+
+@check(
+    adapt=lambda case: replace(small_case(case), scale=1.0),
+    asks=lambda case: case.dtype == "float64",
+    needs="float64",
 )
+def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check the gradients against differences of the loss itself, in float64.
+
+    Catches: a gradient that is not that of the loss, whatever the oracle holds to be the truth. The
+    oracle takes its gradients from autograd through the reference, so a reference whose derivative
+    is wrong would let the same mistake pass. This check needs neither: along random directions of
+    -1 and 1 the loss a step ahead, less the loss a step behind, over two steps, has to be the
+    product of the gradient and the direction.
+
+    A difference at step ``h`` is off by its truncation, which shrinks with ``h`` squared, and by
+    the rounding of the losses over ``h``. Richardson's extrapolation from ``h`` and ``h / 2`` is
+    left with less than the two differ by; a loss of piecewise second degree, as those here, has no
+    truncation at all. The rounding is bounded by that of sums, of the sum of magnitudes. Inputs
+    near a kink, where there is no derivative to be met, or near an end of their domain are moved
+    away from it first. Only where the config asks for float64: no other dtype has the digits.
+    """
+    own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
+    weights = own.usual.grad_output
+    found = subject.answer(own.call(own.usual)).gradients
+    generator = make_generator(problem.case.seed, "direction")
+    for title, moved in _directions(problem):
+        along = {
+            name: (torch.randint(2, each.shape, generator=generator) * 2.0 - 1.0).to(each)
+            for name, each in own.operands.items()
+            if name in moved
+        }
+        got = 0.0
+        for name, direction in along.items():
+            gradient = found[name]
+            if gradient is not None:
+                got += float((gradient.double() * direction).sum())
+        tally.add(_judge_slope(own, subject, weights, along, got), None, f"along {title}: ")
+
+
+def _directions(problem: Problem) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the operands that move together, by a title: each alone, then all."""
+    for name in problem.wrt:
+        yield f"the {name}", (name,)
+    yield "both" if len(problem.wrt) == 2 else "all operands", problem.wrt
+
+
+def _judge_slope(
+    problem: Problem, subject: Subject, weights: Tensor, along: Operands, got: float
+) -> Outcome:
+    """Compare a product with what the loss does along a direction."""
+
+    def weighted(step: float) -> tuple[float, float]:
+        """Return the loss so far along, and the sum of the magnitudes of its terms."""
+        moved = {name: problem.operands[name] + step * along[name] for name in along}
+        operands = {**problem.operands, **moved}
+        losses = subject.loss(operands)
+        scale = magnitudes(problem.case, operands, losses)
+        return float((losses * weights).sum()), float((scale * weights).abs().sum())
+
+    def slope(step: float) -> tuple[float, float]:
+        (ahead, one), (behind, other) = weighted(step), weighted(-step)
+        return (ahead - behind) / (2 * step), max(one, other)
+
+    (wide, magnitude), (narrow, _) = slope(STEP), slope(STEP / 2)
+    expected = (4 * narrow - wide) / 3
+    rounding = (ELEMENT_ULP * torch.finfo(torch.float64).eps + sum_bound(torch.float64)) * magnitude
+    # Of both slopes, as the extrapolation weighs them: (4 * 2 + 1) / 3 times that of the wider.
+    allowed = 3 * rounding / STEP + abs(narrow - wide)
+    # Written so that NaN is wrong.
+    if abs(expected - got) <= allowed:
+        return Outcome(PASS)
+    reason = f"the loss changes by {expected:.9g} per step, but its gradient says {got:.9g}"
+    return Outcome(FAIL, f"{reason}; rounding explains at most {allowed:.2g}")
+
+
+def _away_from_kinks(problem: Problem) -> Problem:
+    """Return the problem with its inputs where no step meets a kink or leaves a domain."""
+    spec, kinks = problem.case.spec, problem.case.spec.kinks(problem.case.params)
+    values = problem.operands
+    if kinks:
+        values = {**values, spec.names[0]: _moved(problem, kinks)}
+    elif isinstance(spec, RowSpec) and spec.from_kinks:
+        values = {**values, spec.names[0]: _moved_in_rows(problem, spec.from_kinks)}
+    return problem.like(
+        {
+            each.name: each.smoothed(values[each.name], 2 * STEP)
+            if each.differentiable
+            else values[each.name]
+            for each in spec.operands
+        }
+    )
+
+
+def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
+    """Return the prediction where no step meets a kink."""
+    spec, shape = problem.case.spec, problem.oracle.shape
+    x, *others = (operand.expand(shape) for operand in problem.operands.values())
+    _, slope = spec.branch_line(*others)
+    for kink in kinks:
+        distance = spec.branch_coordinate(x, *others) - kink
+        moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
+        x = torch.where(distance.abs() < MARGIN, moved, x)
+    return x.contiguous()
+
+
+def _moved_in_rows(problem: Problem, from_kinks: Callable[..., tuple[Tensor, ...]]) -> Tensor:
+    """Return rows where no step meets a kink."""
+    x, *others = problem.operands.values()
+    for number in range(len(from_kinks(x, *others, **problem.case.params))):
+        distance = from_kinks(x, *others, **problem.case.params)[number]
+        moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance)
+        x = torch.where(distance.abs() < MARGIN, moved, x)
+    return x

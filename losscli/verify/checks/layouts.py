@@ -22,15 +22,11 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, Shape
-from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Incoming, Problem
-from losscli.verify.checks.check import Check, Tally
+from losscli.verify.checks.check import Tally, check, small_case
 
-ROWS, COLUMNS = 67, 301
-"""At most: more than a tile of a GPU, of no whole vectors."""
-
-Place = Callable[[Tensor], Tensor]
+Relayout = Callable[[Tensor], Tensor]
 """Give values another layout; some give up most of the values as well."""
 
 
@@ -76,13 +72,13 @@ def _without_first(values: Tensor) -> Tensor:
     return values.new_full((rows, columns + 1), math.nan)[:, 1:].copy_(values)
 
 
-def _permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
+def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
     """Store the dimensions in another order, the last of it the fastest."""
     back = [order.index(dimension) for dimension in range(len(order))]
     return values.permute(order).contiguous().permute(back)
 
 
-STORED: dict[str, tuple[Place, Place]] = {
+STORED: dict[str, tuple[Relayout, Relayout]] = {
     "both operands transposed": (_transposed, _transposed),
     "input transposed": (_transposed, _as_is),
     "target transposed": (_as_is, _transposed),
@@ -99,8 +95,7 @@ STORED: dict[str, tuple[Place, Place]] = {
     ),
 }
 """How input and target of one shape lie."""
-
-LATER: dict[str, Place] = {
+LATER: dict[str, Relayout] = {
     "transposed": _transposed,
     "of every second column of a wider one": _every_second_column,
     "of one row expanded": _expanded_rows,
@@ -110,7 +105,6 @@ LATER: dict[str, Place] = {
     "one element off its alignment": partial(_offset, by=1),
 }
 """How each operand after the target lies, beside the others of the usual layout."""
-
 BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Shape]]] = {
     "target of one row": (lambda rows, columns: (rows, columns), lambda _, columns: (columns,)),
     "target of one column": (lambda rows, columns: (rows, columns), lambda rows, _: (rows, 1)),
@@ -130,8 +124,7 @@ BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Sha
     ),
 }
 """Shapes of input and target, from rows and columns."""
-
-SQUARE: dict[str, tuple[Shape, Place, Place]] = {
+SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square operands": ((64, 64), _as_is, _as_is),
     "square operands of an odd size": ((37, 37), _as_is, _as_is),
     "square operands, the input transposed": ((37, 37), _transposed, _as_is),
@@ -140,48 +133,41 @@ SQUARE: dict[str, tuple[Shape, Place, Place]] = {
     "square input, target of one column": ((37, 1), _as_is, _as_is),
 }
 """The shape of the target, and how operands lie of which the input is square."""
-
 FIVE = (3, 4, 5, 6, 7)
 PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "five dimensions, the input permuted": ((4, 1, 3, 0, 2), (0, 1, 2, 3, 4)),
     "five dimensions, each operand permuted in its own way": ((2, 0, 4, 1, 3), (1, 4, 0, 3, 2)),
 }
 """Orders in which the dimensions of input and target are stored."""
-
 INTEGERS = (torch.int64, torch.uint8)
 """Dtypes of a target that asks for no gradient."""
 
 
 def layout_case(case: Case) -> Case:
-    """Return the case with a small shape of two dimensions that differ, and values all over."""
-    shape = (37, 101)
-    if len(case.shape) == 2 and min(case.shape) > 1:
-        rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
-        shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
-    target = shape if case.spec.unit == ELEMENT else None
-    return case.reshaped(shape, target, distribution="normal")
+    """Return a small case of a target that has the shape of the prediction."""
+    small = small_case(case)
+    return small.reshaped(small.shape, small.shape)
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+@check(adapt=layout_case, mean_for_sum=True, units=(ELEMENT,))
+def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
-    tally = Tally()
     for name, variant in _variants(problem):
         fresh = subject.again()
         first, *others = _incoming(variant)
         for incoming in dict.fromkeys((first, *others)):
             answer = fresh.answer(variant.call(incoming))
             loss = incoming is first
-            tally.judge(name, variant, incoming, answer, loss=loss, by_incoming=True)
-    yield tally.result(problem, subject.name, "layouts")
+            tally.judge_variant(name, variant, incoming, answer, loss=loss, by_incoming=True)
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield each layout by its name."""
-    for name, places in STORED.items():
-        yield name, problem.variant(name, partial(_stored, problem, *places))
+    for name, relayouts in STORED.items():
+        yield name, problem.variant(name, partial(_stored, problem, *relayouts))
     for number, operand in enumerate(problem.case.spec.names[2:], 2):
-        for how, place in LATER.items():
-            name, where = f"{operand} {how}", (*(_as_is,) * number, place)
+        for how, relayout in LATER.items():
+            name, where = f"{operand} {how}", (*(_as_is,) * number, relayout)
             yield name, problem.variant(name, partial(_whole, problem, operand, where))
     for name, shapes in BROADCAST.items():
         yield name, problem.variant(name, partial(_broadcast, problem, *shapes))
@@ -209,8 +195,8 @@ def _incoming(variant: Problem) -> tuple[Incoming, ...]:
 
 def _in_five(problem: Problem, input: tuple[int, ...], target: tuple[int, ...]) -> Problem:
     case = problem.case.reshaped(FIVE, FIVE)
-    places = (partial(_permuted, order=order) for order in (input, target))
-    return problem.like(_placed(make_inputs(case), *places), case)
+    relayouts = (partial(permuted, order=order) for order in (input, target))
+    return problem.like(_laid_out(make_inputs(case), *relayouts), case)
 
 
 def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
@@ -221,45 +207,33 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     return problem.like({**problem.operands, name: values.to(dtype)})
 
 
-def _stored(problem: Problem, *places: Place) -> Problem:
-    return problem.like(_placed(problem.operands, *places))
+def _stored(problem: Problem, *relayouts: Relayout) -> Problem:
+    return problem.like(_laid_out(problem.operands, *relayouts))
 
 
-def _whole(problem: Problem, name: str, places: tuple[Place, ...]) -> Problem:
+def _whole(problem: Problem, name: str, relayouts: tuple[Relayout, ...]) -> Problem:
     """Return the problem with an operand of the whole shape, in layouts."""
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
-    # Each row begins at another place, so that rows differ also where they repeat.
+    # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return problem.like(_placed({**problem.operands, name: values}, *places))
+    return problem.like(_laid_out({**problem.operands, name: values}, *relayouts))
 
 
-def _placed(operands: Operands, *places: Place) -> Operands:
+def _laid_out(operands: Operands, *relayouts: Relayout) -> Operands:
     """Return operands in layouts, those without one as they are."""
-    placed = zip(operands, places, strict=False)
-    return operands | {name: place(operands[name]) for name, place in placed}
+    given = zip(operands, relayouts, strict=False)
+    return operands | {name: relayout(operands[name]) for name, relayout in given}
 
 
 def _broadcast(
     problem: Problem, input: Callable[[int, int], Shape], target: Callable[[int, int], Shape]
 ) -> Problem:
-    rows, columns = problem.case.shape
-    case = problem.case.reshaped(input(rows, columns), target(rows, columns))
-    return problem.like(make_inputs(case), case)
+    extents = problem.case.shape
+    return problem.reshaped(input(*extents), target(*extents))
 
 
-def _square(problem: Problem, target: Shape, place_input: Place, place_target: Place) -> Problem:
+def _square(problem: Problem, target: Shape, *relayouts: Relayout) -> Problem:
     case = problem.case.reshaped((target[0], target[0]), target)
-    return problem.like(_placed(make_inputs(case), place_input, place_target), case)
-
-
-CHECK = Check(
-    "layouts",
-    "forward_backward",
-    _run,
-    adapt=layout_case,
-    once=True,
-    mean_for_sum=True,
-    units=(ELEMENT,),
-)
+    return problem.like(_laid_out(make_inputs(case), *relayouts), case)

@@ -1,40 +1,30 @@
-"""Checks that an implementation reads and writes only its own memory.
-
-Catches: overwritten inputs, elements read or written beyond the ends of a buffer, outputs that are
-not fully written or that share memory with the operands or with the outputs of an earlier call, a
-result that is cached by address, memory that is kept from call to call.
-
-The operands lie between bands of NaN, then of large values: the result has to be that of plain
-operands, and bands and operands have to stay unchanged. Before other calls, all bytes of an earlier
-result, and blocks of its size and of the size of scratch memory, are filled with a pattern and
-freed, so that an allocator hands them out again: the result has to be the same for two patterns.
-Then the same operands get new contents, and the oracle judges that result. Each other result has to
-equal plain calls: bitwise if the implementation is deterministic, otherwise within the tolerances
-of the oracle. Last, a hundred calls on operands of some ten thousand elements may not take more
-memory each time.
-"""
+"""Checks of the memory that a call reads, writes and takes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from msgspec import structs
 from torch import Tensor
 
+from losscli import layouts
+from losscli.axes import LAYOUTS, Layout
+from losscli.cases import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.implementations.subject import Subject
-from losscli.runs.records import FAIL, VerifyResult
+from losscli.losses import ROW
+from losscli.runs.records import FAIL
+from losscli.truth.distances import index_of
+from losscli.truth.fingerprint import same_bits
 from losscli.truth.inputs import NO_CLASS
 from losscli.truth.problem import Problem
-from losscli.truth.tolerances import Verdict
-from losscli.truth.worst import Worst
 from losscli.units import format_bytes
-from losscli.verify.checks.check import Check
-from losscli.verify.checks.expectation import Expectation, judge, same_bits
+from losscli.verify.checks.check import Tally, check
+from losscli.verify.checks.plain_calls import PlainCalls
 from losscli.verify.memory_plan import Held
 
 BAND = 4096
@@ -82,78 +72,80 @@ def _where(now: Tensor, before: Tensor) -> str:
     differs = (now != before).flatten()
     if not differs.any():
         return ""
-    place = int(differs.int().argmax())
-    index = [int(i) for i in torch.unravel_index(torch.tensor(place), now.shape)]
-    was, got = float(before.flatten()[place]), float(now.flatten()[place])
-    return f": expected {was:.9g}, got {got:.9g} at {index}"
+    number = int(differs.int().argmax())
+    was, got = float(before.flatten()[number]), float(now.flatten()[number])
+    return f": expected {was:.9g}, got {got:.9g} at {[*index_of(number, now.shape)]}"
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Run each part of the check; the worst verdict counts."""
-    worst = Worst()
+@check(held=lambda case: Held(operands=3, results=3))
+def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check that an implementation reads and writes only its own memory.
+
+    Catches: overwritten inputs, elements read or written beyond the ends of a buffer, outputs that
+    are not fully written or that share memory with the operands or with the outputs of an earlier
+    call, a result that is cached by address, memory that is kept from call to call.
+
+    The operands lie between bands of NaN, then of large values: the result has to be that of plain
+    operands, and bands and operands have to stay unchanged. Before other calls, all bytes of an
+    earlier result, and blocks of its size and of the size of scratch memory, are filled with a
+    pattern and freed, so that an allocator hands them out again: the result has to be the same for
+    two patterns. Then the same operands get new contents, and the oracle judges that result. Each
+    other result has to equal plain calls: bitwise if the implementation is deterministic, otherwise
+    within the tolerances of the oracle. Last, a hundred calls on operands of some ten thousand
+    elements may not take more memory each time.
+    """
     # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, operands={n: each.clone() for n, each in problem.operands.items()})
-    expected = replace(Expectation.of(own, subject, problem.usual), problem=problem)
+    plain = replace(PlainCalls.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
-        _between_bands(expected, subject, name, worst)
+        _between_bands(plain, subject, name, tally)
     call = Call(own.operands, problem.usual.wrt, problem.usual.grad_output)
-    if worst.verdict.status != FAIL and _fresh(subject, call, worst):
-        _poisoned(expected, subject, call, worst)
-        _renewed(expected, subject, call, worst)
-        _growth(problem, subject, worst)
-    yield worst.result(problem, subject.name, "memory")
+    if tally.outcome.status == FAIL:
+        return
+    shared = subject.shared_memory(call)
+    if shared is not None:
+        reason = f"expected memory of its own, but it shares that of {shared[1]}"
+        tally.fail(reason, f"{shared[0]}: ")
+        return
+    for pattern in PATTERNS:
+        answer = subject.poisoned(call, pattern)
+        plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
+    _new_contents(plain, subject, call, tally)
+    _growth(problem, subject, tally)
 
 
-def _between_bands(expected: Expectation, subject: Subject, name: str, worst: Worst) -> None:
+def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
     """Judge a call on operands between bands, and the operands and bands after it."""
-    problem = expected.problem
+    problem = plain.problem
     guarded = {
         operand: _Guarded.around(values, FILLS[name])
         for operand, values in problem.operands.items()
     }
     views = {operand: guard.view for operand, guard in guarded.items()}
-    call = Call(views, expected.incoming.wrt, expected.incoming.grad_output)
+    call = Call(views, plain.incoming.wrt, plain.incoming.grad_output)
     answer = subject.answer(call)
     for operand, guard in guarded.items():
         changed = guard.changed()
         if changed:
-            worst.add(Verdict(FAIL, changed), None, f"{operand} ")
-    expected.judge(answer, f"operands between {name}", worst)
+            tally.fail(changed, f"{operand} ")
+    plain.judge(answer, f"operands between {name}", tally)
 
 
-def _fresh(subject: Subject, call: Call, worst: Worst) -> bool:
-    """Judge whether results have memory of their own."""
-    shared = subject.shared_memory(call)
-    if shared is None:
-        return True
-    reason = f"expected memory of its own, but it shares that of {shared[1]}"
-    worst.add(Verdict(FAIL, reason), None, f"{shared[0]}: ")
-    return False
-
-
-def _poisoned(expected: Expectation, subject: Subject, call: Call, worst: Worst) -> None:
-    """Judge calls that are handed memory full of one pattern, then of another."""
-    for pattern in PATTERNS:
-        answer = subject.poisoned(call, pattern)
-        expected.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", worst)
-
-
-def _renewed(expected: Expectation, subject: Subject, call: Call, worst: Worst) -> None:
+def _new_contents(plain: PlainCalls, subject: Subject, call: Call, tally: Tally) -> None:
     """Judge calls on new contents in the same operands, and on the first ones again."""
-    problem = expected.problem
+    problem = plain.problem
     other = problem.variant("sibling", problem.sibling)
     incoming = other.usual
     subject.answer(call)
     answer = subject.answer(
         structs.replace(call, grad_output=incoming.grad_output, contents=other.operands)
     )
-    for name, got in answer.items().items():
-        judge(other, incoming, name, got, "new contents in the same operands", worst)
+    tally.judge_answer(other, incoming, answer, "new contents in the same operands")
     answer = subject.answer(structs.replace(call, contents=problem.operands))
-    expected.judge(answer, "the first contents again in the same operands", worst)
+    plain.judge(answer, "the first contents again in the same operands", tally)
 
 
-def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
+def _growth(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge whether calls take more memory each time."""
     case = problem.case.reshaped(GROWTH_SHAPE)
     own = problem.variant("growth", lambda: Problem.of(case, problem.loosened))
@@ -162,15 +154,57 @@ def _growth(problem: Problem, subject: Subject, worst: Worst) -> None:
         return
     taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
     reason = f"expected no memory growth, but {taken}"
-    worst.add(
-        Verdict(FAIL, f"{reason}, on operands of {format_bytes(own.prediction.nbytes)}"), None, ""
-    )
+    tally.fail(f"{reason}, on operands of {format_bytes(own.prediction.nbytes)}")
 
 
-CHECK = Check(
-    "memory",
-    "forward_backward",
-    _run,
-    once=True,
-    held=lambda case: Held(operands=3, results=3),
+SIZE = (256, 256)
+"""A copy is clearly more than what sums take for themselves on a CPU."""
+GPU_SIZE = (512, 512)
+"""A GPU's sums take more."""
+
+
+def allocations_case(case: Case) -> Case:
+    """Return the case with the size of this check."""
+    size = SIZE if case.device == "cpu" else GPU_SIZE
+    return case.reshaped(size, distribution="uniform")
+
+
+@check(
+    adapt=allocations_case,
+    asks=lambda case: case.reduction == "mean",
+    needs="means",
+    concerns=lambda implementation: implementation.temporaries == 0,
 )
+def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check the memory that a call takes beyond its results.
+
+    Catches: operands that are copied because they are not contiguous, have mixed dtypes or repeat,
+    and temporaries of full size. PyTorch's own allocators measure the peak memory of a forward and
+    backward pass, for each layout of a config; beyond the loss and the gradient a call may hold
+    nothing as large as half of the prediction. The check applies to implementations whose memory
+    plan has no temporaries.
+    """
+    for layout in LAYOUTS:
+        case = _laid_out(problem.case, layout)
+        if case.impossible or _is_converted(case):
+            continue
+        own = problem.variant(layout, partial(Problem.of, case, problem.loosened))
+        extra = subject.extra_bytes(own.call(own.filled(0.5)))
+        if extra > own.prediction.nbytes // 2:
+            tally.fail(
+                f"{layout}: expected no memory beside the loss and the gradient of "
+                f"{format_bytes(own.prediction.nbytes)}, but a call held {format_bytes(extra)} more"
+            )
+
+
+def _is_converted(case: Case) -> bool:
+    """Tell whether a loss over rows takes its operands in one dtype alone, as PyTorch's does."""
+    return case.spec.unit == ROW and len({case.dtypes[name] for name in case.spec.promoted}) > 1
+
+
+def _laid_out(case: Case, layout: Layout) -> Case:
+    """Return the case in a layout."""
+    size = case.shape
+    usual = case.spec.default_target_shape(size)
+    shapes = layouts.input_shape(size, layout), layouts.target_shape(size, layout, usual)
+    return structs.replace(case, shape=shapes[0], target_shape=shapes[1], layout=layout)

@@ -12,19 +12,15 @@ on the way to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.losses import ROW
-from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem
-from losscli.verify.checks.check import Check, Tally
+from losscli.verify.checks.check import Tally, check, of_shape
 
 SHAPE = (64, 101)
 """A power of two rows, so that a part's share has few bits; rows of no whole vectors."""
@@ -34,28 +30,20 @@ SPLITS: dict[str, Rows] = {
     "parts of 16 rows": (16, 16, 16, 16),
     "single rows": (1,) * 64,
 }
-_ROWWISE = "incoming gradient "
 
 
-def parts_case(case: Case) -> Case:
-    """Return the case with a shape of its own, whose target is broadcast as the loss's own is."""
-    return case.reshaped(SHAPE, distribution="normal")
-
-
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+@check(adapt=of_shape(SHAPE))
+def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge each incoming gradient or split; the worst counts, and all are named."""
-    tally = Tally()
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
             answer = subject.answer(problem.call(incoming))
-            tally.judge(f"{_ROWWISE}{incoming.name}", problem, incoming, answer)
+            tally.judge_variant(f"incoming gradient {incoming.name}", problem, incoming, answer)
     # The mean over rows of which some are ignored is no mean of the parts' means.
     splits = {} if problem.case.spec.unit == ROW and problem.case.reduction == "mean" else SPLITS
     for name, rows in splits.items():
-        incoming = problem.usual
-        answer = _joined(problem, incoming, subject, rows)
-        tally.judge(name, problem, incoming, answer)
-    yield tally.result(problem, subject.name, "parts")
+        answer = _joined(problem, problem.usual, subject, rows)
+        tally.judge_variant(name, problem, problem.usual, answer)
 
 
 def _incoming(problem: Problem) -> list[Incoming]:
@@ -135,12 +123,3 @@ def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None
     if _is_split(problem, name):
         return torch.cat(parts)
     return torch.stack([part.double() for part in parts]).sum(0).to(operand.dtype)
-
-
-CHECK = Check(
-    "parts",
-    "forward_backward",
-    _run,
-    adapt=parts_case,
-    once=True,
-)

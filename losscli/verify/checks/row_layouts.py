@@ -14,19 +14,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
-from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
-from losscli.runs.records import VerifyResult
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Check, Tally
-from losscli.verify.checks.layouts import STORED, Place
+from losscli.verify.checks.check import Tally, check, of_shape
+from losscli.verify.checks.layouts import STORED, Relayout, permuted
 
 SHAPE = (13, 201)
-"""Odd, so that rows begin at any place of a vector; of as many classes as any integer counts, and
+"""Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
 more than it would count if it were signed."""
 INPUTS = {
     "both operands transposed": "input transposed",
@@ -69,14 +66,9 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
 """The dtypes of class numbers."""
 
 
-def layout_case(case: Case) -> Case:
-    """Return the case with a small shape."""
-    return case.reshaped(SHAPE, distribution="normal", scale=1.0)
-
-
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+@check(adapt=of_shape(SHAPE, scale=1.0), mean_for_sum=True, units=(ROW,))
+def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
-    tally = Tally()
     own = subject.implementation.held_to_oracle
     for name, make in _variants(problem):
         variant = problem.variant(name, make)
@@ -89,29 +81,28 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
                 if error.refused and name in _of_dtypes(problem) and not own:
                     continue
                 raise
-            tally.judge(name, variant, incoming, answer, by_incoming=True)
-    yield tally.result(problem, subject.name, CHECK.name)
+            tally.judge_variant(name, variant, incoming, answer, by_incoming=True)
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     """Yield each layout by its name."""
     first, *others = problem.case.spec.operands
     for known, name in INPUTS.items():
-        yield name, partial(_placed, problem, first.name, STORED[known][0])
+        yield name, partial(_laid_out, problem, first.name, STORED[known][0])
     for operand in others:
         if problem.operands[operand.name].dim() == problem.prediction.dim():
             for known, name in INPUTS.items():
                 title = name.replace("input", operand.name)
-                yield title, partial(_placed, problem, operand.name, STORED[known][0])
+                yield title, partial(_laid_out, problem, operand.name, STORED[known][0])
             continue
         yield (
             f"{operand.name} of every second of more",
-            partial(_placed, problem, operand.name, _every_second),
+            partial(_laid_out, problem, operand.name, _every_second),
         )
         if not operand.shared:
             yield (
                 f"{operand.name} of one number, repeated",
-                partial(_placed, problem, operand.name, _repeated),
+                partial(_laid_out, problem, operand.name, _repeated),
             )
         for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
             name = _of_dtype(operand.name, dtype)
@@ -146,8 +137,8 @@ def _repeated(values: Tensor) -> Tensor:
     return values[:1].expand(values.shape)
 
 
-def _placed(problem: Problem, name: str, place: Place) -> Problem:
-    return problem.like({**problem.operands, name: place(problem.operands[name])})
+def _laid_out(problem: Problem, name: str, relayout: Relayout) -> Problem:
+    return problem.like({**problem.operands, name: relayout(problem.operands[name])})
 
 
 def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
@@ -160,19 +151,4 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     """Return the problem of a shape with the dimensions of its prediction in another order."""
     own = problem.reshaped(shape)
-    first = own.case.spec.names[0]
-    back = [order.index(dimension) for dimension in range(len(order))]
-    values = own.operands[first].permute(order).contiguous().permute(back)
-    operands: Operands = {**own.operands, first: values}
-    return own.like(operands)
-
-
-CHECK = Check(
-    "row_layouts",
-    "forward_backward",
-    _run,
-    adapt=layout_case,
-    once=True,
-    mean_for_sum=True,
-    units=(ROW,),
-)
+    return _laid_out(own, own.case.spec.names[0], partial(permuted, order=order))

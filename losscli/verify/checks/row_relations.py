@@ -35,17 +35,16 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN, VerifyResult
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
-from losscli.truth.tolerances import Verdict
-from losscli.verify.checks.check import Check, Tally
+from losscli.truth.tolerances import Outcome
+from losscli.verify.checks.check import Tally, check, of_shape
 
 SHAPE = (12, 131)
 """Rows of no whole vectors; no extent of the one is that of the other."""
@@ -54,21 +53,16 @@ IGNORED = (2, 7)
 PARTS = (1, 5, 6)
 """Rows of the parts of the batch."""
 STEP = 1 / 8
-"""Of the logits that are shifted."""
-SPAN = 8.0
-"""Within which they lie, on both sides of zero."""
+"""Shifted logits are multiples of it."""
+LARGEST_LOGIT = 8.0
+"""The logits lie below it, on both sides of zero."""
 FARTHEST = 1024.0
 """The largest shift, where the dtype has digits for it."""
 LARGER = 2.0
-"""By which the spacing at a part of a sum, times its share, may be larger than at the product."""
+"""The spacing at a part of a sum, times its share, may be so much larger than at the product."""
 
-Judged = tuple[str, Verdict, Errors | None]
-"""The part of an answer, its verdict, and its error."""
-
-
-def relations_case(case: Case) -> Case:
-    """Return the case with a small shape."""
-    return case.reshaped(SHAPE, distribution="normal", scale=1.0)
+Judged = tuple[str, Outcome, Errors | None]
+"""The part of an answer, its outcome, and its error."""
 
 
 @dataclass(frozen=True)
@@ -80,45 +74,23 @@ class Relation:
     judge: Callable[[Problem, Subject], Iterator[Judged]]
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge each relation that holds for the loss; the worst counts, and all are named."""
-    tally = Tally()
-    base = problem.variant("a few rows ignored", lambda: _base(problem))
-    base = replace(base, beside=problem.beside)
-    for relation in RELATIONS:
-        if not relation.holds(base):
-            continue
-        for part, verdict, errors in relation.judge(base, subject):
-            if verdict.status == FAIL and not subject.implementation.held_to_oracle:
-                verdict = _excused(relation, base, part, verdict, errors)
-            tally.add(relation.name, part, (verdict, errors))
-    result = tally.result(problem, subject.name, CHECK.name)
-    relations = problem.case.spec.relations
-    losses = [
-        loss
-        for loss in problem.beside.get(subject.name, ())
-        if loss != problem.case.loss and loss in (relations.mirror, relations.distance)
-    ]
-    yield msgspec.structs.replace(result, beside=tuple(losses)) if result.status == FAIL else result
-
-
 def _excused(
-    relation: Relation, problem: Problem, part: str, verdict: Verdict, errors: Errors | None
-) -> Verdict:
+    relation: Relation, problem: Problem, part: str, outcome: Outcome, errors: Errors | None
+) -> Outcome:
     """Return a failure as a warning where PyTorch's own formula is as far from the relation."""
     if errors is None:
-        return verdict
+        return outcome
     for own in problem.torchs_own:
         for other, _, found in relation.judge(problem, own):
             if other == part and found and found.ulp >= errors.ulp:
-                return Verdict(WARN, verdict.reason, NO_WORSE_THAN_TORCH)
-    return verdict
+                return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
+    return outcome
 
 
 def _base(problem: Problem) -> Problem:
     """Return the problem with short logits, and with ignored rows where the loss has them."""
     first, *others = problem.case.spec.operands
-    limit = SPAN - STEP
+    limit = LARGEST_LOGIT - STEP
     logits = problem.operands[first.name]
     operands: Operands = {**problem.operands}
     operands[first.name] = (
@@ -360,11 +332,22 @@ RELATIONS = (
     Relation("a distance and an entropy", lambda p: bool(p.case.spec.relations.distance), _beyond),
 )
 
-CHECK = Check(
-    "row_relations",
-    "forward_backward",
-    _run,
-    adapt=relations_case,
-    once=True,
-    units=(ROW,),
-)
+
+@check(adapt=of_shape(SHAPE, scale=1.0), units=(ROW,))
+def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Judge each relation that holds for the loss; the worst counts, and all are named."""
+    base = problem.variant("a few rows ignored", lambda: _base(problem))
+    base = replace(base, beside=problem.beside)
+    for relation in RELATIONS:
+        if not relation.holds(base):
+            continue
+        for part, outcome, errors in relation.judge(base, subject):
+            if outcome.status == FAIL and not subject.implementation.held_to_oracle:
+                outcome = _excused(relation, base, part, outcome, errors)
+            tally.count(relation.name, part, (outcome, errors))
+    relations = problem.case.spec.relations
+    tally.beside = tuple(
+        loss
+        for loss in problem.beside.get(subject.name, ())
+        if loss != problem.case.loss and loss in (relations.mirror, relations.distance)
+    )

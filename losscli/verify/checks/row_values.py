@@ -1,12 +1,4 @@
-"""Checks rows whose values need care.
-
-Catches: a maximum that is not subtracted, so that exponentials overflow; rows of minus infinity but
-for one class, as masked logits are, that become NaN; a loss of a very confident row that loses all
-digits; ties; vectors of length 0, or of very different lengths; operands that are equal or
-opposite; ignored or masked rows whose loss or gradient is not 0, or which a mean counts; NaN that a
-masked row holds; NaN, or none, where all rows are ignored. The check judges the loss and all
-gradients, for an incoming gradient of 1 and one other.
-"""
+"""Checks of the values that rows hold, and of class numbers that are no class."""
 
 from __future__ import annotations
 
@@ -20,13 +12,13 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, MASK, ROW, RowSpec
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
-from losscli.runs.records import VerifyResult
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Check, Tally
+from losscli.verify.checks.check import Tally, check, of_shape, paths
 
 SHAPE = (12, 131)
 """Odd rows; the planted class goes through all of a vector's lanes."""
@@ -35,14 +27,9 @@ LONG = (5, 1031)
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
 LARGE = 1e4
-"""Of which float32 holds no exponential."""
+"""A logit of which float32 holds no exponential."""
 SHORT = 1e-4
-"""Which makes squares that are small beside those of the other rows."""
-
-
-def values_case(case: Case) -> Case:
-    """Return the case with a small shape."""
-    return case.reshaped(SHAPE, distribution="normal", scale=1.0)
+"""A factor that makes squares small beside those of the other rows."""
 
 
 def _planted_class(logits: Tensor) -> Tensor:
@@ -110,15 +97,22 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge each kind of rows; the worst counts, and all are named."""
-    tally = Tally()
+@check(adapt=of_shape(SHAPE, scale=1.0), units=(ROW,))
+def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check rows whose values need care.
+
+    Catches: a maximum that is not subtracted, so that exponentials overflow; rows of minus infinity
+    but for one class, as masked logits are, that become NaN; a loss of a very confident row that
+    loses all digits; ties; vectors of length 0, or of very different lengths; operands that are
+    equal or opposite; ignored or masked rows whose loss or gradient is not 0, or which a mean
+    counts; NaN that a masked row holds; NaN, or none, where all rows are ignored. The check judges
+    the loss and all gradients, for an incoming gradient of 1 and one other.
+    """
     for name, make in _variants(problem):
         variant = problem.variant(name, make)
         for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
             answer = subject.answer(variant.call(incoming))
-            tally.judge(name, variant, incoming, answer, by_incoming=True, any_for_nan=True)
-    yield tally.result(problem, subject.name, CHECK.name)
+            tally.judge_variant(name, variant, incoming, answer, by_incoming=True, any_for_nan=True)
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
@@ -199,11 +193,56 @@ def _ignored(
     return problem.like(operands)
 
 
-CHECK = Check(
-    "row_values",
-    "forward_backward",
-    _run,
-    adapt=values_case,
-    once=True,
+ROW_OF_WRONG = 4
+
+
+def _has_numbers(case: Case) -> bool:
+    return any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands)
+
+
+@check(
+    pass_="forward",
+    adapt=of_shape((7, 37), scale=1.0),
     units=(ROW,),
+    asks=_has_numbers,
+    needs="losses of class numbers",
 )
+def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check class numbers that are no class.
+
+    Catches: a read beyond the end of a row, or before its begin, that comes back as a loss. On the
+    CPU each such target has to raise an error, as PyTorch's does, and the call after it has to be
+    right. On a GPU, where PyTorch's assertion ends the process's use of the device, the check
+    applies to losscli's own kernels, which promise NaN for the row.
+    """
+    on_cpu = problem.case.device == "cpu"
+    name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS)
+    if on_cpu or subject.implementation.held_to_oracle:
+        for number in (-1, problem.case.classes, problem.case.classes + 2**20):
+            wrong = problem.variant(str(number), partial(_with_target, problem, name, number))
+            for wrt in paths(problem).values():
+                text = _judge_refusal(wrong, subject, wrt, on_cpu=on_cpu)
+                if text:
+                    tally.fail(text, f"{name} of {number}: ")
+    tally.add(*problem.judge_loss(subject.loss(problem.operands)), "after wrong targets: ")
+
+
+def _judge_refusal(
+    problem: Problem, subject: Subject, wrt: tuple[str, ...], *, on_cpu: bool
+) -> str:
+    """Say what is wrong with the answer to a wrong target; empty if nothing is."""
+    try:
+        loss = subject.loss(problem.operands, wrt)
+    except SubjectError:
+        return "" if on_cpu else "expected NaN for the row, got an error"
+    if on_cpu:
+        return "expected an error, got none"
+    # Of several values of a row, the first.
+    row = (loss[..., ROW_OF_WRONG] if problem.case.reduction == "none" else loss).flatten()[0]
+    return "" if bool(row.isnan()) else f"expected NaN for the row, got {float(row):.9g}"
+
+
+def _with_target(problem: Problem, name: str, number: int) -> Problem:
+    target = problem.operands[name].clone()
+    target[ROW_OF_WRONG] = number
+    return problem.like({**problem.operands, name: target})

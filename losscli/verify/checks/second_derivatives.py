@@ -18,7 +18,6 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.subject import Subject
@@ -31,34 +30,28 @@ from losscli.runs.records import (
     WARN,
     VerifyResult,
 )
-from losscli.truth.distances import misfit
+from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import no_worse
+from losscli.truth.inputs import make_generator
 from losscli.truth.problem import Problem
-from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
-from losscli.verify.checks.check import Check
-from losscli.verify.checks.layouts import layout_case
+from losscli.verify.checks.check import Tally, check, small_case
 
 ROUNDINGS = 32
-"""That a derivative may be off by, in units of the dtype's roundoff, of the magnitudes of its
-terms: a few products each, and sums of them."""
+"""A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
+a few products each, and sums of them."""
 FROM_ENDS = 1 / 16
 """How far operands stay from the ends of their domain, where a derivative may be infinite, or so
 large that no other one counts beside it."""
 
 
-def curvature_case(case: Case) -> Case:
-    """Return the case with a small shape, whose target is broadcast as the loss's own is."""
-    small = layout_case(case)
-    return small.reshaped(small.shape)
-
-
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
+@check(adapt=small_case)
+def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Judge each derivative; the first that is wrong counts."""
     if any(operand.smooth for operand in problem.case.spec.operands):
         problem = problem.variant("smooth", partial(_smooth, problem))
     curvature = _question(problem)
-    result = VerifyResult(problem.case, subject.name, CHECK.name, PASS)
+    result = VerifyResult(problem.case, subject.name, "second_derivatives", PASS)
     try:
         found = subject.second_derivatives(curvature)
         missing = (
@@ -69,8 +62,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     if missing:
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
         return
-    truths = _truth_of_rows if problem.case.spec.unit == ROW else _truth
-    for name, truth in truths(problem, curvature).items():
+    for name, truth in _truths(problem, curvature).items():
         wrong = _judge(found[name], truth)
         if wrong:
             reason = f"of the {name}: {wrong}"
@@ -119,84 +111,56 @@ class _Truth:
     """The most that the terms of an element add up to in magnitude."""
 
 
-def _truth(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
-    """Return the truth by float64 autograd through the reference, element by element.
+def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+    """Return the truth by float64 autograd through the reference.
 
-    Operands are expanded first, so that what each element of the loss has to do with them is known
-    by itself, and how much of it cancels.
+    Operands of losses of elements are expanded first, so that what each element of the loss has to
+    do with them is known by itself, and how much of it cancels. Losses of rows are reduced as the
+    case says, and a derivative of theirs is measured at the largest of its tensor.
     """
-    case, shape = problem.case, problem.oracle.shape
-    wide = {
-        name: each.double().expand(shape).contiguous().requires_grad_(name in asked.toward)
+    case, of_rows = problem.case, problem.case.spec.unit == ROW
+
+    def wide(values: Tensor) -> Tensor:
+        values = values.detach().double() if values.is_floating_point() else values.detach()
+        return values.clone() if of_rows else values.expand(problem.oracle.shape).contiguous()
+
+    operands = {
+        name: wide(each).requires_grad_(name in asked.toward)
         for name, each in asked.operands.items()
     }
-    g = asked.grad_output.double().expand(shape).contiguous().requires_grad_()
-    leaves = [wide[name] for name in asked.toward]
-    settings = case.spec.resolve(case.params)
+    toward = {name: wide(each) for name, each in asked.toward.items()}
+    g = wide(asked.grad_output).requires_grad_()
+    leaves = [operands[name] for name in toward]
     formula = case.spec.second_order or case.spec.reference
-    loss = formula(*wide.values(), reduction="none", **settings)
-    share = 1 / loss.numel() if case.reduction == "mean" else 1.0
+    reduction = case.reduction if of_rows else "none"
+    loss = formula(*operands.values(), reduction=reduction, **case.spec.resolve(case.params))
+    share = 1 / loss.numel() if case.reduction == "mean" and not of_rows else 1.0
     gradients = torch.autograd.grad(loss, leaves, g * share, create_graph=True)
-    products = [
-        (gradient * toward.double().expand(shape)).sum()
-        for gradient, toward in zip(gradients, asked.toward.values(), strict=True)
-    ]
-    # The gradients, each along its direction: their sum may cancel.
-    along_each = [torch.autograd.grad(product, g, retain_graph=True)[0] for product in products]
-    found = torch.autograd.grad(reduce(torch.add, products), (*leaves, g), allow_unused=True)
-    asked_of = {name: asked.operands[name] for name in asked.toward}
+    products = [own * along for own, along in zip(gradients, toward.values(), strict=True)]
+    total = reduce(torch.add, [product.sum() for product in products])
+    found = torch.autograd.grad(total, (*leaves, g), retain_graph=True, allow_unused=True)
+    asked_of = {name: asked.operands[name] for name in toward}
     asked_of[INCOMING_GRADIENT] = asked.grad_output
     truths = {}
     for (name, operand), terms in zip(asked_of.items(), found, strict=True):
-        terms = torch.zeros_like(g) if terms is None else _stored(terms)
+        leaf = g if name == INCOMING_GRADIENT else operands[name]
+        terms = torch.zeros_like(leaf) if terms is None else _stored(terms)
         magnitude = terms.abs()
-        if name == INCOMING_GRADIENT:
-            magnitude = magnitude.fmax(torch.stack(along_each).abs().sum(0))
-            for each, toward in asked.toward.items():
-                along = toward.double().expand(shape) * share
-                own = largest_terms(case, each, wide, torch.zeros_like(g), along)
+        if of_rows and name == INCOMING_GRADIENT:
+            # The magnitudes of the products that it sums.
+            summed = sum(float(product.detach().abs().sum()) for product in products)
+            magnitude = magnitude.max().clamp(min=summed / max(loss.numel(), 1))
+        elif name == INCOMING_GRADIENT:
+            # The gradients, each along its direction: their sum may cancel.
+            each = [torch.autograd.grad(own.sum(), g, retain_graph=True)[0] for own in products]
+            magnitude = magnitude.fmax(torch.stack(each).abs().sum(0))
+            for part, along in toward.items():
+                own = largest_terms(case, part, operands, torch.zeros_like(g), along * share)
                 magnitude = magnitude if own is None else magnitude.fmax(own)
-        magnitude = magnitude.sum_to_size(operand.shape)
+        if not of_rows:
+            magnitude = magnitude.sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
         truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
-    return truths
-
-
-def _truth_of_rows(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
-    """Return the truth by float64 autograd through the reference as it reduces the rows.
-
-    A derivative is measured at the largest of its tensor, and that for the incoming gradient at the
-    magnitudes of the products that it sums.
-    """
-    case = problem.case
-    wide = {
-        name: (each.double() if each.is_floating_point() else each).requires_grad_(
-            name in asked.toward
-        )
-        for name, each in ((n, e.detach().clone()) for n, e in asked.operands.items())
-    }
-    g = asked.grad_output.double().contiguous().requires_grad_()
-    leaves = [wide[name] for name in asked.toward]
-    formula = case.spec.second_order or case.spec.reference
-    loss = formula(*wide.values(), reduction=case.reduction, **case.spec.resolve(case.params))
-    gradients = torch.autograd.grad(loss, leaves, g, create_graph=True)
-    products = [
-        gradient * toward.double()
-        for gradient, toward in zip(gradients, asked.toward.values(), strict=True)
-    ]
-    total = reduce(torch.add, [product.sum() for product in products])
-    found = torch.autograd.grad(total, (*leaves, g), allow_unused=True)
-    asked_of = {name: asked.operands[name] for name in asked.toward}
-    asked_of[INCOMING_GRADIENT] = asked.grad_output
-    truths = {}
-    for (name, operand), value in zip(asked_of.items(), found, strict=True):
-        value = torch.zeros(operand.shape, dtype=torch.float64) if value is None else value
-        magnitude = value.abs().max()
-        if name == INCOMING_GRADIENT:
-            rows = max(loss.numel(), 1)
-            terms = sum(float(product.detach().abs().sum()) for product in products)
-            magnitude = magnitude.clamp(min=terms / rows)
-        truths[name] = _Truth(operand, value.to(operand.device), float(magnitude))
     return truths
 
 
@@ -211,12 +175,10 @@ def _judge(found: Tensor | None, truth: _Truth) -> str:
     # Written so that NaN is wrong.
     if bool((error <= bound).all()):
         return ""
-    place = int(error.nan_to_num(nan=torch.inf).argmax())
-    expected, got = float(truth.value.flatten()[place]), float(found.flatten()[place])
-    index = [int(i) for i in torch.unravel_index(torch.tensor(place), found.shape)]
-    return (
-        f"expected {expected:.6g}, got {got:.6g} at {index}; rounding explains at most {bound:.2g}"
-    )
+    number = int(error.nan_to_num(nan=torch.inf).argmax())
+    expected, got = float(truth.value.flatten()[number]), float(found.flatten()[number])
+    at = [*index_of(number, found.shape)]
+    return f"expected {expected:.6g}, got {got:.6g} at {at}; rounding explains at most {bound:.2g}"
 
 
 def _errors(found: Tensor, truth: _Truth) -> Tensor:
@@ -248,12 +210,3 @@ def _is_no_worse(found: Tensor | None, torchs: Tensor | None, truth: _Truth) -> 
 
 def _misfits(found: Tensor, truth: _Truth) -> str:
     return misfit(found, truth.operand.shape, truth.operand, truth.operand.dtype)
-
-
-CHECK = Check(
-    "second_derivatives",
-    "forward_backward",
-    _run,
-    adapt=curvature_case,
-    once=True,
-)

@@ -1,22 +1,18 @@
-"""Checks sizes around those at which kernels switch code paths.
-
-Catches: a dropped tail of one element, a whole vector, warp or tile that is treated as a ragged one
-or the other way round, empty tensors, a single element. Vectors, groups of lanes, warps and tiles
-are powers of two: so the check runs the sizes zero and one, each power of two up to a tile, its
-neighbours, and a few primes, in one dimension, for the loss and all gradients.
-"""
+"""Checks of the shapes and sizes at which kernels switch code paths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from functools import partial
 
-from losscli.cases import Case
+import torch
+
+from losscli.implementations.call_data import Call
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT
-from losscli.runs.records import VerifyResult
-from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Check, Tally
+from losscli.losses import ELEMENT, LOSS, ROW, Shape
+from losscli.truth.fingerprint import bits
+from losscli.truth.problem import Problem, operand_of
+from losscli.verify.checks.check import Tally, check, of_shape
 
 LARGEST_POWER = 14
 """16,384 elements, more than a tile of any kernel here."""
@@ -24,35 +20,194 @@ PRIMES = (37, 613, 4099)
 SIZES = sorted(
     {0, 1, *PRIMES} | {2**power + by for power in range(1, LARGEST_POWER + 1) for by in (-1, 0, 1)}
 )
-
 _UNIT = " elements"
 
 
-def sizes_case(case: Case) -> Case:
-    """Return the case in one dimension, whatever its own shape, with values all over."""
-    return case.reshaped((1,), (1,), distribution="normal")
-
-
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge the loss and all gradients of each size; the smallest counts, and all are named."""
-    tally = Tally(first=True)
-    for size in SIZES:
-        variant = problem.variant(str(size), partial(problem.reshaped, (size,), (size,)))
-        answer = subject.answer(variant.call(variant.usual))
-        tally.judge(f"{size}{_UNIT}", variant, variant.usual, answer)
-    yield tally.result(problem, subject.name, "sizes", _name)
-
-
-def _name(failed: list[str]) -> str:
+def _sizes(failed: list[str]) -> str:
     return f"at {', '.join(size.removesuffix(_UNIT) for size in failed)}{_UNIT}"
 
 
-CHECK = Check(
-    "sizes",
-    "forward_backward",
-    _run,
-    adapt=sizes_case,
-    once=True,
+@check(
+    adapt=of_shape((1,), (1,)),
+    tally=partial(Tally, first=True, name=_sizes),
     mean_for_sum=True,
     units=(ELEMENT,),
 )
+def sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check sizes around those at which kernels switch code paths.
+
+    Catches: a dropped tail of one element, a whole vector, warp or tile that is treated as a ragged
+    one or the other way round, empty tensors, a single element. Vectors, groups of lanes, warps and
+    tiles are powers of two: so the check runs the sizes zero and one, each power of two up to a
+    tile, its neighbours, and a few primes, in one dimension, for the loss and all gradients.
+    """
+    shapes = {f"{size}{_UNIT}": ((size,), (size,)) for size in SIZES}
+    _judge_shapes(problem, subject, tally, shapes)
+
+
+def _judge_shapes(
+    problem: Problem,
+    subject: Subject,
+    tally: Tally,
+    shapes: Mapping[str, tuple[Shape, Shape | None]],
+) -> None:
+    """Judge the loss and all gradients of each shape of prediction and target, by its name."""
+    for name, shape in shapes.items():
+        variant = problem.variant(name, partial(problem.reshaped, *shape))
+        answer = subject.answer(variant.call(variant.usual))
+        tally.judge_variant(name, variant, variant.usual, answer)
+
+
+ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
+"""One, and the sizes of vectors, warps and blocks with their neighbours; a vocabulary."""
+LONG_ROW = 4096
+"""Longer rows come fewer."""
+ROW_SHAPES: tuple[Shape, ...] = (
+    # and a single row so long that several threads or blocks share it
+    *((3 if length > LONG_ROW else 5, length) for length in ROW_LENGTHS),
+    (0, 7),
+    (1, 1000),
+    (1031, 3),
+    (67, 129),
+    (1, 132099),
+)
+
+
+@check(adapt=of_shape((1, 2)), tally=partial(Tally, first=True), mean_for_sum=True, units=(ROW,))
+def row_lengths(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check rows of the lengths at which kernels switch code paths.
+
+    Catches: the last classes of a row that does not fill a vector, a warp or a block left out, read
+    twice or read from the next row; a row of one class; no rows at all; one row more than a block
+    takes. Few rows of each length, for the loss and all gradients.
+    """
+    shapes = {f"{shape[0]} rows of {shape[1]}": (shape, None) for shape in ROW_SHAPES}
+    _judge_shapes(problem, subject, tally, shapes)
+
+
+Shapes = tuple[Shape, Shape]
+_ROWS: list[Shapes] = [
+    ((rows, columns), (columns,))
+    for rows, columns in (
+        (100, 2),
+        (100, 4),
+        (100, 8),
+        (80, 12),
+        (40, 24),
+        (5, 1023),
+        (5, 1024),
+        (5, 1025),
+        (5, 1500),
+        (3, 2048),
+        (3, 4099),
+        (3, 4100),
+        (2, 8195),
+    )
+]
+_COLUMNS: list[Shapes] = [
+    ((rows, columns), (rows, 1)) for rows, columns in ((100, 3), (33, 64), (3, 1500))
+]
+_SEVERAL: list[Shapes] = [
+    ((1100, 7, 9), (7, 1)),
+    ((5, 1), (40, 5, 7)),
+    ((40, 5, 7), (40, 1, 1)),
+    ((40, 5, 7), (5, 7)),
+    ((40, 5, 7), (40, 1, 7)),
+]
+_ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
+"""More than the blocks that a GPU holds at a time take at once; a CPU takes a while for them."""
+
+
+@check(adapt=of_shape((1,), (1,)), mean_for_sum=True, units=(ELEMENT,))
+def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check broadcasts around the sizes at which kernels switch code paths.
+
+    Catches: mistakes at the end of a repeated row inside a tile or a vector, in a row of one vector
+    or of an odd number of them, in a buffer that is too small for the repeated part, in the place
+    of an element's repeats at which a tile begins, and in elements that repeat in several
+    dimensions or in the middle one. Repeated rows have a few vectors, about a tile, and more than a
+    tile; columns have a few rows, and more than a tile. The check judges the loss and all
+    gradients.
+    """
+    shapes = [*_ROWS, *_COLUMNS, *_SEVERAL]
+    if problem.case.device != "cpu":
+        shapes += _ON_A_GPU
+    named = {f"{input} with {target}": (input, target) for input, target in shapes}
+    _judge_shapes(problem, subject, tally, named)
+
+
+BYTES = 2**25
+"""The size of a result: more than most second-level caches, where kernels begin to go past them."""
+PERIOD = 4099
+"""Elements that are repeated: a prime, so that repeats begin at any place of a vector."""
+ROWS_PERIOD = (67, 509)
+"""The rows that are repeated: primes, so that rows and repeats begin at any place of a vector."""
+_MOST_JUDGED = 16
+"""Repeats that differ and are held against the oracle."""
+
+
+@check(
+    adapt=of_shape((PERIOD,), (PERIOD,)),
+    asks=lambda case: case.reduction == "none",
+    needs="losses without a reduction",
+    units=(ELEMENT,),
+)
+def bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check results that are larger than the caches.
+
+    Catches: cache lines that are not written where stores bypass the caches; on a CPU also by a
+    kernel for large tensors alone, but what a GPU's kernels treat as large begins beyond this.
+    Without a reduction the operands are a few thousand elements, repeated: so each repeat of the
+    loss and of the gradients has to equal the first one, or be right by the oracle. The call before
+    has other contents, so that no memory holds the results already.
+    """
+    _judge_repeats(problem, subject, tally, 64)
+
+
+@check(
+    adapt=of_shape(ROWS_PERIOD, scale=1.0),
+    asks=lambda case: case.reduction == "none",
+    needs="losses without a reduction",
+    units=(ROW,),
+)
+def row_bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check gradients of rows that are larger than the caches.
+
+    Catches: cache lines that are not written where stores bypass the caches. Without a reduction
+    the operands are a few dozen rows, repeated: so each repeat of the losses and of the gradients
+    of what the rows do not share has to equal the first one, or be right by the oracle. The call
+    before has other contents, so that no memory holds the results already.
+    """
+    _judge_repeats(problem, subject, tally, 11)
+
+
+def _judge_repeats(problem: Problem, subject: Subject, tally: Tally, shift: int) -> None:
+    """Judge repeats of the loss, and of the gradients of the operands that are repeated.
+
+    ``shift``: by how many elements or rows the prediction of the call before lies off: as well
+    aligned.
+    """
+    oracle, incoming, first = problem.oracle, problem.usual, problem.case.spec.names[0]
+    # Several values of a row lie in front of the rows.
+    dimension = len(oracle.unreduced_shape) - len(oracle.units)
+    wrt = tuple(name for name in problem.wrt if not oracle.is_summed(name))
+    count = BYTES // problem.prediction.nbytes + 1
+    operands = {
+        name: values if oracle.is_summed(name) else torch.cat([values] * count)
+        for name, values in problem.operands.items()
+    }
+    g = torch.cat([incoming.grad_output] * count, dimension)
+    subject.answer(Call({**operands, first: operands[first].roll(shift, 0)}, wrt, g))
+    answer = subject.answer(Call(operands, wrt, g))
+    for part, got in answer.items().items():
+        due = g.shape if part == LOSS else operands[operand_of(part)].shape
+        if got is None or got.shape != due:
+            tally.judge_part(problem, incoming, part, got, "repeated")
+            continue
+        along = dimension if part == LOSS else 0
+        repeats = got.unflatten(along, (count, -1)).movedim(along, 0)
+        same = bits(repeats.reshape(count, -1))
+        differ = (same != same[0]).any(1).nonzero().flatten().tolist()
+        for number in [0, *differ[:_MOST_JUDGED]]:
+            where = f"repeat {number} of {count}"
+            tally.judge_part(problem, incoming, part, repeats[number], where)

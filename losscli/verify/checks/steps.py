@@ -1,19 +1,8 @@
-"""Checks incoming gradients over a sequence of training steps.
-
-Catches: a gradient that was computed for the incoming gradient of another call, in an
-implementation that expects the last incoming gradient again; an expectation that two losses, two
-heads of one loss or two streams share; digits that depend on whether an expectation was right.
-Steps of forward and backward have the same incoming gradient several times, then another, ten
-different ones in turn, and the first again. Then two heads of one shape have different weights in
-one backward pass, alone and with other losses of the run between them; on a GPU, steps with
-different incoming gradients run on two streams at once. Each gradient has to be right by the
-oracle, and bit for bit that of a backward pass through a retained graph for the same number, if two
-of those agree. One size is enough.
-"""
+"""Checks of steps of training: incoming gradients of other calls, also in CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,16 +10,16 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import CHANGING_VALUES
-from losscli.implementations.call_data import Call, Head
-from losscli.implementations.subject import Subject
+from losscli.implementations.call_data import Answer, Call, Head
+from losscli.implementations.subject import Subject, recordings
 from losscli.losses import find_loss
-from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.runs.records import FAIL
+from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
-from losscli.truth.tolerances import Verdict, describe
-from losscli.truth.worst import Worst
-from losscli.verify.checks.check import Check
-from losscli.verify.checks.expectation import distance, judge, same_bits
-from losscli.verify.checks.second_derivatives import curvature_case
+from losscli.truth.tolerances import describe
+from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.plain_calls import distance
+from losscli.verify.memory_plan import Held
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
 """Incoming gradients: three alike are a habit, of which the next is a break."""
@@ -40,11 +29,10 @@ STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
 """Incoming gradients on two streams."""
 MOST_OTHERS = 2
 """Most losses between two heads. One is enough to show an expectation that losses share, and in a
-run of all losses each has its turn."""
+run of all losses each is one of them once."""
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""
-
 Gradients = Mapping[str, Tensor | None]
 
 
@@ -79,7 +67,7 @@ class Due:
         )
         return cls(problem, first if steady else {})
 
-    def judge(self, value: float, gradients: Gradients, where: str, worst: Worst) -> None:
+    def judge(self, value: float, gradients: Gradients, where: str, tally: Tally) -> None:
         """Judge gradients for an incoming gradient of one number."""
         incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
@@ -87,7 +75,7 @@ class Due:
             want = self.bits[value][name] if self.bits else None
             same = want is not None and same_bits(want, got)
             if not same or (value, name) not in self.right:
-                judge(self.problem, incoming, f"{name} gradient", got, title, worst)
+                tally.judge_part(self.problem, incoming, f"{name} gradient", got, title)
             if same:
                 self.right.add((value, name))
             elif want is not None and got is not None:
@@ -95,35 +83,42 @@ class Due:
                 reason = (
                     f"{off}; a retained graph gives different bits for the same incoming gradient"
                 )
-                worst.add(Verdict(FAIL, reason), None, f"{title}, {name} gradient: ")
+                tally.fail(reason, f"{title}, {name} gradient: ")
 
 
-def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-    """Judge each step; the worst counts."""
-    worst = Worst()
-    worst.add(Verdict(PASS), None, "")
-    losses: tuple[str, ...] = ()
+@check(adapt=small_case)
+def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check incoming gradients over a sequence of training steps.
+
+    Catches: a gradient that was computed for the incoming gradient of another call, in an
+    implementation that expects the last incoming gradient again; an expectation that two losses,
+    two heads of one loss or two streams share; digits that depend on whether an expectation was
+    right. Steps of forward and backward have the same incoming gradient several times, then
+    another, ten different ones in turn, and the first again. Then two heads of one shape have
+    different weights in one backward pass, alone and with other losses of the run between them; on
+    a GPU, steps with different incoming gradients run on two streams at once. Each gradient has to
+    be right by the oracle, and bit for bit that of a backward pass through a retained graph for the
+    same number, if two of those agree. One size is enough.
+    """
     due = Due.of(problem, subject)
     for number, value in enumerate(STEPS, 1):
         answer = subject.answer(problem.call(problem.filled(value, problem.wrt)))
-        due.judge(value, answer.gradients, f"step {number}", worst)
-    if worst.verdict.status != FAIL:
-        other = problem.variant("sibling", problem.sibling)
-        dues = due, Due.of(other, subject)
-        _judge_heads(dues, subject, [], "two heads", worst)
-        between = list(_other_losses(problem, subject))
-        if between:
-            losses = tuple(head.case.loss for head in between)
-            title = f"two heads, {' and '.join(losses)} between them"
-            _judge_heads(dues, subject, between, title, worst)
-        if problem.case.device != "cpu":
-            _judge_streams(dues, subject, worst)
-    result = worst.result(problem, subject.name, CHECK.name)
-    yield replace(result, beside=losses) if result.status == FAIL else result
+        due.judge(value, answer.gradients, f"step {number}", tally)
+    if tally.outcome.status == FAIL:
+        return
+    dues = due, Due.of(problem.variant("sibling", problem.sibling), subject)
+    _judge_heads(dues, subject, [], "two heads", tally)
+    between = list(_other_losses(problem, subject))
+    if between:
+        tally.beside = tuple(head.case.loss for head in between)
+        title = f"two heads, {' and '.join(tally.beside)} between them"
+        _judge_heads(dues, subject, between, title, tally)
+    if problem.case.device != "cpu":
+        _judge_streams(dues, subject, tally)
 
 
 def _judge_heads(
-    dues: tuple[Due, Due], subject: Subject, between: list[Head], title: str, worst: Worst
+    dues: tuple[Due, Due], subject: Subject, between: list[Head], title: str, tally: Tally
 ) -> None:
     """Judge two heads of one loss that have different weights in one step."""
     for number, weights in enumerate(HEADS, 1):
@@ -135,7 +130,7 @@ def _judge_heads(
         for which, due, gradients, weight in zip(
             ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
         ):
-            due.judge(weight, gradients, f"{title}, step {number}, the {which}", worst)
+            due.judge(weight, gradients, f"{title}, step {number}, the {which}", tally)
 
 
 def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
@@ -161,7 +156,7 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
         yield Head(own, call, weight)
 
 
-def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> None:
+def _judge_streams(dues: tuple[Due, Due], subject: Subject, tally: Tally) -> None:
     """Judge steps on two streams at once."""
     queues = [
         [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
@@ -170,13 +165,50 @@ def _judge_streams(dues: tuple[Due, Due], subject: Subject, worst: Worst) -> Non
     for due, values, answers in zip(dues, STREAMS, subject.on_streams(queues), strict=True):
         for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
             where = f"two streams at once, step {number}"
-            due.judge(value, answer.gradients, where, worst)
+            due.judge(value, answer.gradients, where, tally)
 
 
-CHECK = Check(
-    "steps",
-    "forward_backward",
-    _run,
-    adapt=curvature_case,
-    once=True,
+REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
+"""Incoming gradients of successive replays."""
+
+
+@check(
+    adapt=small_case,
+    needs_gpu=True,
+    held=lambda case: Held(operands=4, results=8, streams=4),
 )
+def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check backward passes that a CUDA graph captured.
+
+    Catches: work that a captured backward pass leaves out because it was not needed during the
+    capture, or in the replay before; an expectation that one replay changes for the next; memory
+    that belongs to the capture alone. The check captures a whole step and replays it with incoming
+    gradients that change between replays; it captures backward alone and replays it with 2 and then
+    with 1; and it captures forward and backward separately by
+    ``torch.cuda.make_graphed_callables``. Each gradient has to be right by the oracle, and bit for
+    bit that of a retained graph, as in the check of steps.
+    """
+    due = Due.of(problem, subject)
+    call = problem.call(problem.filled(1.0, problem.wrt))
+    incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
+    judge_replays(due, subject.backward_replays(call, incoming), "backward captured", tally)
+    judge_replays(due, _whole_steps(subject, call), "forward and backward captured", tally)
+    judge_replays(due, subject.graphed(call, incoming), "make_graphed_callables", tally)
+
+
+def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
+    """Yield replays of one graph of both passes, for one incoming gradient after the other."""
+    assert call.grad_output is not None
+    read = call.grad_output.clone()
+    operands = {name: operand.clone() for name, operand in call.operands.items()}
+    own = Call(operands, call.wrt, read)
+    with recordings(subject, [own]) as (recording,):
+        for value in REPLAYS:
+            read.fill_(value)
+            yield subject.replay(recording)
+
+
+def judge_replays(due: Due, answers: Iterable[Answer], title: str, tally: Tally) -> None:
+    """Judge the gradients of one replay after the other."""
+    for number, (value, answer) in enumerate(zip(REPLAYS, answers, strict=True), 1):
+        due.judge(value, answer.gradients, f"{title}, replay {number}", tally)

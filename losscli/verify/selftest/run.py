@@ -17,14 +17,14 @@ from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
 
 SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
-"""By reduction: odd rows and tails."""
+"""The shape for a reduction: odd rows and tails."""
 LONG = (512, 2048)
-"""Where a sum needs digits."""
+"""A shape whose sum needs digits."""
 PARAMETERS: dict[str, dict[str, float]] = {
     "cross_entropy": {"label_smoothing": 0.1, "ignore_index": 3},
     "weighted_cross_entropy": {"label_smoothing": 0.1},
 }
-"""Of losses whose mistakes know no others; all others have none at its default."""
+"""The parameters of losses whose mistakes know no others; other losses have none at its default."""
 COMPILED = next(iter(LOSSES))
 """The only loss that is compiled: compiling takes longer than all the rest."""
 NOT_COMPILED = ("layouts", "sizes", "broadcasts", "steps", "changed_operands")

@@ -3,7 +3,8 @@
 // once.
 //
 // A block has some rows that follow each other in its shared memory, a column each, filled by
-// copies along the memory. A thread takes one of them, and every `groups`-th of its classes; those
+// copies along the memory; short rows lie there as in memory, where that puts the classes of few
+// rows in one bank. A thread takes one of them, and every `groups`-th of its classes; those
 // that share a row meet for its largest logit and for its sums, and one of them finishes it.
 #pragma once
 
@@ -64,7 +65,7 @@ struct Place {
 }  // namespace columns
 
 // `kPitch`: how far the classes of a row are apart in shared memory, 0 where that is not known; if
-// it is, each of kMostColumns threads has a row.
+// it is, each of kMostColumns threads has a row. 1: they lie as in memory.
 template <typename Stored, RowMode kMode, int kPitch>
 __global__ void __launch_bounds__(kMostColumnThreads)
     columns_kernel(const __grid_constant__ RowArguments arguments,
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   extern __shared__ __align__(128) unsigned char shared[];
   const int columns = kPitch ? kMostColumns : shape.columns,
             groups = kPitch ? 1 : blockDim.x / columns, pitch = kPitch ? kPitch : shape.pitch;
-  const bool are_lines = pitch != columns;
+  const bool are_lines = pitch != columns, are_straight = pitch == 1;
   const int classes = static_cast<int>(arguments.length);
   // Of each row; then of each thread; then the logits, and last the powers or the logits.
   Row* const rows_of = reinterpret_cast<Row*>(shared);
@@ -117,7 +118,23 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       }
     }
   };
+  // Calls `body` with the bytes of rows that lie as in memory, 16 at a time: where they are from
+  // the first row of all, where here, and how many.
+  const auto straight = [&](int64_t first, const auto& body) {
+    const int64_t from = first * classes * static_cast<int64_t>(sizeof(Stored));
+    const int rows = static_cast<int>(min(int64_t{columns}, arguments.rows() - first));
+    const int bytes = rows * classes * static_cast<int>(sizeof(Stored));
+    for (int at = 16 * thread; at < bytes; at += 16 * blockDim.x)
+      body(from + at, reinterpret_cast<unsigned char*>(held) + at, min(16, bytes - at));
+  };
   const auto read = [&](int64_t first) {
+    if (are_straight)
+      return straight(first, [&](int64_t from, unsigned char* place, int bytes) {
+        const auto* const data = static_cast<const unsigned char*>(arguments.operands[0]) + from;
+        if (bytes == 16) return columns::copy(place, data, 16);
+        for (int at = 0; at < bytes; at += sizeof(Stored))
+          columns::copy(place + at, data + at, sizeof(Stored));
+      });
     if (are_lines)
       return along(first, arguments.strides[0].outer, [&](int64_t from, Stored& place) {
         columns::copy(reinterpret_cast<unsigned char*>(&place),
@@ -136,6 +153,10 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     for (; k < classes; k += step, from += step * element)
       columns::copy(reinterpret_cast<unsigned char*>(held + k * pitch + copied),
                     reinterpret_cast<const unsigned char*>(from), shape.copy_bytes);
+  };
+  // Those that share a row.
+  const auto meet = [&] {
+    if (groups > 1) __syncthreads();
   };
   int64_t first = static_cast<int64_t>(blockIdx.x) * columns;
   const bool has_gradient = arguments.gradients[0];
@@ -166,18 +187,18 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     columns::wait();
     __syncthreads();
 
-    Stored* const mine = held + column;
+    Stored* const mine = held + (are_straight ? column * classes : column);
     float top = -FLT_MAX;
 #pragma unroll 8
     for (int k = group; k < classes; k += groups) top = fmaxf(top, widen(mine[k * pitch]));
     found[thread] = top;
-    __syncthreads();
+    meet();
     const int number = numbers[column];
     const float logit = number >= 0 ? static_cast<float>(widen(mine[number * pitch])) : 0.0f;
     for (int other = 0; other < groups; ++other) top = fmaxf(top, found[other * columns + column]);
     top = scale.bend(top);
     const float reference = scale.reference(top);
-    __syncthreads();
+    meet();
 
     double sum = 0;
     float below = 0;
@@ -209,7 +230,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     });
     found[thread] = static_cast<float>(sum);
     belows[thread] = below;
-    __syncthreads();
+    meet();
     if (group == 0 && is) {
       SpreadState state;
       state.top = top;
@@ -238,7 +259,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
         rows_of[column] = {result.reference, factors.all, factors.own, factors.share};
       }
     }
-    __syncthreads();
+    meet();
     if (writes && is) {
       const Row row = rows_of[column];
       const RowFactors factors{row.all, row.own, row.share};
@@ -264,9 +285,20 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     }
     if (writes && are_lines) {
       __syncthreads();
-      along(first, arguments.gradient_strides[0].outer, [&](int64_t to, const Stored& place) {
-        static_cast<Stored*>(arguments.gradients[0])[to] = place;
-      });
+      if (are_straight)
+        straight(first, [&](int64_t to, const unsigned char* place, int bytes) {
+          auto* const data = static_cast<unsigned char*>(arguments.gradients[0]) + to;
+          if (bytes == 16) {
+            *reinterpret_cast<uint4*>(data) = *reinterpret_cast<const uint4*>(place);
+            return;
+          }
+          for (int at = 0; at < bytes; at += sizeof(Stored))
+            *reinterpret_cast<Stored*>(data + at) = *reinterpret_cast<const Stored*>(place + at);
+        });
+      else
+        along(first, arguments.gradient_strides[0].outer, [&](int64_t to, const Stored& place) {
+          static_cast<Stored*>(arguments.gradients[0])[to] = place;
+        });
     }
     // Before the shared memory is of other rows.
     __syncthreads();

@@ -33,8 +33,8 @@ class GeneralRows {
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
-    constexpr int kTeams = kColumns ? 32 : threads == 32 ? block_threads(threads) / 32 : 1;
-    const int place = kColumns ? team_.lane : threads == 32 ? team_.warp : 0;
+    constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
+    const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)
@@ -64,7 +64,7 @@ class GeneralRows {
     const bool writes = kGradient && state_.incoming.writes && exists;
     if (!kColumns && !normal) {
       state_.finish(leads);
-      if (writes) fill(whole, row, state_.known.nothing());
+      if (writes) fill(whole, row, state_.known.nothing(), state_.known.nothing());
       return;
     }
     Row packed = whole;
@@ -90,7 +90,7 @@ class GeneralRows {
           state_.totals.later);
     state_.finish(leads);
     if (writes && normal) write_gradients(whole, row);
-    if (writes && !normal) fill(whole, row, state_.known.nothing());
+    if (writes && !normal) fill(whole, row, state_.known.nothing(), state_.known.nothing());
   }
 
   // Where this thread's pack of an operand is held.
@@ -309,22 +309,33 @@ class GeneralRows {
     if constexpr (Loss::reads) {
       walk<false>(row, write);
     } else {
-      const Pack<Stored> nothing[1][kRows] = {};
-      for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count())
-        write(nothing, pack, 0);
+      // All classes but the row's own have one gradient.
+      const Real x[kRows] = {};
+      Real others[kRows], own[kRows];
+      state_.differentiate(x, false, Real(1), others);
+      state_.differentiate(x, true, Real(1), own);
+      fill(row, number, others[0], own[0]);
     }
   }
 
-  __device__ __forceinline__ void fill(const Row& row, int64_t number, Real with) const {
+  // Writes one number as the gradients of all elements, but that of the row's class.
+  __device__ __forceinline__ void fill(const Row& row, int64_t number, Real with, Real own) const {
     const Outputs outputs = outputs_of(row, number);
-    Pack<Stored> out;
+    Pack<Stored> all;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) narrow(with, out.values[i]);
-    for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count())
+    for (int i = 0; i < kCount; ++i) narrow(with, all.values[i]);
+    for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count()) {
+      Pack<Stored> out = all;
+      const int place = own_in(row, pack);
+      if (place >= 0)
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+          if (i == place) narrow(own, out.values[i]);
 #pragma unroll
       for (int k = 0; k < kRows; ++k)
         if (outputs.rows[k])
           row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out);
+    }
   }
 
   const RowArguments& a_;
@@ -340,7 +351,9 @@ class GeneralRows {
 };
 
 template <template <typename> class Formula, typename Stored, int threads, bool kGradient>
-__global__ void __launch_bounds__(block_threads(threads), least_blocks(threads, sizeof(Stored)))
+__global__ void __launch_bounds__(block_threads(threads),
+                                  least_blocks(threads, sizeof(Stored),
+                                               Formula<RealOf<Stored>>::reads))
     general_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];

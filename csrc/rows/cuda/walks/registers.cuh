@@ -27,7 +27,8 @@ __device__ __forceinline__ State combine_group(State state, const Scale& scale, 
 // `threads` threads a row, each with `count` vectors.
 template <typename Stored, int threads, int count, bool kGradient, RowMode kMode>
 __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
-                                  1024 / (threads < kLeastBlock ? kLeastBlock : threads))
+                                  kRegistersThreads /
+                                      (threads < kLeastBlock ? kLeastBlock : threads))
     registers_kernel(const __grid_constant__ RowArguments arguments,
                      const __grid_constant__ RowMemory memory,
                      const __grid_constant__ typename ModeOf<kMode>::Scale scale) {

@@ -17,20 +17,24 @@
 
 namespace losscli::cuda {
 
-// `kGradients`: how many operands may have gradients, the first ones.
-template <template <typename> class Formula, typename Stored, int kGradients>
+// `kGradients`: how many operands may have gradients, the first ones. `kAlone`: a warp has a row
+// alone.
+template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
 class SlotRows {
  public:
   using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
+  // What the first pass finds.
+  using Sums = std::conditional_t<Loss::logits, Logits, PlainSums<Real, Loss::sums>>;
   using Known = typename State::Known;
   using Powers = typename State::Powers;
   using V = Vector<Stored>;
   using Span = RowSpan<Stored>;
   static constexpr int kRows = Loss::rows, kLogits = State::kLogits;
-  static constexpr int kVectors = slot_vectors<Loss>();
+  static constexpr int kVectors = SlotBlock<Loss, kAlone>::kVectors;
+  static constexpr int kWarps = SlotBlock<Loss, kAlone>::kWarps;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
@@ -39,21 +43,24 @@ class SlotRows {
       : a_(arguments), shape_(shape), state_(arguments, memory) {
     warp_ = threadIdx.x / 32;
     lane_ = threadIdx.x % 32;
-    const auto cluster = cooperative_groups::this_cluster();
-    rank_ = static_cast<int>(cluster.block_rank());
-    blocks_ = static_cast<int>(cluster.num_blocks());
-    const int teams = kSlotWarps / shape.team;
-    self_ = rank_ * shape.team + warp_ % shape.team;
-    all_ = blocks_ * shape.team;
+    if constexpr (!kAlone) {
+      const auto cluster = cooperative_groups::this_cluster();
+      rank_ = static_cast<int>(cluster.block_rank());
+      blocks_ = static_cast<int>(cluster.num_blocks());
+      team_ = shape.team;
+    }
+    const int teams = kWarps / team_;
+    self_ = rank_ * team_ + warp_ % team_;
+    all_ = blocks_ * team_;
     rows_ = static_cast<int>(arguments.rows());
-    first_ = static_cast<int>(blockIdx.x) / blocks_ * teams + warp_ / shape.team;
+    first_ = static_cast<int>(blockIdx.x) / blocks_ * teams + warp_ / team_;
     step_ = static_cast<int>(gridDim.x) / blocks_ * teams;
     const int slot_bytes = kRows * shape.slot_bytes;
     slots_ = shared + warp_ * shape.slots * slot_bytes;
-    unsigned char* const barriers = shared + kSlotWarps * shape.slots * slot_bytes;
+    unsigned char* const barriers = shared + kWarps * shape.slots * slot_bytes;
     filled_ = bulk::address_of(barriers) + warp_ * shape.slots * 8;
     // Two places of all warps of a row, for each team.
-    told_ = barriers + kSlotWarps * shape.slots * 8 + 2 * kToldBytes * (warp_ - self_ % shape.team);
+    told_ = barriers + kWarps * shape.slots * 8 + 2 * kToldBytes * (warp_ - self_ % shape.team);
   }
 
   __device__ __forceinline__ void run() {
@@ -68,14 +75,25 @@ class SlotRows {
     fill_row_ = first_;
     begin_fill();
     for (int k = 0; k < shape_.slots; ++k) fill();
-    // What is known of a row is asked for a row ahead, and the numbers that it depends on two.
-    Known known = known_of(first_, numbers_of(first_));
-    RowNumbers numbers = numbers_of(first_ + step_);
-    for (int row = first_; row < rows_; row += step_) {
-      const Known next = known_of(row + step_, numbers);
-      numbers = numbers_of(row + 2 * step_);
-      one(row, known);
-      known = next;
+    // Of 32 rows each lane knows one, and where a row is not read again ends it with the others.
+    Known known;
+    Sums sums;
+    for (int row = first_, turn = 0; row < rows_; row += step_, turn = (turn + 1) % 32) {
+      if (turn == 0) known = known_of(row + lane_ * step_);
+      state_.begin(row, known.of_lane(turn));
+      const Span span = span_of(row);
+      const Extra extra = extra_of(span, row);
+      const Sums found = first_pass(span, extra);
+      if constexpr (kAgain) {
+        take(found);
+        later_passes(span, row, extra);
+      } else {
+        if (lane_ == turn) sums = found;
+        if (turn < 31 && row + step_ < rows_) continue;
+        state_.begin(row + (lane_ - turn) * step_, known);
+        take(sums);
+        state_.finish(self_ == 0 && lane_ <= turn);
+      }
     }
     // No block ends while another may still read what it told.
     if (blocks_ > 1) cooperative_groups::this_cluster().sync();
@@ -92,7 +110,10 @@ class SlotRows {
                                                   row * a_.strides[k].outer);
   }
   __device__ __forceinline__ Span span_of(int row) const {
-    return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
+    if (!shape_.whole) return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
+    Span span;
+    span.vectors = static_cast<int>(a_.length) / V::kCount;
+    return span;
   }
   // All that this warp has of a row.
   __device__ __forceinline__ Part piece_of(const Span& span) const {
@@ -136,12 +157,8 @@ class SlotRows {
     }
   }
 
-  __device__ __forceinline__ RowNumbers numbers_of(int row) const {
-    return row < rows_ ? RowNumbers::read<Loss>(a_, row) : RowNumbers();
-  }
-  __device__ __forceinline__ Known known_of(int row, const RowNumbers& numbers) const {
-    if (row >= rows_) return Known();
-    Known known(a_, state_.loss, numbers);
+  __device__ __forceinline__ Known known_of(int row) const {
+    Known known(a_, state_.loss, row < rows_ ? RowNumbers::read<Loss>(a_, row) : RowNumbers());
     if constexpr (Loss::labelled)
       if (known.facts.label >= 0)
         known.facts.picked =
@@ -149,50 +166,70 @@ class SlotRows {
     return known;
   }
 
-  __device__ __forceinline__ void one(int row, const Known& known) {
-    state_.begin(row, known);
-    const Span span = span_of(row);
-    // The elements before the first vector and after the last, one a lane of the first warp.
-    const int extra = self_ == 0 ? span.extra(lane_) : -1;
-    const bool extra_is_own = Loss::labelled && extra >= 0 && extra == known.facts.label;
-    const bool extra_is_other = extra >= 0 && !extra_is_own;
-    Real extras[kRows];
+  // The elements before the first vector and after the last, one a lane of the first warp.
+  struct Extra {
+    int at;  // -1 where the lane has none
+    bool is_own;
+    Real x[kRows];
+    __device__ __forceinline__ bool is_other() const { return at >= 0 && !is_own; }
+  };
+  __device__ __forceinline__ Extra extra_of(const Span& span, int row) const {
+    Extra extra;
+    extra.at = self_ == 0 ? span.extra(lane_) : -1;
+    extra.is_own = Loss::labelled && extra.at >= 0 && extra.at == state_.known.facts.label;
 #pragma unroll
     for (int k = 0; k < kRows; ++k)
-      extras[k] = extra_is_other ? widen(reinterpret_cast<const Stored*>(start(k, row))[extra])
-                                 : static_cast<Real>(-INFINITY);
+      extra.x[k] = extra.is_other()
+                       ? widen(reinterpret_cast<const Stored*>(start(k, row))[extra.at])
+                       : static_cast<Real>(-INFINITY);
+    return extra;
+  }
+
+  // What all warps of a row find of it.
+  __device__ __forceinline__ Sums first_pass(const Span& span, const Extra& extra) {
     constexpr bool kOnce = !kAgain;
+    const bool is_whole = span.heads + span.tails == 0;
+    Sums sums;
     if constexpr (Loss::logits) {
-      Logits sums;
       pass<true, kOnce>(span, [&](auto& vectors, const Part& part) { add(vectors, part, sums); });
-      Logits others;
-      Real x[kLogits][1];
+      if (!is_whole) {
+        Logits others;
+        Real x[kLogits][1];
 #pragma unroll
-      for (int k = 0; k < kLogits; ++k) {
-        x[k][0] = Loss::bends && !extra_is_other ? extras[k] : state_.logit(extras[k]);
-        others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
-      }
-      others.add(x, state_.powers);
-      if constexpr (Loss::shares)
-        if (extra_is_other) {
-          const Real shares[1] = {state_.loss.share(state_.known.facts, extras, weight_of(extra))};
-          others.add_shares(x[0], shares);
+        for (int k = 0; k < kLogits; ++k) {
+          x[k][0] = Loss::bends && !extra.is_other() ? extra.x[k] : state_.logit(extra.x[k]);
+          others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
         }
-      sums.merge(others, state_.powers);
-      exchange(sums);
-      state_.take(sums);
+        others.add(x, state_.powers);
+        if constexpr (Loss::shares)
+          if (extra.is_other()) {
+            const Real shares[1] = {
+                state_.loss.share(state_.known.facts, extra.x, weight_of(extra.at))};
+            others.add_shares(x[0], shares);
+          }
+        sums.merge(others, state_.powers);
+      }
     } else {
-      PlainSums<Real, Loss::sums> sums;
       const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::sums]) {
         state_.loss.add(state_.known.facts, state_.element(x, false), out);
       };
       pass<true, kOnce>(
           span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-      if (extra >= 0) add_term(extras, term, sums);
-      exchange(sums);
+      if (extra.at >= 0) add_term(extra.x, term, sums);
+    }
+    exchange(sums);
+    return sums;
+  }
+
+  __device__ __forceinline__ void take(const Sums& sums) {
+    if constexpr (Loss::logits)
+      state_.take(sums);
+    else
 #pragma unroll
       for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
-    }
+  }
+
+  __device__ __forceinline__ void later_passes(const Span& span, int row, const Extra& extra) {
     if constexpr (Loss::later_sums > 0) {
       PlainSums<Real, Loss::later_sums> sums;
       state_.with_powers([&](auto near) {
@@ -201,7 +238,7 @@ class SlotRows {
         };
         pass<false, kGradients == 0>(
             span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-        if (extra >= 0) add_term(extras, term, sums);
+        if (extra.at >= 0) add_term(extra.x, term, sums);
       });
       exchange(sums);
 #pragma unroll
@@ -209,9 +246,8 @@ class SlotRows {
     }
     state_.finish(self_ == 0 && lane_ == 0);
     if constexpr (kGradients > 0)
-      state_.with_powers([&](auto near) {
-        write_gradients<decltype(near)::value>(span, row, extra, extra_is_own, extras);
-      });
+      state_.with_powers(
+          [&](auto near) { write_gradients<decltype(near)::value>(span, row, extra); });
   }
 
   // Whether the element of the row's class is among those of a part.
@@ -272,18 +308,20 @@ class SlotRows {
         if (!kFirst || has)
           vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
         else
-          vectors[k][v].clear();
+          // A plain number is multiplied by what it has not.
+          k < kLogits ? vectors[k][v].clear() : vectors[k][v].fill(0);
       }
     }
     body(vectors, part);
   }
   __device__ __forceinline__ int place_of(int vector) const { return (vector * 32 + lane_) * 16; }
 
-  // The weight of a class, and those of a vector of classes; 1 where there are none.
+  // The weight of a class; 1 where there are none.
   __device__ __forceinline__ Real weight_of(int64_t at) const {
     if constexpr (!Loss::shares) return 1;
     return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
   }
+  // Those of the classes of a lane's vector.
   __device__ __forceinline__ V weights_of(const Part& part, int v) const {
     V found;
     found.fill(1);
@@ -337,21 +375,28 @@ class SlotRows {
     }
     sums.raise(to, state_.powers);
     sums.add(x, state_.powers);
-    if constexpr (Loss::shares) {
-      Real shares[count * V::kCount];
+    if constexpr (Loss::shares)
+      with_constant(a_.weight != nullptr, [&](auto weighted) {
+        V weights[count];
+        if (decltype(weighted)::value)
 #pragma unroll
-      for (int v = 0; v < count; ++v) {
-        const bool has = place_of(v) < part.bytes;
-        const int own = own_in(part, v);
-        each(vectors, v, weights_of(part, v),
-             [&](const Real(&one)[kRows], Real weight, int w, int i) {
-               const int at = w * V::kEach + i;
-               const Real share = state_.loss.share(state_.known.facts, one, weight);
-               shares[v * V::kCount + at] = has && at != own ? share : Real(0);
-             });
-      }
-      sums.add_shares(x[0], shares);
-    }
+          for (int v = 0; v < count; ++v) weights[v] = weights_of(part, v);
+        Real shares[count * V::kCount];
+#pragma unroll
+        for (int v = 0; v < count; ++v) {
+          const Real even = place_of(v) < part.bytes ? Real(1) : Real(0);
+          const int own = own_in(part, v);
+          each(vectors, v, decltype(weighted)::value ? weights[v] : vectors[0][v],
+               [&](const Real(&one)[kRows], Real weight, int w, int i) {
+                 const int at = w * V::kEach + i;
+                 const Real share = state_.loss.share(state_.known.facts, one,
+                                                      decltype(weighted)::value ? weight : even);
+                 const bool is_other = at != own && (!decltype(weighted)::value || even != Real(0));
+                 shares[v * V::kCount + at] = is_other ? share : Real(0);
+               });
+        }
+        sums.add_shares(x[0], shares);
+      });
   }
 
   template <typename Term, int terms>
@@ -410,8 +455,7 @@ class SlotRows {
     turn_ ^= 1;
     if (blocks_ == 1) {
       if (lane_ == 0) *told(self_) = mine;
-      asm volatile("barrier.sync %0, %1;" ::"r"(warp_ / shape_.team + 1), "r"(shape_.team * 32)
-                   : "memory");
+      asm volatile("barrier.sync %0, %1;" ::"r"(warp_ / team_ + 1), "r"(team_ * 32) : "memory");
     } else {
       const auto cluster = cooperative_groups::this_cluster();
       if (lane_ < blocks_) *cluster.map_shared_rank(told(self_), lane_) = mine;
@@ -423,8 +467,7 @@ class SlotRows {
   }
 
   template <bool near>
-  __device__ __forceinline__ void write_gradients(const Span& span, int row, int extra,
-                                                  bool extra_is_own, Real (&extras)[kRows]) {
+  __device__ __forceinline__ void write_gradients(const Span& span, int row, const Extra& extra) {
     const bool writes = state_.incoming.writes, normal = state_.known.is_normal();
     const Real nothing = state_.known.nothing();
     unsigned char* outputs[kGradients];
@@ -476,11 +519,11 @@ class SlotRows {
         if (lane_ == 0) write_own(write_one);
       }
     });
-    if (!writes || extra < 0) return;
-    if (extra_is_own)
+    if (!writes || extra.at < 0) return;
+    if (extra.is_own)
       write_own(write_one);
     else
-      write_one(extras, false, extra * static_cast<int64_t>(sizeof(Stored)));
+      write_one(extra.x, false, extra.at * static_cast<int64_t>(sizeof(Stored)));
   }
 
   // The gradient of the row's class.
@@ -496,12 +539,13 @@ class SlotRows {
   State state_;
 
   int warp_, lane_;
-  int rank_, blocks_;        // of the cluster
-  int self_, all_;           // of the warps that share a row
-  int rows_, first_, step_;  // the rows of a team
-  unsigned char* slots_;     // of the warp
-  uint32_t filled_;          // the barriers of the slots
-  unsigned char* told_;      // what the warps of a row tell each other
+  int team_ = 1;               // warps of a block that share a row
+  int rank_ = 0, blocks_ = 1;  // of the cluster
+  int self_, all_;             // of the warps that share a row
+  int rows_, first_, step_;    // the rows of a team
+  unsigned char* slots_;       // of the warp
+  uint32_t filled_;            // the barriers of the slots
+  unsigned char* told_;        // what the warps of a row tell each other
   int turn_ = 0;
   int row_slot_ = 0;  // the first slot of the row
   uint32_t phases_ = 0;
@@ -510,14 +554,15 @@ class SlotRows {
   const unsigned char* fill_from_[kRows];  // the next of them
 };
 
-template <template <typename> class Formula, typename Stored, int kGradients>
-__global__ void __launch_bounds__(kSlotWarps * 32, kSlotBlocks)
+template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
+__global__ void __launch_bounds__(SlotBlock<Formula<RealOf<Stored>>, kAlone>::kWarps * 32,
+                                  SlotBlock<Formula<RealOf<Stored>>, kAlone>::kBlocks)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Formula, Stored, kGradients> rows(arguments, memory, shape, shared);
+  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, shape, shared);
   rows.run();
 #endif
 }

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, ROW, Unit
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
-from losscli.verify.checks.exact import has_exact_values
+from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.formula import Make, simple, unreduced
 from losscli.verify.selftest.wrong import behaviour, gradients, rows, values, vectors
 
@@ -22,7 +24,6 @@ class Wrong:
     """One mistake."""
 
     name: str
-    mistake: str
     bind: Make
     applies: Callable[[Case], bool] = lambda case: True
     """Whether it is a mistake in a case: only where there are branches is one to be left out."""
@@ -40,7 +41,7 @@ class Wrong:
         """Return the mistake as an implementation."""
         return Implementation(
             f"wrong:{self.name}",
-            self.mistake,
+            "",
             self.bind,
             self._unavailable,
             self.temporaries,
@@ -122,268 +123,106 @@ def _of(*losses: str) -> Callable[[Case], bool]:
     return lambda case: case.loss in losses
 
 
-_BOTH: tuple[Unit, ...] = (ELEMENT, ROW)
-_ROWS: tuple[Unit, ...] = (ROW,)
+def _planted_into(*units: Unit) -> Callable[..., Wrong]:
+    """Return what makes a mistake of losses of these units from a function of case and operands."""
+
+    def made(
+        name: str,
+        loss: Callable[..., Tensor],
+        applies: Callable[[Case], bool] = lambda case: True,
+        **fields: Any,
+    ) -> Wrong:
+        return Wrong(name, simple(loss), applies, units=units, **fields)
+
+    return made
+
+
+_elements, _rows, _both = _planted_into(ELEMENT), _planted_into(ROW), _planted_into(ELEMENT, ROW)
 
 WRONG: tuple[Wrong, ...] = (
-    Wrong("constant", "returns a number of its own", simple(values.constant), units=_BOTH),
-    Wrong("zeros", "gradients of zero", simple(gradients.zeros), units=_BOTH),
-    Wrong("one percent", "reads every hundredth row", simple(values.one_percent)),
-    Wrong(
-        "dropped tail", "leaves out what does not fill a vector of 8", simple(values.dropped_tail)
-    ),
-    Wrong(
-        "ignored parameter",
-        "takes the default",
-        simple(values.ignored_parameters),
-        _has_parameters,
-        units=_BOTH,
-    ),
-    Wrong(
+    _both("constant", values.constant),
+    _both("zeros", gradients.zeros),
+    _elements("one percent", values.one_percent),
+    _elements("dropped tail", values.dropped_tail),
+    _both("ignored parameter", values.ignored_parameters, _has_parameters),
+    _elements(
         "rounded parameters",
-        "takes them in float32",
-        simple(values.rounded_parameters),
+        values.rounded_parameters,
         _nothing_is_left_at_a_kink,
         held_to_oracle=True,
     ),
-    Wrong(
-        "branch left out", "constant below the first kink", simple(values.flat_below), _has_kinks
-    ),
-    Wrong(
-        "branch scaled",
-        "0.49 for 1/2 below the first kink",
-        simple(values.scaled_below),
-        _has_kinks,
-    ),
-    Wrong("branches swapped", "each side of the first kink", simple(values.mirrored), _has_kinks),
-    Wrong(
-        "wrong axis", "broadcasts the target down the rows", simple(values.wrong_axis), _broadcasts
-    ),
-    Wrong("sum for mean", "does not divide", simple(values.sum_for_mean), _is_mean),
-    Wrong("1/rows for 1/N", "divides by the rows", simple(values.rows_for_elements), _is_mean),
-    Wrong(
-        "ignored incoming",
-        "the incoming gradient counts as 1",
-        simple(gradients.ignored_incoming),
-        units=_BOTH,
-    ),
-    Wrong("squared incoming", "counts twice", simple(gradients.squared_incoming), units=_BOTH),
-    Wrong("small gradients lost", "below 1e-6", simple(gradients.underflow), _is_mean),
-    Wrong("wrong sign", "of the target's gradient", simple(gradients.wrong_sign)),
-    Wrong("absent gradient", "of the target", simple(gradients.absent_target)),
-    Wrong("detached", "the loss has no history", simple(gradients.detached), units=_BOTH),
-    Wrong("float16 inside", "computes in float16", simple(values.half_inside), units=_BOTH),
-    Wrong(
-        "narrow accumulator",
-        "adds up in few digits",
-        simple(values.narrow_accumulator),
-        _is_reduced,
-    ),
-    Wrong("assumes contiguous", "reads as if all lay in one piece", simple(values.contiguous)),
-    Wrong(
-        "NaN scrubbed",
-        "takes NaN and infinity for numbers",
-        simple(values.scrubbed),
-        _takes_anything,
-    ),
-    Wrong("in place", "writes over its input", simple(behaviour.in_place), units=_BOTH),
-    Wrong("cached", "remembers results by address", behaviour.cached, units=_BOTH),
-    Wrong("first call only", "right once", behaviour.first_call_only, units=_BOTH),
-    Wrong(
-        "uninitialised",
-        "returns what was in the memory",
-        simple(behaviour.uninitialised),
-        units=_BOTH,
-    ),
-    Wrong("beyond the end", "reads one element too many", simple(behaviour.beyond_the_end)),
-    Wrong("unsteady", "other results from run to run", simple(behaviour.unsteady), units=_BOTH),
-    Wrong(
-        "wrong when recording", "right without gradients", simple(behaviour.recording), units=_BOTH
-    ),
-    Wrong("shape (1,)", "for ()", simple(values.shape_of_one), _is_reduced, units=_BOTH),
-    Wrong("other dtype", "float64 for float32", simple(values.other_dtype), units=_BOTH),
-    Wrong(
-        "no curvature", "second derivatives of zero", simple(gradients.no_curvature), units=_BOTH
-    ),
-    Wrong(
-        "scales in place",
-        "the gradient that it stores",
-        simple(gradients.scales_in_place),
-        _is_reduced,
-        units=_BOTH,
-    ),
-    Wrong(
-        "clears .grad",
-        "so that nothing accumulates",
-        simple(gradients.clears_gradients),
-        units=_BOTH,
-    ),
-    Wrong("last incoming", "the gradient of the call before", gradients.last_incoming, units=_BOTH),
-    Wrong("habit", "what came three times comes again", gradients.habit, _is_reduced, units=_BOTH),
-    Wrong(
-        "skips in a capture",
-        "1 comes in when replayed",
-        simple(gradients.skips_in_a_capture),
-        _on_a_gpu,
-        units=_BOTH,
-    ),
-    Wrong("transposed gradient", "in the order of storage", simple(gradients.transposed_gradient)),
-    Wrong("wrong middle", "broadcasts the middle to the front", simple(values.wrong_middle)),
-    Wrong(
-        "square transposed", "reads a square target by columns", simple(values.square_transposed)
-    ),
-    Wrong("rounded target", "reads it in the input's dtype", simple(values.rounded_target)),
-    Wrong("looks again", "at the operand's strides in backward", simple(gradients.reused_sizes)),
-    Wrong("one ulp off", "rounds up what is exact", simple(values.one_ulp), has_exact_values),
-    Wrong(
-        "first row decides",
-        "if it is zero, all is",
-        gradients.first_row_decides,
-        _is_not_reduced,
-        units=_BOTH,
-    ),
-    Wrong("one number", "where a stride is 0", gradients.one_number, _is_not_reduced),
-    Wrong("mean of means", "of 16 rows each, or fewer", simple(values.mean_of_means), _is_mean),
-    Wrong(
-        "counts ignored rows", "in a mean", simple(rows.counts_ignored), _counts_rows, units=_ROWS
-    ),
-    Wrong("weight forgotten", "takes 1", simple(rows.without_weight), _is_weighted, units=_ROWS),
-    Wrong(
-        "softmax alone", "no -1 for the target", simple(rows.sum_of_softmax), _smooths, units=_ROWS
-    ),
-    Wrong(
-        "maximum kept", "exponentials overflow", simple(rows.without_maximum), _smooths, units=_ROWS
-    ),
-    Wrong(
-        "dropped classes",
-        "beyond vectors of 8",
-        simple(rows.dropped_classes),
-        _smooths,
-        units=_ROWS,
-    ),
-    Wrong("narrow sum of a row", "in bfloat16", simple(rows.narrow_sum), _smooths, units=_ROWS),
-    Wrong(
-        "smooths the others",
-        "1/(C-1) for 1/C",
-        simple(rows.smooths_the_others),
-        _smooths,
-        units=_ROWS,
-    ),
-    Wrong(
-        "smooths a part",
-        "the first 1024 classes",
-        simple(rows.smooths_a_part),
-        _smooths,
-        units=_ROWS,
-    ),
-    Wrong(
-        "gradient over the logits",
-        "which others may still read",
-        simple(rows.gradient_over_logits),
-        units=_ROWS,
-    ),
-    Wrong(
-        "no gradient of later rows",
-        "from the 1024th on it is zero",
-        simple(rows.no_gradient_of_later_rows),
-        units=_ROWS,
-    ),
-    Wrong(
-        "no gradient of the weight",
-        "it is zero",
-        simple(rows.no_gradient_of_weight),
-        _learns_weight,
-        units=_ROWS,
-    ),
-    Wrong(
-        "gradient of ignored rows",
-        "is not 0",
-        simple(rows.gradient_of_ignored),
-        _smooths,
-        units=_ROWS,
-    ),
-    Wrong(
-        "classes last",
-        "whatever lies behind them",
-        simple(rows.last_dimension),
-        _smooths,
-        units=_ROWS,
-    ),
-    Wrong(
-        "incoming of the first row",
-        "for all rows",
-        simple(rows.incoming_of_first_row),
-        _is_not_reduced,
-        units=_ROWS,
-    ),
-    Wrong(
-        "clamps targets",
-        "that are no class",
-        simple(rows.clamps_targets),
-        _smooths,
-        held_to_oracle=True,  # on a GPU the check is of what promises NaN
-        units=_ROWS,
-    ),
-    Wrong(
-        "input for target",
-        "and target for input",
-        simple(vectors.exchanged),
-        _of("masked_kl_divergence"),
-        units=_ROWS,
-    ),
-    Wrong(
-        "temperature forgotten",
-        "in the gradients",
-        simple(vectors.without_temperature),
-        _has_temperature,
-        units=_ROWS,
-    ),
-    Wrong(
-        "mean left out",
-        "q * d for q * (d - mean)",
-        simple(vectors.without_mean),
-        _of("masked_kl_divergence"),
-        units=_ROWS,
-    ),
-    Wrong(
-        "one softmax alone",
-        "p for p - q",
-        simple(vectors.without_own_mean),
-        _of("masked_kl_divergence"),
-        units=_ROWS,
-    ),
-    Wrong(
+    _elements("branch left out", values.flat_below, _has_kinks),
+    _elements("branch scaled", values.scaled_below, _has_kinks),
+    _elements("branches swapped", values.mirrored, _has_kinks),
+    _elements("wrong axis", values.wrong_axis, _broadcasts),
+    _elements("sum for mean", values.sum_for_mean, _is_mean),
+    _elements("1/rows for 1/N", values.rows_for_elements, _is_mean),
+    _both("ignored incoming", gradients.ignored_incoming),
+    _both("squared incoming", gradients.squared_incoming),
+    _elements("small gradients lost", gradients.underflow, _is_mean),
+    _elements("wrong sign", gradients.wrong_sign),
+    _elements("absent gradient", gradients.absent_target),
+    _both("detached", gradients.detached),
+    _both("float16 inside", values.half_inside),
+    _elements("narrow accumulator", values.narrow_accumulator, _is_reduced),
+    _elements("assumes contiguous", values.contiguous),
+    _elements("NaN scrubbed", values.scrubbed, _takes_anything),
+    _both("in place", behaviour.in_place),
+    Wrong("cached", behaviour.cached, units=(ELEMENT, ROW)),
+    Wrong("first call only", behaviour.first_call_only, units=(ELEMENT, ROW)),
+    _both("uninitialised", behaviour.uninitialised),
+    _elements("beyond the end", behaviour.beyond_the_end),
+    _both("unsteady", behaviour.unsteady),
+    _both("wrong when recording", behaviour.recording),
+    _both("shape (1,)", values.shape_of_one, _is_reduced),
+    _both("other dtype", values.other_dtype),
+    _both("no curvature", gradients.no_curvature),
+    _both("scales in place", gradients.scales_in_place, _is_reduced),
+    _both("clears .grad", gradients.clears_gradients),
+    Wrong("last incoming", gradients.last_incoming, units=(ELEMENT, ROW)),
+    Wrong("habit", gradients.habit, _is_reduced, units=(ELEMENT, ROW)),
+    _both("skips in a capture", gradients.skips_in_a_capture, _on_a_gpu),
+    _elements("transposed gradient", gradients.transposed_gradient),
+    _elements("wrong middle", values.wrong_middle),
+    _elements("square transposed", values.square_transposed),
+    _elements("rounded target", values.rounded_target),
+    _elements("looks again", gradients.reused_sizes),
+    _elements("one ulp off", values.one_ulp, has_exact_values),
+    Wrong("first row decides", gradients.first_row_decides, _is_not_reduced, units=(ELEMENT, ROW)),
+    Wrong("one number", gradients.one_number, _is_not_reduced),
+    _elements("mean of means", values.mean_of_means, _is_mean),
+    _rows("counts ignored rows", rows.counts_ignored, _counts_rows),
+    _rows("weight forgotten", rows.without_weight, _is_weighted),
+    _rows("softmax alone", rows.sum_of_softmax, _smooths),
+    _rows("maximum kept", rows.without_maximum, _smooths),
+    _rows("dropped classes", rows.dropped_classes, _smooths),
+    _rows("narrow sum of a row", rows.narrow_sum, _smooths),
+    _rows("smooths the others", rows.smooths_the_others, _smooths),
+    _rows("smooths a part", rows.smooths_a_part, _smooths),
+    _rows("gradient over the logits", rows.gradient_over_logits),
+    _rows("no gradient of later rows", rows.no_gradient_of_later_rows),
+    _rows("no gradient of the weight", rows.no_gradient_of_weight, _learns_weight),
+    _rows("gradient of ignored rows", rows.gradient_of_ignored, _smooths),
+    _rows("classes last", rows.last_dimension, _smooths),
+    _rows("incoming of the first row", rows.incoming_of_first_row, _is_not_reduced),
+    # On a GPU the check is of what promises NaN.
+    _rows("clamps targets", rows.clamps_targets, _smooths, held_to_oracle=True),
+    _rows("input for target", vectors.exchanged, _of("masked_kl_divergence")),
+    _rows("temperature forgotten", vectors.without_temperature, _has_temperature),
+    _rows("mean left out", vectors.without_mean, _of("masked_kl_divergence")),
+    _rows("one softmax alone", vectors.without_own_mean, _of("masked_kl_divergence")),
+    _rows(
         "sign near a tie",
-        "the other one within 1 %",
-        simple(vectors.flipped_near_ties),
+        vectors.flipped_near_ties,
         _of("total_variation", "masked_total_variation"),
-        units=_ROWS,
     ),
-    Wrong(
-        "epsilon added",
-        "to the norm, whose least it is",
-        simple(vectors.added_epsilon),
-        _of("cosine_similarity"),
-        units=_ROWS,
-    ),
-    Wrong(
-        "other side",
-        "of the hinge",
-        simple(vectors.other_side),
-        _of("multi_margin"),
-        units=_ROWS,
-    ),
+    _rows("epsilon added", vectors.added_epsilon, _of("cosine_similarity")),
+    _rows("other side", vectors.other_side, _of("multi_margin")),
     *(
-        Wrong(f"leaves {name}", "changed for all that comes after", behaviour.leaves(change))
+        Wrong(f"leaves {name}", behaviour.leaves(change))
         for name, change in behaviour.LEFT_BEHIND.items()
     ),
-    Wrong(
-        "copies",
-        "operands, and says it does not",
-        simple(behaviour.copies),
-        _is_mean,
-        temporaries=0,
-    ),
+    _elements("copies", behaviour.copies, _is_mean, temporaries=0),
 )
 
 

@@ -112,14 +112,20 @@ def narrow_sum(case: Case, *operands: Tensor) -> Tensor:
     )
 
 
-def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
-    """Shares the smoothing among C - 1 classes, but gives it to all C."""
-    input, target, *weight = operands
+def _surprise(input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
+    """Return the surprise of each class, times its weight."""
     dimension = _class_dimension(input)
-    classes = input.shape[dimension]
     surprise = log_sum(input).unsqueeze(dimension) - input
     if weight:
         surprise = surprise * weight[0].view(-1, *[1] * (input.dim() - dimension - 1))
+    return surprise
+
+
+def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
+    """Shares the smoothing among C - 1 classes, but gives it to all C."""
+    input, target, *_ = operands
+    dimension = _class_dimension(input)
+    classes, surprise = input.shape[dimension], _surprise(*operands)
     more = case.params["label_smoothing"] * (1 / max(classes - 1, 1) - 1 / classes)
     rows = unreduced(case, *operands) + more * surprise.sum(dimension) * _kept(case, target)
     return reduced_rows(case, rows, *operands)
@@ -127,15 +133,12 @@ def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
 
 def smooths_a_part(case: Case, *operands: Tensor) -> Tensor:
     """Gives a share of the smoothing to the classes of the first block alone."""
-    input, target, *weight = operands
+    input, target, *_ = operands
     dimension = _class_dimension(input)
     classes = input.shape[dimension]
     if classes <= _BLOCK:
         return formula(case, *operands)
-    surprise = log_sum(input).unsqueeze(dimension) - input
-    if weight:
-        surprise = surprise * weight[0].view(-1, *[1] * (input.dim() - dimension - 1))
-    missing = surprise.narrow(dimension, _BLOCK, classes - _BLOCK).sum(dimension)
+    missing = _surprise(*operands).narrow(dimension, _BLOCK, classes - _BLOCK).sum(dimension)
     missing = missing * (case.params["label_smoothing"] / classes) * _kept(case, target)
     return reduced_rows(case, unreduced(case, *operands) - missing, *operands)
 

@@ -28,27 +28,28 @@ def without_temperature(case: Case, *operands: Tensor) -> Tensor:
     return formula(case, *rows)
 
 
+def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
+    """Return the loss, whose gradient is that of the loss and of these rows together."""
+    loss = formula(case, *operands)
+    mask = operands[2] if len(operands) > 2 else torch.ones_like(rows, dtype=torch.bool)
+    more = torch.where(mask, rows, 0.0)
+    if case.reduction != "none":
+        more = more.sum() / (mask.sum() if case.reduction == "mean" else 1)
+    return graft(loss, loss + more)
+
+
 def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """The gradient of the target is ``q * d`` for ``q * (d - mean of d)``, d the surprise."""
-    temperature = case.params["temperature"]
     mean = unreduced(case, input.detach(), target.detach(), mask)
-    moved = mean * torch.logsumexp(target / temperature, -1)
-    more = torch.where(mask, moved, 0.0)
-    if case.reduction == "mean":
-        more = more.sum() / mask.sum()
-    loss = formula(case, input, target, mask)
-    return graft(loss, loss + more)
+    moved = mean * torch.logsumexp(target / case.params["temperature"], -1)
+    return _with_gradient_of(case, moved, input, target, mask)
 
 
 def without_own_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
     """The gradient of the input is p for ``p - q``, which does not sum to zero."""
     temperature = case.params["temperature"]
-    expected = (torch.softmax(target.detach() / temperature, -1) * input / temperature).sum(-1)
-    more = torch.where(mask, expected, 0.0)
-    if case.reduction == "mean":
-        more = more.sum() / mask.sum()
-    loss = formula(case, input, target, mask)
-    return graft(loss, loss + more)
+    moved = (torch.softmax(target.detach() / temperature, -1) * input / temperature).sum(-1)
+    return _with_gradient_of(case, moved, input, target, mask)
 
 
 _NEAR = 0.01
@@ -59,12 +60,8 @@ def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) 
     p, q = (torch.softmax(each / case.params["temperature"], -1) for each in (input, target))
     difference = (p - q).abs()
     is_near = (difference < _NEAR * p).detach()
-    more = -torch.where(is_near, difference, 0.0).sum(-1)
-    loss = formula(case, input, target, *mask)
-    if not mask:
-        return graft(loss, loss + reduced(case, more))
-    more = torch.where(mask[0], more, 0.0)
-    return graft(loss, loss + (more.sum() / mask[0].sum() if case.reduction == "mean" else more))
+    moved = -torch.where(is_near, difference, 0.0).sum(-1)
+    return _with_gradient_of(case, moved, input, target, *mask)
 
 
 def added_epsilon(case: Case, x1: Tensor, x2: Tensor) -> Tensor:

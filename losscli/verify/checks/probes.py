@@ -1,23 +1,55 @@
-"""Operands whose loss is zero, and changes of single elements that make it nonzero."""
+"""The elements that the check of coverage changes, and to what: from the least loss to another."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
-from losscli.losses import LOSS
 from losscli.truth.problem import Problem
-from losscli.truth.terms import largest_terms
+from losscli.truth.terms import elements, magnitudes
 from losscli.truth.tolerances import VALUE_ULP, sum_bound
 
+TILE = 1024
+MOST_TILES = 512
+"""A larger tensor has some of its tiles probed, at even distances."""
+_TAIL = 17
+"""Elements of the end: more than a vector of any width."""
+_MOST_ROWS = 16
+"""Rows whose last element is probed."""
+_WITHIN = 397
+"""A prime: in each tile the element lies elsewhere, so that every lane meets some."""
+
+
+def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
+    """Return numbers in the flattened tensor: of each tile, both ends, the tail, ends of rows.
+
+    Around 2^31 and 2^32, in elements and in bytes, both neighbours are among them.
+    """
+    count = prod(shape)
+    tiles = -(-count // TILE)
+    chosen = min(tiles, MOST_TILES)
+    found = {0, *range(max(count - _TAIL, 0), count)}
+    for number in range(chosen):
+        tile = number * tiles // chosen
+        found.add(tile * TILE + tile * _WITHIN % TILE)
+    if len(shape) > 1:
+        rows = count // max(shape[-1], 1)
+        some = min(rows, _MOST_ROWS)
+        found |= {(number * rows // some + 1) * shape[-1] - 1 for number in range(some)}
+    for limit in (2**31, 2**32):
+        for edge in (limit, limit // item_bytes):
+            found |= {edge - 1, edge, edge + 1}
+    return sorted(number for number in found if number < count)
+
+
 _POWERS = range(12, -7, -1)
-"""Of two: how far an element is moved; the largest whose sum the dtype holds."""
+"""Powers of two by which an element is moved; the largest whose sum the dtype holds counts."""
 _STEPS = 8
 """Neighbours are moved by 16/16, 17/16, ... 23/16 of it: few bits, so exact in every dtype, and an
 element that is read for the next shows."""
@@ -28,10 +60,10 @@ _MARGIN = 2.0
 
 
 @dataclass(frozen=True)
-class Loud:
+class Change:
     """What elements are changed to, in turn, and what each then adds to the loss."""
 
-    quiet: float
+    before: float
     """What they were."""
     values: Tensor
     adds: tuple[float, ...]
@@ -42,7 +74,7 @@ class Loud:
     scales: tuple[float, ...]
     """What each change adds to that."""
     group: int
-    """So many at once that one which is missed shows; 0 where not even one alone does."""
+    """The most that change at once so that a missed one shows; 0 where one alone does not."""
     tolerance: float
     """Relative, of the loss."""
 
@@ -66,23 +98,12 @@ class Loud:
         return math.fsum((self.scale, *own))
 
 
-def elements(case: Case, operands: Operands) -> Tensor:
-    """Return the truth of each element."""
-    return case.spec.reference(*operands.values(), reduction="none", **case.params)
-
-
-def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
-    """Return what the errors of losses are measured at."""
-    terms = largest_terms(case, LOSS, operands, losses)
-    return losses if terms is None else terms
-
-
-def quiet(problem: Problem, name: str = "") -> Problem:
+def at_least_loss(problem: Problem, name: str = "") -> Problem:
     """Return the problem with every element where its loss is least, of powers of two.
 
     ``name``: an operand whose changes have to show.
     """
-    values = quiet_values(problem.case, name)
+    values = least_loss_values(problem.case, name)
     return problem.like(
         {
             own: torch.full_like(each, values[own], memory_format=torch.contiguous_format)
@@ -91,20 +112,20 @@ def quiet(problem: Problem, name: str = "") -> Problem:
     )
 
 
-def quiet_values(case: Case, name: str = "") -> dict[str, float]:
+def least_loss_values(case: Case, name: str = "") -> dict[str, float]:
     """Return the values of each operand where the loss is least, of powers of two.
 
     ``name``: an operand whose changes have to show. What multiplies the loss shows only where there
     is a loss: there the prediction is elsewhere, and the operand where it makes the loss least.
     """
     first = case.spec.names[0]
-    values = {operand.name: operand.domain.quiet for operand in case.spec.operands}
+    values = {operand.name: operand.domain.at_least_loss for operand in case.spec.operands}
     powers = [sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1)]
     values[first] = _least(case, values, first, (0.0, *powers))
     if name and not _shows(case, values, name, powers):
         domain = case.spec.domains[first]
-        places = sorted(filter(domain.holds, powers), key=lambda x: abs(math.log2(abs(x))))
-        shown = (x for x in places if _shows(case, {**values, first: x}, name, powers))
+        moved = sorted(filter(domain.holds, powers), key=lambda x: abs(math.log2(abs(x))))
+        shown = (x for x in moved if _shows(case, {**values, first: x}, name, powers))
         values[first] = next(shown, values[first])
         values[name] = _least(case, values, name, (0.0, *powers))
     return values
@@ -132,8 +153,8 @@ def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable
     return len({*_losses(case, values, name, candidates).values()}) > 1
 
 
-def find_loud(problem: Problem, name: str) -> Loud:
-    """Find the change of elements of a quiet problem that lets most of them be changed at once."""
+def find_change(problem: Problem, name: str) -> Change:
+    """Find the change of elements at their least loss that lets most of them be changed at once."""
     case, oracle = problem.case, problem.oracle
     count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)
     operand = problem.operands[name]
@@ -141,13 +162,13 @@ def find_loud(problem: Problem, name: str) -> Loud:
     tolerance = max(sum_bound(oracle.dtype), max(VALUE_ULP, problem.granted or 0.0) * limits.eps)
 
     one = {n: each.flatten()[0].double().cpu() for n, each in problem.operands.items()}
-    still = one[name]
+    before = one[name]
     base = elements(case, one)
     total = float(base) * count / divisor
     scale = magnitudes(case, one, base)
     amounts = torch.tensor([[s * 2.0**p] for p in _POWERS for s in (1, -1)], dtype=torch.float64)
     steps = 1 + torch.arange(_STEPS, dtype=torch.float64) / 16
-    values = (still + amounts * steps).to(operand.dtype)
+    values = (before + amounts * steps).to(operand.dtype)
     held = case.spec.domains[name].inside(values.double())
     changed = {**one, name: held}
     losses = elements(case, changed)
@@ -159,7 +180,7 @@ def find_loud(problem: Problem, name: str) -> Loud:
     least, most = adds.abs().amin(1), adds.abs().amax(1)
     growth = scales.abs().amax(1).clamp(min=torch.finfo(torch.float64).tiny)
     resolved = (least / (_MARGIN * tolerance) - abs(total_scale)) / growth
-    room = (limits.max / 4 - abs(total)) / most
+    in_range = (limits.max / 4 - abs(total)) / most
     # Below the normal numbers the spacing no longer shrinks with the value; and a formula that
     # rounds each element has to hold it.
     fits = least > _MARGIN * VALUE_ULP * limits.tiny * limits.eps
@@ -167,10 +188,10 @@ def find_loud(problem: Problem, name: str) -> Loud:
     fits &= (adds > 0).all(1) | (adds < 0).all(1)
     inside = (held == values).all(1)
     fits &= inside
-    groups = torch.where(fits, torch.minimum(resolved, room), 0.0).clamp(0, MOST).long()
+    groups = torch.where(fits, torch.minimum(resolved, in_range), 0.0).clamp(0, MOST).long()
     best = int((2 * groups + inside).argmax())
-    return Loud(
-        float(still),
+    return Change(
+        float(before),
         values[best].to(operand.device),
         tuple(adds[best].tolist()),
         total,

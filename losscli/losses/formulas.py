@@ -1,15 +1,25 @@
-"""The dtype and the shape of operands that references and PyTorch's own functions compute with."""
+"""What the formulas of several losses share: the reductions, and operands of one dtype."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+Reduction = Literal["none", "mean", "sum"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
-def widened(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
+
+def reduce(elements: Tensor, reduction: str) -> Tensor:
+    """Apply a reduction of ``REDUCTIONS``; the mean of nothing is NaN, its sum 0, as in PyTorch."""
+    if reduction == "mean":
+        return elements.mean()
+    return elements.sum() if reduction == "sum" else elements
+
+
+def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
     """Return the operands in their promoted dtype, at least float32, and that of the loss.
 
     For references of many steps, which would round 16 bits after each.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class CheckedCalls(Calls):
+class RefusingCalls(Calls):
     """The calls of a loss that is NaN for operands which PyTorch refuses.
 
     Operands are looked at only where the loss has a NaN, and only on the CPU: on a GPU each call

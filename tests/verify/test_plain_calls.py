@@ -14,8 +14,8 @@ from losscli.implementations.call_data import Answer
 from losscli.implementations.subject import bind
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem
-from losscli.truth.worst import Worst
-from losscli.verify.checks.expectation import Expectation
+from losscli.verify.checks.check import Tally
+from losscli.verify.checks.plain_calls import PlainCalls
 
 REFERENCE = IMPLEMENTATIONS["reference"]
 
@@ -30,17 +30,17 @@ def judged(make_case) -> Callable[..., str]:
         fixed_order: bool = False,
         beside: bool = True,
         device: str = "cpu",
-        **facts,
+        **changes,
     ) -> str:
-        case = make_case("mse", (8, 24), **facts)
+        case = make_case("mse", (8, 24), **changes)
         problem = Problem.of(case)
         subject = bind(replace(REFERENCE, fixed_order=fixed_order), case)
-        expectation = Expectation.of(problem, subject, problem.usual)
+        plain = PlainCalls.of(problem, subject, problem.usual)
         elsewhere = replace(problem, case=structs.replace(case, device=device))
-        expectation = replace(expectation, problem=elsewhere)
-        worst = Worst()
-        expectation.judge(change(expectation.answer), "beside other work", worst, beside=beside)
-        return worst.verdict.status
+        plain = replace(plain, problem=elsewhere)
+        tally = Tally()
+        plain.judge(change(plain.answer), "beside other work", tally, beside=beside)
+        return tally.outcome.status
 
     return judge
 

@@ -1,0 +1,192 @@
+"""Checks of what a call does beside its results: to the process, on streams and in graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from msgspec.structs import replace
+
+from losscli.cases import Case
+from losscli.implementations.call_data import Call
+from losscli.implementations.subject import Subject, recordings
+from losscli.machine.devices import core_count
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.tolerances import Outcome
+from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
+from losscli.verify.memory_plan import Held
+
+
+@check(adapt=small_case)
+def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
+    """Check that a call changes no state of the process.
+
+    Catches: a call that changes the number of threads, the default dtype, random states, grad mode,
+    flush-denormal mode, flags of TF32 and determinism, environment variables, signal handlers or
+    functions of torch and Python, for all later code. The check names each change and restores the
+    state, so that the change affects no other result. The other checks fail for such a change as
+    well, because some changes happen only in the first call of a process.
+    """
+    call = problem.call(problem.usual)
+    none = {name: torch.zeros_like(problem.operands[name]) for name in call.wrt}
+    steps: dict[str, Callable[[], object]] = {
+        "binding the loss": subject.again,
+        "forward": lambda: subject.loss(problem.operands),
+        "forward and backward": lambda: subject.answer(call),
+        # No grad mode is set around it, so that one which the call sets shows.
+        "a training step": lambda: subject.accumulated(call, none, 1),
+    }
+    result = VerifyResult(problem.case, subject.name, "left_behind", PASS)
+    for name, step in steps.items():
+        changed = subject.watch(step)
+        if changed:  # the first counts
+            reason = f"{name} left behind: {'; '.join(changed)}"
+            result = replace(result, status=FAIL, reason=reason, code="left_behind")
+            break
+    yield result
+
+
+RUNS = 20
+PART = 2**14
+"""The fewest elements that one thread of a kernel on a CPU takes."""
+PARTS_A_THREAD = 4
+MOST_PARTS = 64
+"""Beyond, kernels on a CPU make larger parts, not more."""
+COLUMNS = 1001
+"""The length of a row, which is no whole vectors."""
+
+
+def threaded_case(case: Case) -> Case:
+    """Return the case; on a CPU with enough elements for every thread."""
+    parts = min(PARTS_A_THREAD * core_count(), MOST_PARTS)
+    if case.device != "cpu" or case.elements >= parts * PART:
+        return case
+    return case.reshaped((parts * PART // COLUMNS, COLUMNS))
+
+
+@check(adapt=threaded_case, mean_for_sum=True, held=lambda case: Held(results=2))
+def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check that repeated calls return the same bits.
+
+    Catches: atomics or a race in a sum, a result read before it is finished, memory that is read
+    before it is written. Twenty runs on the same operands, each with a new loss and new gradients,
+    have to agree bitwise. An implementation whose runs differ within the tolerances of the oracle
+    gets a warning with the largest difference in ULP; beyond them it fails. The check runs on the
+    largest size: the more blocks and threads share a sum, the more orders are possible. On a CPU a
+    kernel gives a small case to one thread, so there it runs on one that gives all of them several
+    parts.
+    """
+    off: dict[str, float] = {}
+    incoming = problem.usual
+    first = subject.answer(problem.call(incoming))
+    for number in range(2, RUNS + 1):
+        answer = subject.answer(problem.call(incoming))
+        for name in differing(first, answer):
+            want, got = first.items()[name], answer.items()[name]
+            if want is None or got is None or want.shape != got.shape:
+                tally.fail(f"run {number} returned a {name} of another shape, or none")
+                continue
+            off[name] = max(off.get(name, 0.0), distance(want, got).ulp)
+            tally.judge_part(problem, incoming, name, got, f"run {number} differs from run 1")
+    if off and tally.outcome.status != FAIL:
+        parts = " and ".join(f"the {name} by up to {ulp:.3g} ulp" for name, ulp in off.items())
+        reason = (
+            f"expected the same bits in {RUNS} runs, but they differ in {parts}: the order of a "
+            "sum changes from run to run, as with atomics"
+        )
+        tally.add(Outcome(WARN, reason))
+
+
+def rounds(case: Case) -> int:
+    """Return how many launches each stream gets; fewer where all their results hardly fit."""
+    return 8 if case.elements <= 2**22 else 2 if case.elements <= 2**28 else 1
+
+
+@check(
+    once=False,
+    needs_gpu=True,
+    held=lambda case: Held(operands=4, results=2 + 2 * rounds(case), streams=2),
+)
+def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check calls on other streams than the default one.
+
+    Catches: kernels launched on the default stream instead of the current one, scratch memory or
+    counters that two launches share, memory that is reused while another stream still needs it. The
+    loss and both gradients are computed on a side stream, on contents that arrive on that stream
+    just before, then on two streams at once, on two inputs in turn. Each has to equal the run on
+    the default stream: bitwise, if the subject is deterministic there, else within the tolerances
+    of the oracle.
+    """
+    here, there = problem, problem.sibling()
+    plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
+    # What a kernel finds that runs before the contents have arrived: those of the other problem.
+    stale = [
+        {name: operand.clone() for name, operand in other.operands.items()}
+        for other in (there, here)
+    ]
+    calls = [
+        Call(buffers, each.incoming.wrt, each.incoming.grad_output, each.problem.operands)
+        for buffers, each in zip(stale, plain, strict=True)
+    ]
+    (answers,) = subject.on_streams([[calls[0]]])
+    plain[0].judge(answers.pop(), "on a side stream", tally)
+    both = subject.on_streams([[call] * rounds(problem.case) for call in calls])
+    judge_each(plain, both, "two streams at once, launch", tally)
+
+
+@check(
+    once=False,
+    needs_gpu=True,
+    held=lambda case: Held(operands=3, results=4 + 2 * rounds(case), streams=4),
+)
+def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check calls that a CUDA graph captured.
+
+    Catches: a synchronisation or an allocation that no capture allows, a result cached by the
+    address or the identity of its operands, scratch memory that a replay finds used, counters that
+    are not reset from replay to replay, two graphs that share scratch memory. Forward alone and
+    forward with backward are captured and replayed twice, with new contents in the same operands in
+    between; then two graphs are replayed at once on two streams, and one beside plain calls. Each
+    replay has to equal the plain call: bitwise, if the subject is deterministic, else within the
+    tolerances of the oracle.
+    """
+    sibling = problem.sibling()
+    forward = Incoming("none", (), problem.ones)
+    _new_contents(problem, sibling, subject, forward, "forward captured", tally)
+    title = "forward and backward captured"
+    _new_contents(problem, sibling, subject, problem.usual, title, tally)
+    _at_once(problem, sibling, subject, tally)
+
+
+def _new_contents(
+    problem: Problem,
+    sibling: Problem,
+    subject: Subject,
+    incoming: Incoming,
+    title: str,
+    tally: Tally,
+) -> None:
+    """Replay a graph twice, on the contents of two problems in the same operands."""
+    plain = [PlainCalls.of(p, subject, incoming) for p in (problem, sibling)]
+    operands = {name: operand.clone() for name, operand in problem.operands.items()}
+    call = Call(operands, incoming.wrt, incoming.grad_output)
+    with recordings(subject, [call]) as (recording,):
+        for number, each in enumerate(reversed(plain), 1):
+            answer = subject.replay(replace(recording, contents=each.problem.operands))
+            each.judge(answer, f"{title}, replay {number}, new contents", tally)
+
+
+def _at_once(problem: Problem, sibling: Problem, subject: Subject, tally: Tally) -> None:
+    """Replay two graphs at once, then one of them beside plain calls."""
+    plain = [PlainCalls.of(p, subject, p.usual) for p in (problem, sibling)]
+    calls = [each.problem.call(each.incoming) for each in plain]
+    times = rounds(problem.case)
+    with recordings(subject, calls) as (one, two):
+        for title, beside in (
+            ("two graphs at once", two),
+            ("a graph beside plain calls", calls[1]),
+        ):
+            answers = subject.on_streams([[one] * times, [beside] * times])
+            judge_each(plain, answers, f"{title}, number", tally)

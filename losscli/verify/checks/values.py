@@ -1,0 +1,282 @@
+"""Checks of the loss, and of results beside special values and roundings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from losscli.axes import Distribution
+from losscli.cases import Case
+from losscli.implementations.call_data import Operands
+from losscli.implementations.subject import Subject, bind
+from losscli.losses import ELEMENT, LOSS, ROW, RowSpec
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
+from losscli.truth.distances import ulp
+from losscli.truth.oracle import Truth
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Outcome
+from losscli.truth.worst import to_error
+from losscli.verify.checks.check import Tally, check, of_shape, paths
+
+
+@check(pass_="forward", once=False)
+def value(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check the loss itself.
+
+    Catches: a wrong formula, constant or parameter, a wrong branch, elements that are left out or
+    read twice, a wrong broadcast axis, a sum where a mean is expected, an accumulator that is too
+    narrow, a result of the wrong shape, dtype or device. The check computes the loss twice: alone,
+    and on the path that prepares the gradient of the prediction, because fused kernels have a
+    separate path for that.
+    """
+    for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
+        judged = problem.judge_loss(subject.loss(problem.operands, wrt))
+        tally.add(*judged, where)
+        tally.measure(LOSS, *judged)
+    tally.reference_error = to_error(problem.reference_errors)
+
+
+SPECIALS_SHAPE = (13, 37)
+PLACE = (7, 19)
+"""The index of the value: in the middle of a vector, far from either end."""
+
+
+@check(adapt=of_shape(SPECIALS_SHAPE))
+def specials(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check NaN, infinities and other values at the ends of a dtype's range.
+
+    Catches: NaN or infinity that is replaced or clamped away, a branch that compares the wrong way
+    on NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that
+    overflow needlessly. Of losses that add up squares these have to be in range. A value that
+    PyTorch's own formula refuses is left out. Where PyTorch's own gradient is NaN any gradient
+    passes, because that of torch.compile differs there; the loss, which is NaN as well, has to be
+    NaN. The check plants one value at a time, first in the prediction, then in each other operand
+    (but not where values are discrete, as signs are), then in all of these, among ordinary values;
+    one small size is enough.
+    """
+    for name, variant in _variants(problem):
+        answer = subject.answer(variant.call(variant.usual))
+        tally.judge_variant(name, variant, variant.usual, answer, any_for_nan=True)
+
+
+def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
+    """Return the values by their names.
+
+    ``squares``: whether squares have to be in range.
+    """
+    limits = torch.finfo(dtype)
+    large, power = ("just in range", 0.45) if squares else ("out of range", 0.75)
+    large = f"a number whose square is {large}"
+    return {
+        "NaN": math.nan,
+        "infinity": math.inf,
+        "-infinity": -math.inf,
+        large: limits.max**power,
+        "a subnormal number": limits.tiny * 0.75,
+        "a negative subnormal number": limits.tiny * -0.75,
+        "-0": -0.0,
+    }
+
+
+def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
+    """Yield the case with each value in each operand that takes it."""
+    spec = problem.case.spec
+    squares = isinstance(spec, RowSpec) and spec.squares
+    for title, value in special_values(problem.oracle.dtype, squares).items():
+        operands = _free(problem)
+        chosen: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
+        if len(operands) > 1:
+            together = "both" if len(problem.operands) == 2 else " and ".join(operands)
+            chosen[together] = operands
+        for where, planted in chosen.items():
+            if any(_is_refused(problem, name, value) for name in planted):
+                continue
+            if isinstance(spec, RowSpec) and len(planted) >= 3 and 1 < value < math.inf:
+                continue  # the product of a probability and a weight is out of range by itself
+            variant = _planted(problem, value, planted)
+            if _is_taken(variant):
+                yield f"{title} in {where}", variant
+
+
+def _free(problem: Problem) -> tuple[str, ...]:
+    """Return the names of the operands that may have any value: none whose values are discrete."""
+    return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
+
+
+def _is_refused(problem: Problem, name: str, value: float) -> bool:
+    """Tell whether PyTorch refuses a value of an operand, which a GPU may not survive."""
+    operand = next(each for each in problem.case.spec.operands if each.name == name)
+    return value < operand.least or (operand.refused and not operand.domain.holds(value))
+
+
+def _is_taken(problem: Problem) -> bool:
+    """Tell whether PyTorch's own formula takes the operands; it may check them itself."""
+    try:
+        next(iter(problem.value()))
+    except RuntimeError:
+        return False
+    return True
+
+
+def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
+    """Return the problem with a value in one place of some operands."""
+
+    def put(values: Tensor) -> Tensor:
+        values = values.clone()
+        values[PLACE[-values.dim() :]] = value
+        return values
+
+    planted = {name: put(problem.operands[name]) for name in names}
+    return problem.like({**problem.operands, **planted})
+
+
+ROUNDED_ELEMENTS = 16411
+"""Enough that the average of errors between half a unit below and above is within 0.01 of 0, four
+times its own deviation."""
+SHORT_ROWS = (1033, 17)
+"""About as many elements, in enough rows that their losses say something as well."""
+MOST_BIAS = 0.1
+"""The average error in units that passes."""
+_CANCELLED = 16.0
+"""An element with a term so many times larger says nothing: what the terms' own roundings leave may
+be as large as that of the result."""
+_FEWEST = 1000
+"""Elements that are no numbers of the dtype; fewer say nothing."""
+
+
+def rounding_case(case: Case) -> Case:
+    """Return the case in one dimension, or in many short rows, with values all over."""
+    if case.spec.unit == ROW:
+        return case.reshaped(SHORT_ROWS, distribution="normal")
+    return case.reshaped((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,), distribution="normal")
+
+
+@check(
+    adapt=rounding_case,
+    asks=lambda case: case.reduction == "none" and case.item_bytes == 2,
+    needs="float16 and bfloat16 without a reduction",
+)
+def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check 16-bit results for a bias of their rounding.
+
+    Catches: results that are truncated, or rounded up, instead of rounded to nearest. Each is
+    within a unit in the last place, so no tolerance of an element finds it; but the average error
+    of many results rounded to nearest is near zero, and that of truncated results is half a unit.
+    The check applies to the loss and the gradients without a reduction, in 16 bits; with 32 bits
+    and more the roundings of intermediate values have a bias as well. The average is that of the
+    differences from the correctly rounded results, because a parameter (a margin of 0.1 in
+    bfloat16, for example) can bias these results too.
+    """
+    incoming, oracle = problem.usual, problem.oracle
+    answer = subject.answer(problem.call(incoming))
+    torchs = [own.answer(problem.call(incoming)) for own in problem.torchs_own]
+    truths = {
+        f"{name} gradient": oracle.gradient(name, incoming.grad_output) for name in incoming.wrt
+    }
+    if oracle.dtype.itemsize == 2:  # that of log-probabilities is float32
+        truths = {LOSS: oracle.value(), **truths}
+    for part, due in truths.items():
+        owns = [own.items()[part] for own in torchs]
+        tally.add(_judge_bias(answer.items()[part], owns, list(due)), None, f"{part}: ")
+
+
+def _judge_bias(
+    result: Tensor | None, torchs: Sequence[Tensor | None], truths: Sequence[Truth]
+) -> Outcome:
+    if result is None:
+        return Outcome(FAIL, "expected a tensor, got None")
+    mean = _bias(result, truths)
+    if abs(mean) <= MOST_BIAS:
+        return Outcome(PASS)
+    way = "large" if mean > 0 else "small"
+    reason = f"expected no bias on average, but results are {abs(mean):.2f} ulp too {way}"
+    for own in (_bias(each, truths) for each in torchs if each is not None):
+        if abs(own) > MOST_BIAS and own * mean > 0 and abs(mean) <= abs(own) + MOST_BIAS:
+            return Outcome(WARN, reason, NO_WORSE_THAN_TORCH)
+    return Outcome(FAIL, reason)
+
+
+def _bias(result: Tensor, truths: Sequence[Truth]) -> float:
+    """Return how far results lie from the correctly rounded ones, in ULP; 0 of too few."""
+    errors = torch.cat([_rounding_errors(result[truth.block], truth) for truth in truths])
+    return float(errors.mean()) if len(errors) >= _FEWEST else 0.0
+
+
+def _rounding_errors(result: Tensor, truth: Truth) -> Tensor:
+    """Return the errors in magnitude, in ULP, of what the dtype does not hold as it is."""
+    value = truth.value
+    rounded = value.to(result.dtype).double()
+    errors = (result.double() - rounded) * value.sign() / ulp(value, result.dtype)
+    counted = (rounded != value) & errors.isfinite()
+    if truth.magnitude is not None:
+        counted &= truth.magnitude <= _CANCELLED * value.abs()
+    return errors[counted]
+
+
+SUMMED_ELEMENTS = 65537
+"""One more than a power of two: the last partial sum is of one element."""
+MOST_ULP = 1.0
+DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
+
+
+@check(
+    pass_="forward",
+    adapt=lambda case: case.reshaped(
+        (SUMMED_ELEMENTS,), (SUMMED_ELEMENTS,), distribution="uniform"
+    ),
+    asks=lambda case: case.reduction != "none" and case.dtype == "float64",
+    needs="sums of float64",
+    concerns=lambda implementation: implementation.exact_sums,
+    units=(ELEMENT,),
+)
+def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check the accuracy of float64 sums.
+
+    Catches: a float64 sum that loses digits because no wider type can carry it. The loss of many
+    equal numbers, and of numbers of several distributions, has to be within a unit in the last
+    place of the exact sum of the implementation's own elements without a reduction: so only the sum
+    is judged. The check applies to implementations that promise it; PyTorch's own sums are off by
+    several units.
+    """
+    each = bind(subject.implementation, replace(problem.case, reduction="none"))
+    for name, operands in _summed_operands(problem):
+        elements = each.loss(operands)
+        for path, wrt in paths(problem).items():
+            off = _ulps(float(subject.loss(operands, wrt)), elements, problem.case.reduction)
+            if not off <= MOST_ULP:
+                tally.fail(
+                    f"{name}{path}: the sum is {off:.3g} ulp off the exact sum of its own "
+                    f"elements; allowed: {MOST_ULP:g} ulp"
+                )
+
+
+def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
+    """Yield operands by name; equal ones have a loss, whatever the parameters."""
+    first, *others = problem.case.spec.operands
+    for value in (0.1, -0.7):
+        # Few bits, so that the loss of an element is exact as a rule.
+        x = torch.tensor(value, dtype=torch.float32)
+        values = {operand.name: operand.domain.at_least_loss for operand in others}
+        values[first.name] = float(first.domain.of_draws(x))
+        filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
+        yield f"{SUMMED_ELEMENTS} equal numbers of {value:g}", filled
+    for distribution in DISTRIBUTIONS:
+        case = replace(problem.case, distribution=distribution)
+        own = problem.variant(distribution, partial(Problem.of, case))
+        yield distribution, own.operands
+
+
+def _ulps(got: float, elements: Tensor, reduction: str) -> float:
+    """Return how far a sum or mean is from that of the elements, which is known exactly."""
+    terms = elements.flatten().tolist()
+    total = math.fsum(terms)
+    exact = Fraction(total) + Fraction(math.fsum([*terms, -total]))
+    if reduction == "mean":
+        exact /= len(terms)
+    return float(abs(Fraction(got) - exact) / Fraction(math.ulp(float(exact))))
