@@ -141,7 +141,7 @@ def command(
     from losscli.cli import resuming
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
-    from losscli.config.exclusions import excluded
+    from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
     from losscli.runs.saved import prepare
 

@@ -13,8 +13,7 @@ from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
 from losscli.cli.running import refuse_empty
-from losscli.config.exclusions import excluded
-from losscli.config.expansion import asked_for, expand
+from losscli.config.expansion import asked_for, excluded, expand
 from losscli.config.schema import Config
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation

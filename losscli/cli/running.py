@@ -20,8 +20,7 @@ from losscli.progress import Progress
 from losscli.report.render import conclusion, render
 from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
-from losscli.runs.exclusion import Exclusion
-from losscli.runs.records import FAIL, FAILED, SKIPPED, Kind, Result, Run
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
 
 class Job(Protocol):

@@ -91,7 +91,7 @@ def command(
     status(LOADING)
     from losscli.cli.dry_run import duration, print_cases, print_names
     from losscli.cli.running import begin, run_jobs
-    from losscli.config.exclusions import excluded
+    from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
 
     device = devices.resolve_device(config.device)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 
 from losscli.cases import Case
 from losscli.implementations import CUSTOM, is_own
-from losscli.runs.headline import Headline, Loss
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
-from losscli.runs.records import BenchResult, Run
+from losscli.runs.records import BenchResult, Headline, Run, SlowerCell
 
 RISK = 0.01
 
@@ -54,11 +53,11 @@ def compared(run: Run) -> list[Cell]:
     return [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
 
 
-def _loss(cell: Cell) -> Loss:
+def _loss(cell: Cell) -> SlowerCell:
     custom, peer = cell[CUSTOM], best_peer(cell)
     assert peer
     name, how = custom.case.name, (custom.pass_, custom.mode, custom.table)
-    return Loss(name, *how, peer.implementation, ratio(custom, peer))
+    return SlowerCell(name, *how, peer.implementation, ratio(custom, peer))
 
 
 def cells(run: Run) -> list[Cell]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from losscli import layouts
 from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases import Case
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import find_loss
+
+if TYPE_CHECKING:
+    from losscli.runs.records import Exclusion
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
@@ -107,3 +111,17 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 layout=layout,
                 grad_output=grad_output,
             )
+
+
+def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
+    """Return each rule of ``exclude`` that leaves rows out, with how many it leaves out."""
+    from losscli.runs.records import Exclusion  # takes a while to import
+
+    counts: dict[Exclude, int] = {}
+    for block in config.blocks:
+        for case in expand(block, device) if block.exclude else ():
+            for name, pass_ in itertools.product(block.implementations, block.passes):
+                kept, rule = judge(block, case, name, pass_)
+                if kept and rule is not None:
+                    counts[rule] = counts.get(rule, 0) + 1
+    return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())

@@ -14,8 +14,7 @@ from losscli.axes import (
     GradOutput,
 )
 from losscli.config.check_names import CATCHES
-from losscli.config.positions import Located
-from losscli.config.problems import each
+from losscli.config.positions import Located, each
 from losscli.config.schema import (
     ALL_ROWS,
     ALL_WEIGHTED,

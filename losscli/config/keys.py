@@ -30,8 +30,7 @@ from losscli.config.fields import (
     read_sizes,
     read_text,
 )
-from losscli.config.positions import Located
-from losscli.config.problems import each
+from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
 from losscli.units import parse_fraction

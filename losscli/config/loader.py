@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from losscli.config.fields import check_mapping
 from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
-from losscli.config.positions import Located, read
-from losscli.config.problems import Problems, each
+from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
 from losscli.losses import LOSSES

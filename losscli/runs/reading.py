@@ -15,7 +15,7 @@ from losscli.cases import Case
 from losscli.errors import UsageError
 from losscli.losses import EVERY_LOSS
 from losscli.reading import RECORD_BYTES, read_bytes
-from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value
+from losscli.runs.encoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
     RESULTS,
     SCHEMA_VERSION,

@@ -12,8 +12,6 @@ from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.reasons import Code
 from losscli.record import Record
-from losscli.runs.exclusion import Exclusion
-from losscli.runs.headline import Headline
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, verdict
 
 SCHEMA_VERSION = 1
@@ -257,6 +255,49 @@ RESULTS: Mapping[Kind, type[Result]] = {
     "timer-test": TimerTestResult,
 }
 """The type of the results of a run, by its kind."""
+
+
+class Exclusion(Record, frozen=True):
+    """A rule of the config's ``exclude`` that left rows out."""
+
+    rule: str
+    """As a config has it: ``{device: cpu, implementation: compile}``."""
+    rows: int
+    """Cases, passes and implementations that it left out."""
+    reason: str = ""
+    """Which the config gives."""
+
+    def __str__(self) -> str:
+        """Return a line for people."""
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        why = f": {self.reason}" if self.reason else ""
+        return f"excluded {rows} by the config's rule {self.rule}{why}"
+
+
+class SlowerCell(Record, frozen=True):
+    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
+
+    case: str
+    """Its name."""
+    pass_: PassName
+    mode: Mode
+    table: str
+    peer: str
+    """The peer against which the kernel is worst."""
+    ratio: float
+    """The peer's time over the kernel's, below 1."""
+
+
+class Headline(Record, frozen=True):
+    """The headline of a bench run: the cells in which losscli's own kernel is slower."""
+
+    cells: int
+    """Cases and passes in which both the kernel and a peer were timed."""
+    slower: tuple[SlowerCell, ...] = ()
+    too_short: int = 0
+    """Cells in which the kernel was behind in too few rounds for any test to tell."""
+    untimed: int = 0
+    """Cells in which a peer was timed and the kernel was not."""
 
 
 class Header(Record, frozen=True, kw_only=True):

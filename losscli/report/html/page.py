@@ -35,8 +35,7 @@ from losscli.report.html.panels import (
 )
 from losscli.report.html.records import AnyReport, Verdicts
 from losscli.report.html.svg import Plot, printable, stylesheet
-from losscli.runs.decoding import read_value
-from losscli.runs.encoding import finite
+from losscli.runs.encoding import finite, read_value
 from losscli.runs.records import BenchResult, Run, VerifyResult
 
 

@@ -16,7 +16,7 @@ from losscli.errors import UsageError
 from losscli.judge.verdict import Verdict
 from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.record import Record
-from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 from losscli.runs.reading import read_run
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 
