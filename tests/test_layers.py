@@ -32,7 +32,7 @@ PACKAGES = (
     "losscli.notes",
     *("losscli.random_effects", "losscli.reasons"),
     *("losscli.record", "losscli.reading"),
-    *("losscli.units", "losscli.errors"),
+    *("losscli.units", "losscli.errors", "losscli.grouping"),
     "losscli",
 )
 """From the top down: each imports itself and what is below it. A module belongs to the longest of

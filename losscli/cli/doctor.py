@@ -43,7 +43,7 @@ def command(device: str, as_json: bool) -> int:
     from losscli.doctor.machine import Machine
     from losscli.doctor.probes import examine
     from losscli.report.doctor import render
-    from losscli.report.terminal import in_colour
+    from losscli.report.output import in_colour
 
     arguments = ("losscli", *sys.argv[1:])
     report = examine(

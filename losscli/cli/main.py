@@ -262,7 +262,7 @@ def _explain(error: BaseException) -> int:
         click.echo("losscli: interrupted", err=True)
         return EXIT_INTERRUPTED
     message, code = _message(error)
-    from losscli.report.terminal import RED, coloured, in_colour
+    from losscli.report.output import RED, coloured, in_colour
 
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from losscli.cli.completing import OneOf
 from losscli.cli.options import output_option
-from losscli.config.fields import check_name
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
-from losscli.runs.files import is_replaceable
+from losscli.runs.files import refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
     from losscli.report.html.page import Section
@@ -47,16 +46,11 @@ cannot be written.
 """
 
 
-def _format(text: str) -> str:
-    """Return the name of a format of this command."""
-    return check_name("format", text, _FORMATS)
-
-
 @click.command("report", help=_HELP)
 @click.argument("names", nargs=-1, metavar="RUN...")
 @click.option(
     "--format",
-    type=_format,
+    type=OneOf("format", _FORMATS),
     default="html",
     show_default=True,
     metavar="NAME",
@@ -93,7 +87,7 @@ def _report(
 
     paths = {name: find_run(name) for name in dict.fromkeys(names)}
     if output:
-        _refuse_to_overwrite(output, paths)
+        refuse_to_overwrite(output, "record", paths)
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
     if list_plots:
@@ -106,9 +100,7 @@ def _report(
         if format == "svg":
             _write(f"{chosen.standalone()}\n".encode("utf-8", "replace"), output)
         else:
-            from losscli.report.html.images import png
-
-            _write(png(chosen), output)
+            _write(chosen.png(), output)
     if output:
         click.echo(f"losscli: wrote {output}", err=True)
     return EXIT_OK
@@ -121,12 +113,13 @@ def _plots(found: Sequence[Section]) -> dict[str, Plot]:
 
 def _choose(plots: Mapping[str, Plot], name: str | None) -> Plot:
     """Return the plot of a name; without a name the only one."""
+    from losscli.report.phrases import first_of
+
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")
     if name is None and len(plots) > 1:
-        listed = ", ".join(list(plots)[:_SHOWN])
-        more = f" and {len(plots) - _SHOWN} more (--list-plots)" if len(plots) > _SHOWN else ""
-        raise UsageError(f"choose a plot with --plot: {listed}{more}.")
+        more = " (--list-plots)" if len(plots) > _SHOWN else ""
+        raise UsageError(f"choose a plot with --plot: {first_of(plots, _SHOWN)}{more}.")
     if name is not None and name not in plots:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
@@ -141,27 +134,9 @@ def _check_jinja() -> None:
         raise UnfitError(_NO_JINJA)
 
 
-def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
-    """Refuse an output that is one of the records, which the report would overwrite."""
-    for name, path in paths.items():
-        if os.path.exists(output) and os.path.samefile(output, path):
-            raise UsageError(f"-o '{output}' is the record '{name}' itself. Name another file.")
-
-
 def _write(content: bytes, output: Path | None) -> None:
-    """Write to the output, a file atomically."""
-    if output is None:
+    if output:
+        write_file(output, content)
+    else:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-        return
-    from losscli.runs.files import replace_bytes
-
-    try:
-        if is_replaceable(output):
-            replace_bytes(output.resolve(), [content])
-        else:
-            output.write_bytes(content)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None

@@ -17,8 +17,8 @@ from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, U
 from losscli.machine import description
 from losscli.notes import note, say
 from losscli.progress import Progress
+from losscli.report.output import publish
 from losscli.report.render import conclusion, render
-from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 

@@ -12,9 +12,8 @@ from losscli.cli.completing import OneOf, listed
 from losscli.cli.options import FORMATS, examples, output_option
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.notes import note
+from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
-from losscli.report.terminal import show as write
-from losscli.report.terminal import width
 from losscli.runs.journal import is_being_written
 from losscli.runs.saved import killed_runs, runs_directory, saved_runs
 
@@ -100,21 +99,20 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
-    """Return the facts of a run, or why its file cannot be read."""
+    """Return what the list says of a run, or why its file cannot be read."""
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    facts: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    known: dict[str, object] = {"name": name, "path": str(path), "state": state}
     try:
         run = read_run(path, "bench")
     except UsageError as error:
-        return facts | _UNKNOWN | {"problem": str(error)}
+        return known | _UNKNOWN | {"problem": str(error)}
     machine = run.environment
-    cases = [result.case for result in run.results if isinstance(result, BenchResult)]
-    return facts | {
+    return known | {
         "created": run.created,
         "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
-        "cases": len(set(cases)),
+        "cases": len({result.case for result in run.of(BenchResult)}),
         "commit": machine.get("commit"),
         "problem": None,
     }
@@ -139,18 +137,7 @@ def _show(names: Sequence[str], format: str, output: Path | None) -> None:
     run = read_run(_find(name), "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    text = render(run, format, WIDTH if output else width())
-    try:
-        if output:
-            output.write_text(f"{text}\n", encoding="utf-8")
-        elif format == "table":
-            write(text)
-        else:
-            click.echo(text)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None
+    write_report(render(run, format, WIDTH if output else width()), format, output)
     state = _state(name, killed)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")

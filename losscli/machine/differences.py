@@ -48,11 +48,6 @@ class Difference:
         label = _LABELS.get(self.fact, self.fact)
         return f"{label}: {_told(self.before)}, then {_told(self.after)}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        grade = "not comparable" if self.decisive else "note"
-        return {"fact": self.fact, "before": self.before, "after": self.after, "grade": grade}
-
 
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 Style = Literal["text", "markdown"]
 TEXT: Style = "text"
 MARKDOWN: Style = "markdown"
 Side = Literal["left", "right"]
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, headers and rows."""
+Tables = list[Table]
 
 IMPOSSIBLE = "IMPOSSIBLE"
 """What may stand in the place of a figure."""
@@ -59,10 +64,8 @@ def beside_case(
     rows = []
     for name, group in groups.items():
         lines = textwrap.wrap(name, room) if 0 < room < len(name) else [name]
-        for index in range(max(len(group), len(lines))):
-            line = lines[index] if index < len(lines) else ""
-            row = group[index] if index < len(group) else [""] * len(headers)
-            rows.append([line, *row])
+        for line, row in zip_longest(lines, group):
+            rows.append([line or "", *(row or [""] * len(headers))])
     return [CASE, *headers], rows
 
 
@@ -119,6 +122,15 @@ def lay_out(
         disable_numparse=True,
     )
     return "\n".join(line.rstrip() for line in table.splitlines())
+
+
+def as_csv(headers: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, without a last newline."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(headers), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().removesuffix("\n")
 
 
 def left_out(headers: Sequence[str], width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from msgspec import field
 
@@ -95,6 +95,11 @@ class Error(Record, frozen=True):
     """Largest over the elements of the gradients."""
     grad_rel: float | None = None
     """Norm of the difference over the norm of the gradient."""
+
+    @property
+    def ulp(self) -> float | None:
+        """The larger of the errors of the loss and the gradient."""
+        return max((u for u in (self.value_ulp, self.grad_ulp) if u is not None), default=None)
 
 
 class BenchResult(Record, frozen=True):
@@ -244,6 +249,7 @@ class TimerTestResult(Record, frozen=True):
 
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 Kind = Literal["bench", "verify", "self-test", "timer-test"]
@@ -323,6 +329,10 @@ class Run(Header, frozen=True, kw_only=True):
     results: tuple[Result, ...] = ()
     cut_off: bool = False
     """Whether the run was read from a file whose last line is cut; no part of the record."""
+
+    def of(self, kind: type[AnyResult]) -> list[AnyResult]:
+        """Return the results of a kind: a run of `losscli bench` has no other than its own."""
+        return [result for result in self.results if isinstance(result, kind)]
 
     @property
     def header(self) -> Header:
