@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.options import COMPLETE_RUNS, examples, output_options
+from losscli.cli.variables import option
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from losscli.notes import note, say
 from losscli.runs.files import refuse_to_overwrite
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @click.argument("names", nargs=-1, metavar="BASE NEW...", shell_complete=COMPLETE_RUNS)
-@click.option(
+@option(
     "--fail-on",
     "threshold",
     type=parse_fraction,
@@ -28,21 +29,21 @@ if TYPE_CHECKING:
     help="Exit with 1 if a row is slower by more than FRACTION (e.g. 5%) and beyond the measured "
     "noise.",
 )
-@click.option(
+@option(
     "--fail-on-missing/--no-fail-on-missing",
     "missing",
     default=None,
     help="Exit with 1 if NEW did not time a row that BASE timed. On by default with --fail-on for "
     "the rows of losscli's own implementations (custom*); given by name, for every row.",
 )
-@click.option(
+@option(
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
     help="Exit with 1 if noise can hide a slowdown by FRACTION. On by default for the same rows as "
     "--fail-on-missing.",
 )
-@click.option("--force", is_flag=True, help="Compare runs even if their machines differ.")
+@option("--force", is_flag=True, help="Compare runs even if their machines differ.")
 @output_options
 @examples(
     "losscli compare before after",

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from losscli.cli.options import axis_options_of_config, overrides_of
+from losscli.cli.variables import option, variable_of
 from losscli.config.expansion import expand
 from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config
@@ -78,13 +77,21 @@ def command() -> None:
 
 @command.command("check", help=_CHECK_HELP)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", help=_FORMAT_HELP)
+@option(
+    "--format",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    metavar="CHOICE",
+    help=_FORMAT_HELP,
+)
 def check(files: tuple[str, ...], format: str) -> int:
     """Print all errors of each file."""
     found = {file: _errors(file) for file in files}
     if format == "json":
-        facts = [_facts(error) for errors in found.values() for error in errors]
-        click.echo(json.dumps(facts, indent=2))
+        errors = [error for errors in found.values() for error in errors]
+        fields = ("file", "line", "column", "message")
+        listed = [{field: getattr(error, field) for field in fields} for error in errors]
+        click.echo(json.dumps(listed, indent=2))
     else:
         click.echo("\n".join(_report(found.items())))
     return EXIT_USAGE if any(found.values()) else EXIT_OK
@@ -100,15 +107,6 @@ def _errors(file: str) -> tuple[ConfigError, ...]:
     except UsageError as error:  # no such file: the others are checked all the same
         return (ConfigError(str(error)),)
     return ()
-
-
-def _facts(error: ConfigError) -> dict[str, Any]:
-    return {
-        "file": error.file,
-        "line": error.line,
-        "column": error.column,
-        "message": error.message,
-    }
 
 
 def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
@@ -128,7 +126,13 @@ def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
 @command.command("show", help=_SHOW_HELP)
 @click.argument("file", required=False)
 @axis_options_of_config
-@click.option("--format", type=click.Choice(["yaml", "json"]), default="yaml", help=_FORMAT_HELP)
+@option(
+    "--format",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    metavar="CHOICE",
+    help=_FORMAT_HELP,
+)
 def show(file: str | None, format: str, **options: Any) -> None:
     """Print a config in full."""
     overrides = overrides_of(**options)
@@ -142,11 +146,8 @@ def show(file: str | None, format: str, **options: Any) -> None:
 def _source(key: str) -> str:
     """Return where an option's value came from: the command line, or a variable."""
     context = click.get_current_context()
-    if context.get_parameter_source(key) is not ParameterSource.ENVIRONMENT:
-        return "command line"
-    option = next(option for option in context.command.params if option.name == key)
-    named = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
-    return next(variable for variable in named if os.environ.get(variable))
+    given = next(option for option in context.command.params if option.name == key)
+    return variable_of(context, given) or "command line"
 
 
 @command.command("schema", help=_SCHEMA_HELP)

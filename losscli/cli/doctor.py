@@ -7,7 +7,8 @@ import sys
 
 import click
 
-from losscli.config.fields import check_device
+from losscli.cli.options import device_option
+from losscli.cli.variables import option
 from losscli.errors import EXIT_OK, EXIT_UNFIT
 from losscli.notes import status
 
@@ -29,15 +30,8 @@ Exit codes: 0 the device can be used, 4 it cannot.
 
 
 @click.command("doctor", help=_HELP)
-@click.option(
-    "--device",
-    type=check_device,
-    default="auto",
-    show_default=True,
-    metavar="NAME",
-    help="Look whether device NAME can be used: auto, cpu, cuda or cuda:N.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
+@device_option("Look whether device NAME can be used", default="auto", show_default=True)
+@option("--json", "as_json", is_flag=True, help="Write the findings as JSON.")
 def command(device: str, as_json: bool) -> int:
     """Look for what stops or spoils a build or a benchmark on this machine."""
     from losscli.doctor.machine import Machine

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from losscli.cli.completing import OneOf
+from losscli.cli.completion import OneOf
 from losscli.cli.options import examples, listing_format
 from losscli.config.check_names import CATCHES
 from losscli.config.loader import shipped_configs
@@ -129,7 +129,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 @click.command("list")
 @click.argument("kind", type=OneOf("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
-@listing_format
+@listing_format()
 @examples(
     "losscli list",
     "losscli list losses",

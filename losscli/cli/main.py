@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from losscli.cli import interrupts
-from losscli.cli.completing import COMPLETE, add_completion
+from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
 from losscli.errors import (
     EXIT_BROKEN_PIPE,
@@ -174,8 +174,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _replace_closed_streams()
-    if COMPLETE in os.environ:
-        import_module("losscli.cli.completion")  # how bash asks
     with _variable_restored(QUIET_VARIABLE), _interruptible() as received:
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.cli.completing import OneOf
-from losscli.cli.options import output_option
+from losscli.cli.options import format_option, output_option
+from losscli.cli.variables import option
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
 
@@ -22,7 +22,6 @@ _NO_JINJA = (
     "the page needs Jinja2, which is not installed. Install it with `pip install "
     "'losscli[report]'`, or choose --format svg."
 )
-_FORMATS = ("html", "svg", "png")
 _SHOWN = 12
 """Names of plots that a message lists."""
 
@@ -48,16 +47,9 @@ cannot be written.
 
 @click.command("report", help=_HELP)
 @click.argument("names", nargs=-1, metavar="RUN...")
-@click.option(
-    "--format",
-    type=OneOf("format", _FORMATS),
-    default="html",
-    show_default=True,
-    metavar="NAME",
-    help="Write the page as html, or one plot as svg or png.",
-)
-@click.option("--plot", metavar="NAME", help="Choose the plot of --format svg or png.")
-@click.option("--list-plots", is_flag=True, help="List the names of the plots; write nothing.")
+@format_option(("html", "svg", "png"), "Write the page as html, or one plot as svg or png.")
+@option("--plot", metavar="NAME", help="Choose the plot of --format svg or png.")
+@option("--list-plots", is_flag=True, help="List the names of the plots; write nothing.")
 @output_option
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None

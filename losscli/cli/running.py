@@ -110,7 +110,7 @@ def run_jobs(
     if not jobs and not run.results:
         refuse_empty(run.excluded)
     with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
-        finished = _run_all(jobs, results_of, _keeper(writer, keep_going), progress)
+        finished = _run_all(jobs, results_of, writer, progress, keep_going)
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md"))
@@ -131,27 +131,12 @@ def run_jobs(
     return EXIT_FAILED if failed else EXIT_OK
 
 
-class _FirstFailureError(Exception):
-    """A result failed, and --fail-fast stops the run."""
-
-
-def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
-    """Return a function that keeps a result, and with --fail-fast stops at the first failure."""
-
-    def keep(result: Result) -> None:
-        writer.add(result)
-        raise_if_received()
-        if not keep_going and result.status in (FAIL, FAILED):
-            raise _FirstFailureError
-
-    return keep
-
-
 def _run_all(
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    keep: Callable[[Result], None],
+    writer: Writer,
     progress: Progress,
+    keep_going: bool,
 ) -> bool:
     """Run the jobs and show progress; tell whether they were finished, not interrupted."""
     try:
@@ -161,13 +146,15 @@ def _run_all(
                 raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
-                        keep(result)
+                        writer.add(result)
+                        raise_if_received()
+                        if not keep_going and result.status in (FAIL, FAILED):
+                            note("stopped at the first failure (--fail-fast)")
+                            return True
                         progress.working_on(job.name)
                 progress.finish_one()
     except KeyboardInterrupt:
         return False
-    except _FirstFailureError:
-        note("stopped at the first failure (--fail-fast)")
     return True
 
 

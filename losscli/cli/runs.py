@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.completing import OneOf, listed
-from losscli.cli.options import FORMATS, examples, output_option
+from losscli.cli.completion import OneOf, listed
+from losscli.cli.options import FORMATS, examples, listing_format, output_option
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.notes import note
 from losscli.report.output import width, write_report
@@ -37,24 +37,14 @@ def _runs() -> dict[str, Path]:
 @click.argument(
     "names", nargs=-1, metavar="| show NAME | rm NAME...]", shell_complete=listed(_runs)
 )
-@click.option(
-    "--format",
-    type=OneOf("format", FORMATS),
-    default=FORMATS[0],
-    show_default=True,
-    metavar="NAME",
-    help="Write the list as table or json, a run also as md, csv or jsonl.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, as --format json.")
+@listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
 @output_option
 @examples(
     "losscli runs",
     "losscli runs show before --format md",
     "losscli runs rm before after",
 )
-def command(
-    action: str, names: tuple[str, ...], format: str, as_json: bool, output: Path | None
-) -> int:
+def command(action: str, names: tuple[str, ...], format: str, output: Path | None) -> int:
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     The list has the oldest run first. A run that was killed has the cases that it had finished;
@@ -62,7 +52,6 @@ def command(
 
     The runs are files in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
     """
-    format = "json" if as_json else format
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:

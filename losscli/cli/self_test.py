@@ -8,9 +8,8 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.completing import OneOf
-from losscli.cli.options import output_options
-from losscli.config.fields import check_device
+from losscli.cli.completion import OneOf
+from losscli.cli.options import device_option, keep_going_option, output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 
@@ -72,19 +71,8 @@ report has the finished results).
 
 @click.command("self-test", help=_HELP)
 @click.argument("test", type=OneOf("self-test", TESTS), metavar="[timer|checks]", required=False)
-@click.option(
-    "--device",
-    type=check_device,
-    default="auto",
-    show_default=True,
-    metavar="NAME",
-    help="Run on device NAME: auto, cpu, cuda or cuda:N.",
-)
-@click.option(
-    "--keep-going/--fail-fast",
-    default=True,
-    help="Continue after a failure (default), or stop at the first.",
-)
+@device_option(default="auto", show_default=True)
+@keep_going_option
 @output_options
 def command(
     test: str | None, device: str, keep_going: bool, format: str, output: Path | None
