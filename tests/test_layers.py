@@ -51,7 +51,7 @@ WITH_TORCH = (
         f"losscli.judge.{module}"
         for module in ("canary", "findings", "modules", "recognition", "stages", "threads")
     ),
-    *("losscli.extension", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
+    *("losscli.extension", "losscli.functional", "losscli.nn"),
 )
 """What may import torch at module level; all else answers without it."""
 

@@ -190,10 +190,7 @@ def command(
 def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task], Path]:
     """Return an unfinished run as it would begin now, the unfinished tasks, and its file.
 
-    Args:
-        name: a report or its journal, or a run that was to be saved under this name.
-        run: the run that this command would begin.
-        tasks: all that it asks for.
+    ``name`` is that of a report or its journal, or of a run that was to be saved.
 
     Raises:
         UsageError: there is no such run, or this command would not measure the same.

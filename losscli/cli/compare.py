@@ -84,7 +84,7 @@ def _compare(
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
     from losscli.compare.comparison import TOLERATED, Comparisons, compare
-    from losscli.compare.unmatched import why_unmatched
+    from losscli.compare.rows import why_unmatched
     from losscli.report import comparison as reports
     from losscli.report.output import publish, width, write_report
     from losscli.report.tables import WIDTH

@@ -40,12 +40,12 @@ def command(device: str, as_json: bool) -> int:
     from losscli.report.output import in_colour
 
     arguments = ("losscli", *sys.argv[1:])
-    report = examine(
+    examination = examine(
         Machine(device), command=arguments, progress=lambda name: status(f"looking at {name}")
     )
     status("")
     if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+        click.echo(json.dumps(examination.to_json(), indent=2))
     else:
-        click.echo(render(report, colour=in_colour()), color=in_colour())
-    return EXIT_OK if report.usable else EXIT_UNFIT
+        click.echo(render(examination, colour=in_colour()), color=in_colour())
+    return EXIT_OK if examination.usable else EXIT_UNFIT

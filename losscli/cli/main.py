@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -54,42 +55,34 @@ HIDDEN = ("judge-job",)
 """Commands that only losscli itself calls."""
 
 
-def _version() -> click.Option:
-    def show(context: click.Context, option: click.Parameter, value: bool) -> None:
-        if value and not context.resilient_parsing:
-            from losscli.cli.version import describe
+def _show_version(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from losscli.cli.version import describe
 
-            click.echo(describe())
-            context.exit()
-
-    return click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Show the versions of losscli, torch and the compiler, and the cache.",
-    )
+        click.echo(describe())
+        context.exit()
 
 
-def _debug() -> click.Option:
-    return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
-    )
+def _remember_quiet(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not is_quiet():  # the processes that the command starts are quiet as well
+        os.environ[QUIET_VARIABLE] = "1"
 
 
-def _quiet() -> click.Option:
-    def remember(context: click.Context, option: click.Parameter, value: bool) -> None:
-        if value and not is_quiet():  # the processes that the command starts are quiet as well
-            os.environ[QUIET_VARIABLE] = "1"
-
-    return click.Option(
-        ["-q", "--quiet"],
-        is_flag=True,
-        expose_value=False,
-        callback=remember,
-        help="Write no progress and no notes to standard error, only errors.",
-    )
+_switch = partial(click.Option, is_flag=True, expose_value=False)
+_debug = partial(_switch, ["--debug"], help="Show the traceback of an error.")
+_quiet = partial(
+    _switch,
+    ["-q", "--quiet"],
+    callback=_remember_quiet,
+    help="Write no progress and no notes to standard error, only errors.",
+)
+_version = partial(
+    _switch,
+    ["--version"],
+    is_eager=True,
+    callback=_show_version,
+    help="Show the versions of losscli, torch and the compiler, and the cache.",
+)
 
 
 class _InterruptedError(Exception):

@@ -45,12 +45,8 @@ def begin(
 ) -> Run:
     """Return a run on a device that has no results yet.
 
-    Args:
-        kind: of the run.
-        device: it is on.
-        plan: stands for all that it is to do.
-        excluded: what the config's rules leave out of it.
-        facts: that belong to its environment beside the machine's.
+    ``plan`` stands for all that it is to do; ``facts`` belong to its environment beside those of
+    the machine.
     """
     return Run(
         kind=kind,
@@ -102,7 +98,7 @@ def run_jobs(
         output: where it goes; None is standard output.
         saved: where the run is kept as well.
         resumed: the file that the results from before are from.
-        keep_going: after a result that failed.
+        keep_going: whether to go on after a result that failed.
         weights: how long each job takes beside the others; all alike by default.
         guess: how many seconds all may take.
     """

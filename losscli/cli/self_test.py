@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,42 +12,7 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import device_option, keep_going_option, output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 
-
-def run_timer_test(device: str, format: str, output: Path | None, keep_going: bool) -> int:
-    """Test the timer of bench, report, and return the exit code."""
-    from losscli.bench import selftest
-    from losscli.cli.running import begin, run_jobs
-
-    return run_jobs(
-        begin("timer-test", device),
-        selftest.plan(selftest.bench_of(device)),
-        selftest.run,
-        format=format,
-        output=output,
-        keep_going=keep_going,
-    )
-
-
-def run_checks_test(device: str, format: str, output: Path | None, keep_going: bool) -> int:
-    """Test the checks of verify, report, and return the exit code."""
-    from losscli.cli.running import begin, run_jobs
-    from losscli.verify.selftest import run as selftest
-
-    return run_jobs(
-        begin("self-test", device),
-        selftest.plan(device),
-        selftest.run,
-        format=format,
-        output=output,
-        keep_going=keep_going,
-    )
-
-
 TIMER, CHECKS = "timer", "checks"
-TESTS: dict[str, Callable[[str, str, Path | None, bool], int]] = {
-    TIMER: run_timer_test,
-    CHECKS: run_checks_test,
-}
 FOR_SEVERAL = ("table", "md")
 """Formats in which one report may follow another."""
 
@@ -70,7 +35,9 @@ report has the finished results).
 
 
 @click.command("self-test", help=_HELP)
-@click.argument("test", type=OneOf("self-test", TESTS), metavar="[timer|checks]", required=False)
+@click.argument(
+    "test", type=OneOf("self-test", (TIMER, CHECKS)), metavar="[timer|checks]", required=False
+)
 @device_option(default="auto", show_default=True)
 @keep_going_option
 @output_options
@@ -88,13 +55,20 @@ def command(
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
     # Whatever follows needs torch: an error above answers at once.
+    from losscli.cli.running import begin, run_jobs
     from losscli.machine.devices import resolve_device
 
     resolved, code = resolve_device(device), EXIT_OK
-    for index, name in enumerate([test] if test else TESTS):
-        if index:
+    report = partial(run_jobs, format=format, output=output, keep_going=keep_going)
+    if test != CHECKS:
+        from losscli.bench import selftest as timer
+
+        plan = timer.plan(timer.bench_of(resolved))
+        code = report(begin("timer-test", resolved), plan, timer.run)
+    if test != TIMER and code <= EXIT_FAILED and (not code or keep_going):
+        from losscli.verify.selftest import run as checks
+
+        if test is None:
             click.echo()
-        code = max(code, TESTS[name](resolved, format, output, keep_going))
-        if code > EXIT_FAILED or (code and not keep_going):
-            break
+        code = max(code, report(begin("self-test", resolved), checks.plan(resolved), checks.run))
     return code

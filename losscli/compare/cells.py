@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from losscli.cases import Case
+from losscli.grouping import grouped
 from losscli.implementations import CUSTOM, is_own
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
 from losscli.runs.records import BenchResult, Headline, Run, SlowerCell
@@ -62,12 +62,8 @@ def _loss(cell: Cell) -> SlowerCell:
 
 def cells(run: Run) -> list[Cell]:
     """Gather the results of each case and pass, and test them all."""
-    gathered: dict[tuple[str, Case, str, str], Cell] = {}
-    for result in run.results:
-        if isinstance(result, BenchResult):
-            key = (result.table, result.case, result.pass_, result.mode)
-            gathered.setdefault(key, Cell())[result.implementation] = result
-    found = list(gathered.values())
+    by_cell = grouped(run.of(BenchResult), lambda r: (r.table, r.case, r.pass_, r.mode))
+    found = [Cell((r.implementation, r) for r in results) for results in by_cell.values()]
     _test(found)
     return found
 
@@ -99,8 +95,7 @@ def ratio(custom: BenchResult, peer: BenchResult) -> float:
     return peer.seconds.median / custom.seconds.median
 
 
-@dataclass(frozen=True)
-class _Comparison:
+class _Comparison(NamedTuple):
     """Custom beside one peer, and how likely it is to be behind in so many rounds by chance."""
 
     cell: Cell

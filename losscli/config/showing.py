@@ -33,9 +33,7 @@ Keys = Mapping[str, "Shown | Keys"]
 def shown(loaded: Loaded, given: Mapping[str, str]) -> dict[str, Any]:
     """Return every key with what is shown of it; ``tables`` is a list of the same.
 
-    Args:
-        loaded: the config, and the files that it comes from.
-        given: where the keys come from that are overridden: the command line, or a variable.
+    ``given`` says where the keys come from that are overridden: the command line, or a variable.
     """
     keys: dict[str, Any] = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
@@ -77,7 +75,6 @@ def _origin(node: Located | None) -> str:
 
 def plain(config: Config) -> dict[str, Any]:
     """Return the values of a config without its tables, as a config file has them."""
-    timing = config.timing
     values: dict[str, Any] = {
         "title": config.title,
         "device": config.device,
@@ -90,12 +87,9 @@ def plain(config: Config) -> dict[str, Any]:
         },
         "exclude": [_rule(rule) for rule in config.exclude],
         "timing": {
-            "min_time": timing.min_time,
-            "max_time": timing.max_time,
-            "confidence": timing.confidence,
-            "cache": timing.cache,
-            "mode": list(timing.mode),
-            **({"processes": timing.processes} if timing.processes is not None else {}),
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in vars(config.timing).items()
+            if value is not None
         },
         "tolerances": {tolerance.case: {"ulp": tolerance.ulp} for tolerance in config.tolerances},
     }

@@ -89,20 +89,13 @@ class Machine:
     @cached_property
     def _torch(self) -> Torch | questions.NoAnswerError:
         try:
-            answer = questions.ask("torch", self.asked)
+            answer = {**questions.ask("torch", self.asked)}
         except questions.NoAnswerError as error:
             return error
-        names = ("version", "cuda", "cxx11_abi", "hip")
-        install = TorchInstall(root=Path(answer["root"]), **{name: answer[name] for name in names})
-        return Torch(
-            install,
-            answer["device"],
-            answer["unfit"],
-            answer["trouble"],
-            [(major, minor) for major, minor in answer["capabilities"]],
-            answer["uuid"],
-            answer["warnings"],
-        )
+        installed = {name: answer.pop(name) for name in ("version", "cuda", "cxx11_abi", "hip")}
+        install = TorchInstall(root=Path(answer.pop("root")), **installed)
+        capabilities = [(major, minor) for major, minor in answer.pop("capabilities")]
+        return Torch(install, capabilities=capabilities, **answer)
 
     @property
     def torch(self) -> Torch | None:
@@ -131,10 +124,9 @@ class Machine:
             answer = questions.ask("driver")
         except questions.NoAnswerError as error:
             return error
-        gpus = [Gpu(each["name"], each["model"], each["memory_bytes"]) for each in answer["gpus"]]
         uuids = {each["name"]: each["uuid"] or "" for each in answer["gpus"]}
-        cuda = answer["cuda"]
-        return Driver((cuda[0], cuda[1]) if cuda else None, gpus, uuids)
+        gpus = [Gpu(each["name"], each["model"], each["memory_bytes"]) for each in answer["gpus"]]
+        return Driver(tuple(answer["cuda"]) if answer["cuda"] else None, gpus, uuids)
 
     @property
     def gpus(self) -> list[Gpu]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from losscli.doctor import building, gpu, host, software
-from losscli.doctor.findings import Finding, Probe, Report
+from losscli.doctor.findings import Examination, Finding, Probe
 from losscli.doctor.machine import Machine
 
 SOFTWARE, GPU, BUILD, HOST = "software", "GPU", "build", "host"
@@ -44,22 +44,17 @@ def examine(
     machine: Machine,
     *,
     command: Sequence[str] = (),
-    probes: Sequence[Probe] | None = None,
+    probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
-) -> Report:
+) -> Examination:
     """Ask all probes about a machine.
 
-    Args:
-        machine: to look at.
-        command: that asked, for the record.
-        probes: to ask; all by default.
-        progress: told the name of each probe before it looks.
+    ``command`` asked for it; ``progress`` is told the name of each probe before it looks.
     """
     findings: list[Finding] = []
-    for probe in PROBES if probes is None else probes:
+    for probe in probes or PROBES:
         progress(probe.name)
-        finding = probe.find(machine)
-        if finding:
+        if finding := probe.find(machine):
             findings.append(finding)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Report(tuple(command), created, machine.asked, machine.device, findings)
+    return Examination(tuple(command), created, machine.asked, machine.device, findings)

@@ -54,10 +54,7 @@ def differences(
 ) -> list[Difference]:
     """Return what differs between two environments, the decisive first.
 
-    Args:
-        before: one environment.
-        after: the other.
-        host: whether what calls cost the host is compared, which another CPU makes another.
+    ``host`` says whether what calls cost the host is compared, which another CPU makes another.
     """
     kind, other = _kind(before), _kind(after)
     if kind != other:
