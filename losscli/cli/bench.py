@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache as cache_calls
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.axes import CACHES, HOST, MODES, Cache
+from losscli.axes import CACHES, HOST, MODES
 from losscli.cli.completion import OneOf
 from losscli.cli.options import (
     COMPLETE_RUNS,
@@ -22,7 +22,7 @@ from losscli.cli.options import (
     output_options,
     resolve_config,
 )
-from losscli.cli.variables import option
+from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
@@ -40,6 +40,8 @@ NEXT = (
 )
 """What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
+_TIMING = ("min_time", "max_time", "confidence", "cache", "mode", "processes")
+"""The options that change the timing of the config."""
 
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 
@@ -76,7 +78,7 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
     help="Use N threads on the CPU.",
 )
 @option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
-@option("--force", is_flag=True, help="Let --save overwrite a run of the same name.")
+@switch("--force", help="Let --save overwrite a run of the same name.")
 @option(
     "--resume",
     metavar="FILE",
@@ -99,15 +101,9 @@ def command(
     save: str | None,
     force: bool,
     resume: str | None,
-    min_time: float | None,
-    max_time: float | None,
-    confidence: float | None,
-    cache: Cache | None,
-    mode: tuple[str, ...],
-    processes: int | None,
     format: str,
     output: Path | None,
-    **axes: Any,
+    **options: Any,
 ) -> int:
     """Time implementations side by side, after checking each against the oracle.
 
@@ -120,18 +116,12 @@ def command(
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
-    config = resolve_config(**axes)
-
-    others: dict[str, object] = {
-        "confidence": confidence,
-        "cache": cache,
-        "mode": mode or None,
-        "processes": processes,
-    }
+    given = {name: options.pop(name) for name in _TIMING}
+    config = resolve_config(**options)
 
     def timed(block: Config) -> Config:
-        times = _override(block.timing, min_time, max_time, **others)
-        return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
+        tables = tuple(map(timed, block.tables))
+        return replace(block, timing=_override(block.timing, given), tables=tables)
 
     config = timed(config)
 
@@ -226,22 +216,20 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
     raise UsageError(f"{question} Choose another name, or add --force to overwrite it.")
 
 
-def _override(
-    timing: Timing, min_time: float | None, max_time: float | None, **others: Any
-) -> Timing:
+def _override(timing: Timing, given: Mapping[str, Any]) -> Timing:
     """Put the command line's timing over the config's.
 
     A maximum that is given alone lowers the config's minimum; a minimum raises no maximum.
     """
-    if min_time is not None and max_time is not None and min_time > max_time:
-        raise UsageError(f"--min-time {min_time:g} s is longer than --max-time {max_time:g} s.")
-    if max_time is None and min_time is not None and min_time > timing.max_time:
+    shortest, longest = given["min_time"], given["max_time"]
+    if shortest is not None and longest is not None and shortest > longest:
+        raise UsageError(f"--min-time {shortest:g} s is longer than --max-time {longest:g} s.")
+    if longest is None and shortest is not None and shortest > timing.max_time:
         raise UsageError(
-            f"--min-time {min_time:g} s is longer than the config's max_time of "
+            f"--min-time {shortest:g} s is longer than the config's max_time of "
             f"{timing.max_time:g} s. Add --max-time TIME, no shorter than --min-time."
         )
-    if max_time is not None:
-        timing = replace(timing, max_time=max_time, min_time=min(timing.min_time, max_time))
-    if min_time is not None:
-        timing = replace(timing, min_time=min_time)
-    return replace(timing, **{key: value for key, value in others.items() if value is not None})
+    changes = {key: value for key, value in given.items() if value not in (None, ())}
+    if longest is not None:
+        changes.setdefault("min_time", min(timing.min_time, longest))
+    return replace(timing, **changes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.options import COMPLETE_RUNS, examples, output_options
-from losscli.cli.variables import option
+from losscli.cli.variables import option, switch
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from losscli.notes import note, say
 from losscli.runs.files import refuse_to_overwrite
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     help="Exit with 1 if noise can hide a slowdown by FRACTION. On by default for the same rows as "
     "--fail-on-missing.",
 )
-@option("--force", is_flag=True, help="Compare runs even if their machines differ.")
+@switch("--force", help="Compare runs even if their machines differ.")
 @output_options
 @examples(
     "losscli compare before after",

@@ -77,7 +77,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that begin so."""
-        return [CompletionItem(name) for name in self.candidates if name.startswith(incomplete)]
+        return listed(lambda: self.candidates)(ctx, param, incomplete)
 
 
 PROGRAM = "losscli"

@@ -9,83 +9,47 @@ from typing import Any
 
 import click
 
-from losscli.cli.options import axis_options_of_config, overrides_of
+from losscli.cli.options import Decorator, axis_options_of_config, examples, overrides_of
 from losscli.cli.variables import option, variable_of
 from losscli.config.expansion import expand
 from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config
 from losscli.config.positions import excerpt
-from losscli.config.showing import as_json, as_yaml, shown
+from losscli.config.showing import as_yaml, shown
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
 from losscli.report.phrases import count
 
-_HELP = """\
-Check configs, show one in full, or print their JSON Schema.
 
-\b
-Examples:
-  losscli config check mine.yaml
-  losscli config show rows.yaml --dtype bfloat16
-  losscli config schema > schema.json
-"""
-
-_CHECK_HELP = """\
-Check configs: all errors of each, with their lines.
-
-FILE is a path, or the name of a shipped config. Nothing runs.
-
-\b
-Examples:
-  losscli config check mine.yaml
-  losscli config check configs/*.yaml
-  losscli config check mine.yaml --format json
-
-Exit codes: 0 all are right, 2 one is wrong.
-"""
-
-_SHOW_HELP = """\
-Show a config in full, with where each value came from.
-
-The output is a config by itself. Without FILE it is the default config; options that choose cases
-override the file, as they do in verify and bench.
-
-\b
-Examples:
-  losscli config show rows.yaml
-  losscli config show mine.yaml --size 4096x4096 > full.yaml
-  losscli config show --format json
-"""
-
-_SCHEMA_HELP = """\
-Print the JSON Schema of a config, for editors and other programs.
-
-With the line `# yaml-language-server: $schema=schema.json` in a config, an editor completes its
-keys and marks its errors.
-
-\b
-Examples:
-  losscli config schema > schema.json
-"""
-
-_FORMAT_HELP = "Write the report as table or json."
+def _format(*choices: str) -> Decorator:
+    help = "Write the report as table or json."
+    kind = click.Choice(choices)
+    return option("--format", type=kind, default=choices[0], metavar="CHOICE", help=help)
 
 
-@click.group("config", help=_HELP)
+@click.group("config")
+@examples(
+    "losscli config check mine.yaml",
+    "losscli config show rows.yaml --dtype bfloat16",
+    "losscli config schema > schema.json",
+)
 def command() -> None:
-    """Check, show and describe configs."""
+    """Check configs, show one in full, or print their JSON Schema."""
 
 
-@command.command("check", help=_CHECK_HELP)
+@command.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@option(
-    "--format",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    metavar="CHOICE",
-    help=_FORMAT_HELP,
+@_format("table", "json")
+@examples(
+    "losscli config check mine.yaml",
+    "losscli config check configs/*.yaml",
+    "losscli config check mine.yaml --format json",
+    after="Exit codes: 0 all are right, 2 one is wrong.",
 )
 def check(files: tuple[str, ...], format: str) -> int:
-    """Print all errors of each file."""
+    """Check configs: all errors of each, with their lines.
+
+    FILE is a path, or the name of a shipped config. Nothing runs.
+    """
     found = {file: _errors(file) for file in files}
     if format == "json":
         errors = [error for errors in found.values() for error in errors]
@@ -123,22 +87,25 @@ def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
     return lines
 
 
-@command.command("show", help=_SHOW_HELP)
+@command.command("show")
 @click.argument("file", required=False)
 @axis_options_of_config
-@option(
-    "--format",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    metavar="CHOICE",
-    help=_FORMAT_HELP,
+@_format("yaml", "json")
+@examples(
+    "losscli config show rows.yaml",
+    "losscli config show mine.yaml --size 4096x4096 > full.yaml",
+    "losscli config show --format json",
 )
 def show(file: str | None, format: str, **options: Any) -> None:
-    """Print a config in full."""
+    """Show a config in full, with where each value came from.
+
+    The output is a config by itself. Without FILE it is the default config; options that choose
+    cases override the file, as they do in verify and bench.
+    """
     overrides = overrides_of(**options)
     keys = shown(load(file, overrides), {key: _source(key) for key in overrides})
     if format == "json":
-        click.echo(json.dumps(as_json(keys), indent=2))
+        click.echo(json.dumps(keys, indent=2))
     else:
         click.echo(as_yaml(keys), nl=False)
 
@@ -150,7 +117,12 @@ def _source(key: str) -> str:
     return variable_of(context, given) or "command line"
 
 
-@command.command("schema", help=_SCHEMA_HELP)
+@command.command("schema")
+@examples("losscli config schema > schema.json")
 def schema() -> None:
-    """Print the JSON Schema of a config."""
+    """Print the JSON Schema of a config, for editors and other programs.
+
+    With the line `# yaml-language-server: $schema=schema.json` in a config, an editor completes its
+    keys and marks its errors.
+    """
     click.echo(json.dumps(json_schema(), indent=2))

@@ -15,7 +15,7 @@ from losscli.axes import DTYPES
 from losscli.cli.completion import OneOf
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
-from losscli.cli.variables import option
+from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
 from losscli.errors import (
@@ -66,7 +66,6 @@ def _memory(text: str) -> int:
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
-    """Read ``NAME=VALUE``."""
     name, _, value = (part.strip() for part in text.partition("="))
     try:
         return ((name, float(value)),)
@@ -104,8 +103,8 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
 )
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
-@option("--quick", is_flag=True, help="Run the small checks and a short timing only.")
-@option("--no-time", is_flag=True, help="Time nothing.")
+@switch("--quick", help="Run the small checks and a short timing only.")
+@switch("--no-time", help="Time nothing.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
 @_limit("--call-timeout", "call_seconds", "Stop a few calls of a kernel after TIME.")
 @_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
@@ -128,7 +127,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Build and check N files at once; by default as cores and memory allow. Only one at a "
     "time is timed on a device.",
 )
-@option("--no-cache", is_flag=True, help="Judge again what was judged before.")
+@switch("--no-cache", help="Judge again what was judged before.")
 @option(
     "--format",
     type=OneOf("format", FORMATS),

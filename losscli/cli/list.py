@@ -29,7 +29,6 @@ ROOM = WIDTH - len(BELOW_ITS_KIND)
 
 
 def _losses() -> Entries:
-    """Name each loss with its formula, operands and parameters."""
     rows = [spec for name, spec in ROW_FORMS.items() if not is_weighted(name)]
     return {spec.name: _described(spec) for spec in (*LOSSES.values(), *rows)}
 
@@ -61,12 +60,10 @@ def _described(spec: Spec) -> dict[str, Any]:
 
 
 def _implementations() -> dict[str, str]:
-    """Name each implementation with its description."""
     return {i.name: i.description for i in IMPLEMENTATIONS.values()}
 
 
 def _devices() -> dict[str, str]:
-    """Name the CPU and each GPU."""
     devices = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
     gpus = find_gpus()
     unusable = torch_without_cuda() if gpus else None
@@ -85,7 +82,6 @@ def _configs() -> dict[str, str]:
 
 
 def _table(entries: Entries) -> str:
-    """Lay out a line for each thing."""
     return lay_out((), list(entries.items()), align=("left", "left"))
 
 

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
-from losscli.cli.variables import option
+from losscli.cli.variables import option, switch
 from losscli.config.fields import (
     check_device,
     check_grad_output,
@@ -54,14 +54,9 @@ def axis_options(command: Command) -> Command:
     filter = option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
-    names = option(
-        "--list", "list_cases", is_flag=True, help="List the names of the cases; run nothing."
-    )
-    dry_run = option(
-        "--dry-run",
-        is_flag=True,
-        help="List the cases, their memory and which cases fit; run nothing.",
-    )
+    names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
+    memory = "List the cases, their memory and which cases fit; run nothing."
+    dry_run = switch("--dry-run", help=memory)
     options = (config, *_AXES, device_option(), _SEED, filter, names, dry_run, keep_going_option)
     return _decorate(command, options)
 
@@ -71,11 +66,9 @@ def axis_options_of_config(command: Command) -> Command:
     return _decorate(command, (*_AXES, device_option(), _SEED))
 
 
-def resolve_config(
-    config: str | None, *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
-) -> Config:
+def resolve_config(config: str | None, **options: Any) -> Config:
     """Load the config and override it by the options of ``axis_options``."""
-    loaded = load_config(config, overrides_of(device=device, seed=seed, **axes))
+    loaded = load_config(config, overrides_of(**options))
     if loaded.filters and not _keeps_any(loaded):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
@@ -83,16 +76,9 @@ def resolve_config(
     return loaded
 
 
-def overrides_of(
-    *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
-) -> dict[str, object]:
+def overrides_of(**options: Any) -> dict[str, object]:
     """Return the fields of a config that options replace."""
-    overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
-    if device is not None:
-        overrides["device"] = device
-    if seed is not None:
-        overrides["seed"] = seed
-    return overrides
+    return {field: value for field, value in options.items() if value not in (None, ())}
 
 
 def _keeps_any(config: Config) -> bool:
@@ -108,12 +94,12 @@ def _keeps_any(config: Config) -> bool:
     )
 
 
-def examples(*lines: str) -> Callable[[Command], Command]:
-    """Add examples, command lines, to the help of a command."""
+def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
+    """Add examples, command lines, to the help of a command, and a paragraph after them."""
 
     def add(command: Command) -> Command:
         block = "\n".join(f"  {line}" for line in lines)
-        command.__doc__ = f"{inspect.getdoc(command)}\n\n\b\nExamples:\n{block}"
+        command.__doc__ = f"{inspect.getdoc(command)}\n\n\b\nExamples:\n{block}\n\n{after}"
         return command
 
     return add
@@ -203,7 +189,6 @@ def _loss_names() -> Iterable[str]:
 
 
 def _implementation(text: str) -> tuple[str]:
-    """Read the name of an implementation, or a file."""
     if is_file(text):
         return (check_implementation(text),)
     return (check_name("implementation", text, IMPLEMENTATIONS),)
@@ -271,7 +256,6 @@ output_option = option(
 
 
 def _check_output(path: Path) -> None:
-    """Refuse a path that cannot be a file of an existing directory."""
     if path.is_dir():
         raise UsageError(f"-o '{path}' is a directory. Name a file.")
     if not path.parent.is_dir():
@@ -297,7 +281,7 @@ def listing_format(
         def call(*args: Any, format: str, as_json: bool, **options: Any) -> Any:
             return command(*args, format="json" if as_json else format, **options)
 
-        short = option("--json", "as_json", is_flag=True, help="Write JSON, as --format json.")
+        short = switch("--json", "as_json", help="Write JSON, as --format json.")
         return cast(Command, _decorate(call, (format_option(formats, help), short)))
 
     return add

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.cli.options import format_option, output_option
-from losscli.cli.variables import option
+from losscli.cli.options import examples, format_option, output_option
+from losscli.cli.variables import option, switch
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
 
@@ -26,35 +26,29 @@ _SHOWN = 12
 """Names of plots that a message lists."""
 
 
-_HELP = """\
-Write one HTML page about records: plots, tables, failures, the machine.
-
-A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or `self-test`
-wrote, or the NAME of a run that `losscli bench --save NAME` saved. Several bench runs are compared
-with the first. The page needs no network and no other file.
-
-\b
-Examples:
-  losscli report base.json -o report.html
-  losscli report base new -o report.html
-  losscli report base --list-plots
-  losscli report base --format svg --plot limit-forward -o limit.svg
-
-Exit codes: 2 a record is missing or no record, 4 something to install is missing, or the output
-cannot be written.
-"""
-
-
-@click.command("report", help=_HELP)
+@click.command("report")
 @click.argument("names", nargs=-1, metavar="RUN...")
 @format_option(("html", "svg", "png"), "Write the page as html, or one plot as svg or png.")
 @option("--plot", metavar="NAME", help="Choose the plot of --format svg or png.")
-@option("--list-plots", is_flag=True, help="List the names of the plots; write nothing.")
+@switch("--list-plots", help="List the names of the plots; write nothing.")
 @output_option
+@examples(
+    "losscli report base.json -o report.html",
+    "losscli report base new -o report.html",
+    "losscli report base --list-plots",
+    "losscli report base --format svg --plot limit-forward -o limit.svg",
+    after="Exit codes: 2 a record is missing or no record, 4 something to install is missing, or "
+    "the output cannot be written.",
+)
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None
 ) -> int:
-    """Write one HTML page about records."""
+    """Write one HTML page about records: plots, tables, failures, the machine.
+
+    A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or
+    `self-test` wrote, or the NAME of a run that `losscli bench --save NAME` saved. Several bench
+    runs are compared with the first. The page needs no network and no other file.
+    """
     if not names:
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
@@ -72,7 +66,6 @@ def command(
 def _report(
     names: Sequence[str], format: str, plot: str | None, list_plots: bool, output: Path | None
 ) -> int:
-    """Read the records, and write what was asked for."""
     from losscli.report.html.page import render_page, sections
     from losscli.report.html.records import read_record
     from losscli.runs.saved import find_run

@@ -64,15 +64,14 @@ def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
     Raises:
         UsageError: always.
     """
-    if not excluded:
-        raise UsageError(
-            "nothing is left to run: no pass and implementation applies to any case. Change the "
-            "config or the options."
-        )
-    raise UsageError(
-        f"nothing is left to run: {'; '.join(map(str, excluded))}. Remove the rule, or name what "
-        "it excludes on the command line."
+    why, advice = (
+        "no pass and implementation applies to any case",
+        "Change the config or the options",
     )
+    if excluded:
+        why = "; ".join(map(str, excluded))
+        advice = "Remove the rule, or name what it excludes on the command line"
+    raise UsageError(f"nothing is left to run: {why}. {advice}.")
 
 
 def run_jobs(

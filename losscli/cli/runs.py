@@ -62,7 +62,6 @@ def command(action: str, names: tuple[str, ...], format: str, output: Path | Non
 
 
 def _list(names: Sequence[str], format: str, output: Path | None) -> None:
-    """List all runs."""
     if names or output:
         given = f"'{names[0]}'" if names else "-o"
         raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
@@ -116,7 +115,6 @@ def _state(name: str, killed: dict[str, Path]) -> str:
 
 
 def _show(names: Sequence[str], format: str, output: Path | None) -> None:
-    """Write the report of a run."""
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
     from losscli.report.render import render

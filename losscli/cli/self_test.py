@@ -9,42 +9,37 @@ from pathlib import Path
 import click
 
 from losscli.cli.completion import OneOf
-from losscli.cli.options import device_option, keep_going_option, output_options
+from losscli.cli.options import device_option, examples, keep_going_option, output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 
 TIMER, CHECKS = "timer", "checks"
 FOR_SEVERAL = ("table", "md")
 """Formats in which one report may follow another."""
 
-_HELP = """\
-Test the timer and the checks of losscli itself on this machine.
 
-`timer` measures work of a known length and compares calls with and without a planted difference, in
-less than a minute. `checks` runs the checks on implementations that are wrong on purpose, and on
-honest ones, in a few minutes. Without an argument both run.
-
-\b
-Examples:
-  losscli self-test
-  losscli self-test timer --device cuda
-  losscli self-test checks --format json -o checks.json
-
-Exit codes: 1 the timer or a check is wrong, 4 the device cannot be used, 130 interrupted (the
-report has the finished results).
-"""
-
-
-@click.command("self-test", help=_HELP)
+@click.command("self-test")
 @click.argument(
     "test", type=OneOf("self-test", (TIMER, CHECKS)), metavar="[timer|checks]", required=False
 )
 @device_option(default="auto", show_default=True)
 @keep_going_option
 @output_options
+@examples(
+    "losscli self-test",
+    "losscli self-test timer --device cuda",
+    "losscli self-test checks --format json -o checks.json",
+    after="Exit codes: 1 the timer or a check is wrong, 4 the device cannot be used, 130 "
+    "interrupted (the report has the finished results).",
+)
 def command(
     test: str | None, device: str, keep_going: bool, format: str, output: Path | None
 ) -> int:
-    """Test the timer and the checks."""
+    """Test the timer and the checks of losscli itself on this machine.
+
+    `timer` measures work of a known length and compares calls with and without a planted
+    difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
+    purpose, and on honest ones, in a few minutes. Without an argument both run.
+    """
     if test is None and (output is not None or format not in FOR_SEVERAL):
         given = "-o" if output is not None else f"--format {format}"
         raise UsageError(

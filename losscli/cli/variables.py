@@ -43,6 +43,7 @@ class Option(click.Option):
 
 
 option = partial(click.option, cls=Option)
+switch = partial(option, is_flag=True)
 
 
 def variables_of(command: str, option: click.Option) -> list[str]:

@@ -18,7 +18,7 @@ from losscli.cli.options import (
     output_options,
     resolve_config,
 )
-from losscli.cli.variables import option
+from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
@@ -46,7 +46,7 @@ def _check(text: str) -> tuple[str]:
 @click.command("verify")
 @axis_options
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
-@option("--quick", is_flag=True, help="Run the cases of quick.yaml, as `-c quick` does.")
+@switch("--quick", help="Run the cases of quick.yaml, as `-c quick` does.")
 @output_options
 @examples(
     "losscli verify --quick",

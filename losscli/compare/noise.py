@@ -163,7 +163,6 @@ def noise_of_rows(
 
 
 def _of_groups(groups: Sequence[Group]) -> dict[Group, list[int]]:
-    """Return the indices of the rows of each group."""
     return grouped(range(len(groups)), groups.__getitem__)
 
 

@@ -156,6 +156,5 @@ def _untimed(missing: Iterable[Missing]) -> tuple[Untimed, ...]:
 
 
 def _named(result: BenchResult) -> dict[str, Any]:
-    """Return the fields that name a row."""
     names = ("pass_", "mode", "cache", "implementation", "table")
     return {"case": result.case.name, **{name: getattr(result, name) for name in names}}

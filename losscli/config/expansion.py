@@ -80,7 +80,6 @@ def expand(config: Config, device: str) -> Iterator[Case]:
 
 
 def _expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases as written."""
     grad_outputs = config.grad_outputs
     if FORWARD in config.passes and 1.0 not in grad_outputs:
         grad_outputs = (1.0, *grad_outputs)

@@ -201,22 +201,27 @@ def _choices(item: Located) -> list[LossChoice]:
         known = LOSSES | {n: s for n, s in EVERY_LOSS.items() if n in item.value}
         entries = check_mapping(item, "a loss", known, "loss")
         return each(entries, lambda n: LossChoice(n, _parameters(entries[n], find_loss(n))))
-    if item.value in ("all", OFF_DEFAULT):
-        return []
-    if item.value == ALL_WEIGHTED:
-        return list(map(_off_default, WEIGHTED.values()))
-    if item.value == ROWS_OFF_DEFAULT:
-        return list(map(_off_default, ROW_FORMS.values()))
-    if item.value == ALL_ROWS:
-        return list(map(LossChoice, ROW_FORMS))
-    for name, held in ROWS_HOLDING.items():
-        if item.value == name:
-            return [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
+    if isinstance(item.value, str) and item.value in _GROUPS:
+        return _GROUPS[item.value]
     return [LossChoice(read_text(item, check_loss))]
 
 
 def _off_default(spec: Spec) -> LossChoice:
     return LossChoice(spec.name, {name: (value,) for name, value in off_default(spec).items()})
+
+
+_GROUPS: Mapping[str, list[LossChoice]] = {
+    "all": [],
+    OFF_DEFAULT: [],
+    ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
+    ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
+    ALL_ROWS: list(map(LossChoice, ROW_FORMS)),
+    **{
+        name: [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
+        for name, held in ROWS_HOLDING.items()
+    },
+}
+"""The losses that a name stands for; those that are not named come last."""
 
 
 def check_loss(name: str) -> str:

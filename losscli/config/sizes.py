@@ -51,7 +51,6 @@ def powers_of_two(start: int, stop: int, step: int = 1) -> tuple[Shape, ...]:
 
 
 def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ...]:
-    """Return start, start * factor, ... up to stop."""
     if not 1 <= start <= stop or factor < 2:
         raise UsageError(
             f"'{text}' is not a range of sizes. Write START..STOP*FACTOR with START at least 1, "
@@ -73,7 +72,6 @@ def _extent(part: str, text: str) -> int:
 
 
 def _refuse(part: str, text: str) -> NoReturn:
-    """Say what is wrong with an extent."""
     if re.fullmatch("-[0-9]+[KMG]?", part):
         reason = "an extent cannot be negative"
     elif part:

@@ -43,7 +43,8 @@ def compiler(machine: Machine) -> Answer:
         error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
     except LosscliError as missing:
         return _without(machine, missing)
-    told = f"{_first(tool.identity)}, {shlex.join(tool.command)}"
+    identity = next(iter(tool.identity.splitlines()), "")
+    told = f"{identity}, {shlex.join(tool.command)}"
     if error:
         return _without(machine, UnfitError(f"{told}, does not compile: {error}"))
     return ok(told)
@@ -78,7 +79,8 @@ def host_compiler(machine: Machine) -> Answer | None:
         name = find_host_compiler(machine.toolbox.compiler)
         tool = machine.toolbox.nvcc.tool
     except UnfitError:
-        return _unknown(machine, "not tried: nvcc or the C++ compiler is missing")
+        found = "not tried: nvcc or the C++ compiler is missing"
+        return warning(found, "See the lines about nvcc and the C++ compiler.")
     error = _trial(machine, Target(LOSS, CUDA, "mse"), _CUDA_TRIAL, ".cu")
     if error:
         return _without(
@@ -176,10 +178,6 @@ def _has_cache(machine: Machine) -> bool:
         return False
 
 
-def _unknown(machine: Machine, found: str) -> Answer:
-    return warning(found, "See the lines about nvcc and the C++ compiler.")
-
-
 def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
     """Compile a few lines as a build compiles a target; return what went wrong, and a hint."""
     plan = make_plan(target, csrc_root(), machine.toolbox.torch)
@@ -215,12 +213,7 @@ def _run(tools: Tools, flags: tuple[str, ...], source: Path, output: Path) -> st
     return "" if output.exists() else "it reports success but makes no output. Is it a compiler?"
 
 
-def _first(text: str) -> str:
-    return next(iter(text.splitlines()), "")
-
-
 def _owner(path: Path) -> str:
-    """Return the name of the user whom a path belongs to."""
     try:
         return f"user {path.owner()}"
     except KeyError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
-from losscli.doctor.questions import NoAnswerError
 from losscli.extension.nvcc import Requirements, parse_version
 from losscli.extension.toolchain import dotted
 from losscli.units import format_bytes
@@ -17,11 +16,11 @@ _START = "In a container start it with `--gpus all`; else install NVIDIA's drive
 
 def driver(machine: Machine) -> Answer | None:
     """Look whether the driver runs the CUDA of torch."""
-    try:
-        found = machine.driver.cuda
-    except NoAnswerError as error:
-        make = problem if machine.on_gpu else warning
-        return make(f"NVIDIA's driver does not answer: {error}", "Reboot, or reinstall the driver.")
+    found, trouble = machine.driver.cuda, machine.driver.trouble
+    make = problem if machine.on_gpu else warning
+    if trouble:
+        advice = "Reboot, or reinstall the driver."
+        return make(f"NVIDIA's driver does not answer: {trouble}", advice)
     if not found:
         if machine.on_gpu:
             return problem("no driver of NVIDIA is found (libcuda.so.1)", _START)
@@ -32,7 +31,6 @@ def driver(machine: Machine) -> Answer | None:
         told = f"{state['driver_version']}, {told}"
     built = parse_version(machine.torch.install.cuda) if machine.torch else None
     if built and built[0] > found[0]:
-        make = problem if machine.on_gpu else warning
         too_new = f"{told}, but torch is built for CUDA {dotted(built)}"
         return make(too_new, Requirements(found, built).advice)
     return ok(told)

@@ -56,11 +56,13 @@ class Torch:
 class Driver:
     """What NVIDIA's driver shows to this process; nothing without a driver."""
 
-    cuda: tuple[int, int] | None
+    cuda: tuple[int, int] | None = None
     """The newest CUDA that it runs."""
-    gpus: list[Gpu]
-    uuids: dict[str, str]
+    gpus: tuple[Gpu, ...] = ()
+    uuids: Mapping[str, str] = field(default_factory=dict)
     """By name: ``cuda:0``."""
+    trouble: str = ""
+    """That it crashed or hangs."""
 
 
 @dataclass(frozen=True)
@@ -85,56 +87,37 @@ class Machine:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
     """Waits so many seconds."""
+    torch_error: str = ""
+    """Why torch cannot be imported, once it was looked for."""
 
     @cached_property
-    def _torch(self) -> Torch | questions.NoAnswerError:
+    def torch(self) -> Torch | None:
+        """Torch, or None where it cannot be imported."""
         try:
             answer = {**questions.ask("torch", self.asked)}
         except questions.NoAnswerError as error:
-            return error
+            self.torch_error = str(error)
+            return None
         installed = {name: answer.pop(name) for name in ("version", "cuda", "cxx11_abi", "hip")}
         install = TorchInstall(root=Path(answer.pop("root")), **installed)
         capabilities = [(major, minor) for major, minor in answer.pop("capabilities")]
         return Torch(install, capabilities=capabilities, **answer)
 
-    @property
-    def torch(self) -> Torch | None:
-        """Torch, or None where it cannot be imported."""
-        return self._torch if isinstance(self._torch, Torch) else None
-
-    @property
-    def torch_error(self) -> str:
-        """Why torch cannot be imported."""
-        return "" if isinstance(self._torch, Torch) else str(self._torch)
-
-    @property
-    def driver(self) -> Driver:
-        """NVIDIA's driver.
-
-        Raises:
-            NoAnswerError: it crashed or hangs.
-        """
-        if isinstance(self._driver, questions.NoAnswerError):
-            raise self._driver
-        return self._driver
-
     @cached_property
-    def _driver(self) -> Driver | questions.NoAnswerError:
+    def driver(self) -> Driver:
+        """NVIDIA's driver."""
         try:
             answer = questions.ask("driver")
         except questions.NoAnswerError as error:
-            return error
-        uuids = {each["name"]: each["uuid"] or "" for each in answer["gpus"]}
-        gpus = [Gpu(each["name"], each["model"], each["memory_bytes"]) for each in answer["gpus"]]
-        return Driver(tuple(answer["cuda"]) if answer["cuda"] else None, gpus, uuids)
+            return Driver(trouble=str(error))
+        uuids = {gpu["name"]: gpu["uuid"] or "" for gpu in answer["gpus"]}
+        gpus = (Gpu(gpu["name"], gpu["model"], gpu["memory_bytes"]) for gpu in answer["gpus"])
+        return Driver(tuple(answer["cuda"]) if answer["cuda"] else None, tuple(gpus), uuids)
 
     @property
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that the driver shows; none if it does not answer."""
-        try:
-            return self.driver.gpus
-        except questions.NoAnswerError:
-            return []
+        return self.driver.gpus
 
     @cached_property
     def device(self) -> str:
@@ -153,10 +136,7 @@ class Machine:
     @property
     def uuids(self) -> set[str]:
         """The UUIDs of the GPU, which torch and the driver may tell apart in a partition."""
-        try:
-            by_driver = self.driver.uuids.get(self.device, "")
-        except questions.NoAnswerError:
-            by_driver = ""
+        by_driver = self.driver.uuids.get(self.device, "")
         return {self.torch.uuid if self.torch else "", by_driver} - {""}
 
     @cached_property

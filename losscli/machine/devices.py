@@ -26,7 +26,6 @@ class Gpu:
 
 
 def _driver() -> ctypes.CDLL | None:
-    """Return NVIDIA's driver, if there is one."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

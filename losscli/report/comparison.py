@@ -107,7 +107,6 @@ def _tell(width: int | None, lines: Iterable[str]) -> str:
 
 
 def _caption(title: str, run: Run) -> str:
-    """Return the facts of a run: time, commit, machine."""
     commit = run.environment.get("commit")
     return ", ".join(caption(run.environment, title, run.created, commit and f"commit {commit}"))
 
@@ -120,7 +119,6 @@ def _unlike(comparison: Comparison) -> list[str]:
 
 
 def _rows(comparison: Comparison, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows of the table."""
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
     names = distinct_names(row.after.case for row in comparison.rows)

@@ -6,7 +6,7 @@ import csv
 import io
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any, Literal
 
 Style = Literal["text", "markdown"]
@@ -50,21 +50,18 @@ def beside_case(
         width: that the table is to stay within; names are broken to do so. None is any.
         least: headers of the columns to drop where a terminal is too narrow, the first one first.
     """
+    cells: Sequence[Sequence[str]] = [row for group in groups.values() for row in group]
     if width is not None and width < WIDTH:
         comfortable = min(max(map(len, groups), default=0), COMFORTABLE_CASE)
-        flat = [row for group in groups.values() for row in group]
-        kept = _kept(headers, flat, width - comfortable - GAP, least)
-        headers = [headers[index] for index in kept]
-        groups = {name: [[r[i] for i in kept] for r in group] for name, group in groups.items()}
-    cells = [row for group in groups.values() for row in group]
+        headers, cells = narrowed(headers, cells, width - comfortable - GAP, least)
     room = 0
     if width is not None:
         widths = _widths(_titles(headers), cells)
         room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
-    rows = []
+    rows, left = [], iter(cells)
     for name, group in groups.items():
         lines = textwrap.wrap(name, room) if 0 < room < len(name) else [name]
-        for line, row in zip_longest(lines, group):
+        for line, row in zip_longest(lines, islice(left, len(group))):
             rows.append([line or "", *(row or [""] * len(headers))])
     return [CASE, *headers], rows
 
@@ -73,21 +70,13 @@ def narrowed(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     """Return a table without its least important columns, as far as a width asks for it."""
-    kept = _kept(headers, rows, width, least)
-    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
-
-
-def _kept(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
-) -> list[int]:
-    """Return the indices of the columns that stay, those of ``least`` leaving in this order."""
     kept = list(range(len(headers)))
     widths = _widths(_titles(headers), rows)
     for header in least:
         if sum(widths[i] for i in kept) + GAP * (len(kept) - 1) <= width:
             break
         kept = [index for index in kept if headers[index] != header]
-    return kept
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def lay_out(
@@ -161,11 +150,9 @@ def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide each column is."""
     return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
 
 
 def _are_figures(cells: Sequence[str]) -> bool:
-    """Tell whether a column holds figures."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
     return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)

@@ -35,13 +35,7 @@ class VerdictWriter:
         earlier: Sequence[Verdict] = (),
         resumed: bool = False,
     ) -> None:
-        """Open the output.
-
-        Args:
-            format: ``table``, ``json`` or ``jsonl``.
-            output: None is standard output.
-            earlier: verdicts that the output has already.
-            resumed: whether to add to the output, not to begin it.
+        """Open the output, None for standard output, or go on with one that was begun.
 
         Raises:
             UsageError: the output has verdicts, and is not to be continued.

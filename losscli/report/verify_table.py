@@ -114,7 +114,6 @@ def _counts(result: VerifyResult) -> bool:
 
 
 def _cell(results: Results, check: str, loss: str) -> str:
-    """Return the cell of a check and a loss."""
     of_check = [result for result in results if result.check == check]
     if all(result.status == SKIPPED for result in of_check):
         return "skipped"  # once for all losses, where the device is why

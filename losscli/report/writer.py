@@ -36,14 +36,9 @@ class Writer:
         saved: Path | None = None,
         resumed: Path | None = None,
     ) -> None:
-        """Begin with the results that ``run`` has already.
+        """Begin with the results that ``run`` has already, from the file ``resumed``.
 
-        Args:
-            run: what is written.
-            format: of the report.
-            output: of the report; None is standard output.
-            saved: where the run is kept as well, in JSONL.
-            resumed: the file that the results of ``run`` are from.
+        The run is kept in ``saved`` as well, in JSONL.
 
         Raises:
             UsageError: there is a journal whose run was never reported.

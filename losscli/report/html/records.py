@@ -93,7 +93,8 @@ def _plausible_run(run: Run) -> Run:
             _check_positive(figures, f"result {index + 1}, a ratio")
             others = result.conditions.get("others")
             reasons = result.conditions.get("throttle_reasons", ())
-            if not isinstance(others, float | int | None) or not _are_texts(reasons):
+            texts = isinstance(reasons, list | tuple) and all(isinstance(r, str) for r in reasons)
+            if not isinstance(others, float | int | None) or not texts:
                 raise RecordError(f"result {index + 1}: 'conditions' are not those of a bench")
     return run
 
@@ -122,10 +123,6 @@ def _check_positive(figures: Sequence[float], what: str) -> None:
     for figure in figures:
         if not 0 < figure < _MOST:
             raise RecordError(f"{what}: {figure:g} is not possible")
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
 def _verdicts(data: bytes) -> tuple[Verdict, ...]:

@@ -13,11 +13,12 @@ from losscli.report.html.panel import Cell, Note, Panel, Row, State, Table, with
 from losscli.report.html.panels.environment import of_facts
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import format_ulp
-from losscli.report.verdict_block import line, summary
+from losscli.report.verdict_block import SAME_BITS, line, summary
 from losscli.runs.judgements import SAME_WITHIN
 from losscli.units import format_bytes, format_seconds
 
 _BASE = "the others"
+_HAS_GRADIENT = {True: "yes", False: "no: nothing can be trained with it", None: "not tested"}
 _WORST_FIRST: tuple[State, ...] = ("bad", "warn", "off")
 
 
@@ -63,7 +64,6 @@ def _overview(verdicts: Sequence[Verdict], prefix: str) -> Panel:
 
 
 def _file(verdict: Verdict, name: str, colours: Mapping[str, int]) -> Panel:
-    """Return the panel of one file."""
     device = f" on {verdict.device}" if verdict.device else ""
     cached = ", from the cache" if verdict.cached else ""
     lead = f"Judged against {verdict.against or 'nothing'}{device}{cached}."
@@ -96,16 +96,14 @@ def _reason(reason: JudgeReason) -> Note:
 def _table(verdict: Verdict) -> Table:
     """Return what was found out; what was not tested says so."""
     accuracy = verdict.accuracy
-    same = {True: "in every run", False: "not in every run", None: "not tested"}
-    gradient = {True: "yes", False: "no: nothing can be trained with it", None: "not tested"}
     checks = ", ".join(f"{number} {status}" for status, number in verdict.checks.items() if number)
     stages = ", ".join(f"{name} {format_seconds(s, 3)}" for name, s in verdict.seconds.items())
     rows = {
         "checks": checks or "none ran",
         "error of the loss": _beside(accuracy.value_ulp, accuracy.torch_value_ulp),
         "error of the gradient": _beside(accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
-        "same bits": same[accuracy.deterministic],
-        "has a gradient": gradient[verdict.trains],
+        "same bits": SAME_BITS[accuracy.deterministic],
+        "has a gradient": _HAS_GRADIENT[verdict.trains],
         "isolated by": ", ".join(verdict.isolation) or "nothing, for nothing ran",
         "time of each stage": stages,
         "source": f"SHA-256 {verdict.sha256}" if verdict.sha256 else "",

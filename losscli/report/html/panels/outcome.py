@@ -39,25 +39,23 @@ def of_checks(run: Run, results: Sequence[VerifyResult]) -> Panel:
     """Return the verdict of a verify run."""
     asked = [r for r in results if not r.shrunk_from]
     ran = [r for r in asked if r.status != SKIPPED]
-    names = ", ".join(dict.fromkeys(r.implementation for r in ran)) or "nothing"
+    failed = [r for r in asked if r.status == FAIL]
     statuses = Counter(r.status for r in asked)
-    cases = count(len({r.case for r in ran}), "case")
-    if statuses[FAIL]:
-        failed = [r for r in asked if r.status == FAIL]
+    names = dict.fromkeys(r.implementation for r in failed or ran)
+    said = f"{', '.join(names) or 'nothing'}: "
+    if failed:
+        of = sum(r.implementation in names for r in ran)
         checks = first_of(dict.fromkeys(r.check for r in failed), _NAMED)
         losses = first_of(dict.fromkeys(r.case.loss for r in failed), _NAMED)
-        own = dict.fromkeys(r.implementation for r in failed)
-        names = ", ".join(own)
-        ran = [r for r in ran if r.implementation in own]
-        of = f"of {count(len(ran), 'check')}"
-        said = f"{names}: {statuses[FAIL]} {of} failed, in {checks} of {losses}"
+        said += f"{len(failed)} of {count(of, 'check')} failed, in {checks} of {losses}"
     else:
-        said = f"{names}: all {count(len(ran), 'check')} of {cases} passed"
+        cases = count(len({r.case for r in ran}), "case")
+        said += f"all {count(len(ran), 'check')} of {cases} passed"
     if statuses[WARN]:
         said += f", {statuses[WARN]} with a warning"
     if statuses[SKIPPED]:
         said += f"; {count(statuses[SKIPPED], 'check')} skipped"
-    state: State = "bad" if statuses[FAIL] else "warn" if statuses[WARN] else "good"
+    state: State = "bad" if failed else "warn" if statuses[WARN] else "good"
     return Panel("verdict", _TITLE, sentence=f"{said}.", notes=_excluded(run), state=state)
 
 

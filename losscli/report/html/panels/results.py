@@ -178,7 +178,6 @@ def _summary(measured: Measured, results: Sequence[BenchResult]) -> str:
 
 
 def _reasons(results: Sequence[BenchResult]) -> tuple[str, ...]:
-    """Return why results have no time."""
     untimed = [r for r in results if r.status in (FAILED, SKIPPED)]
     return tuple(
         dict.fromkeys(f"{r.implementation}, {pass_of(r)} {r.status}: {r.reason}" for r in untimed)

@@ -54,7 +54,6 @@ def strip(measured: Measured, result: BenchResult, name: str) -> Strip:
 
 
 def _by_process(measured: Measured, result: BenchResult) -> list[Row]:
-    """Return the figures of each process of a result."""
     seconds = result.seconds
     assert seconds
     return [

@@ -67,7 +67,6 @@ def times(measured: Measured) -> Panel:
 
 
 def _roof(results: Sequence[BenchResult]) -> Roof | None:
-    """Return the limit of the memory over size."""
     places = [(float(r.bytes), r.limit_gbps) for r in results if r.limit_gbps]
     return Roof("limit of the memory", tuple(binned(places))) if places else None
 

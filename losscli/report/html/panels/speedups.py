@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import geometric_mean
 
+from losscli.cases import Case
 from losscli.grouping import grouped
 from losscli.report.bench_table import REFERENCE
 from losscli.report.html.forest_plot import (
@@ -88,23 +89,21 @@ def _cells(
     measured: Measured, results: Sequence[BenchResult], base: str
 ) -> dict[str, list[ForestRow]]:
     """Return a row for each case, by loss."""
-    marks: dict[str, dict[str, list[Mark]]] = {}
-    for result in results:
-        found = speedup_to(result, base)
-        if found is None:
-            continue
-        mark = Mark(
-            measured.styles[result.implementation],
-            result.implementation,
-            found.value, found.low, found.high, found.verdict,
-        )  # fmt: skip
-        of_loss = marks.setdefault(result.case.loss, {})
-        of_loss.setdefault(measured.names[result.case], []).append(mark)
+    known = [(result, found) for result in results if (found := speedup_to(result, base))]
+
+    def row(case: Case, pairs: Sequence[tuple[BenchResult, Speedup]]) -> ForestRow:
+        marks = [
+            Mark(
+                measured.styles[result.implementation], result.implementation,
+                found.value, found.low, found.high, found.verdict,
+            )
+            for result, found in pairs
+        ]  # fmt: skip
+        return ForestRow(measured.names[case], tuple(sorted(marks, key=lambda m: m.style)))
+
     return {
-        loss: [
-            ForestRow(name, tuple(sorted(each, key=lambda m: m.style))) for name, each in of.items()
-        ]
-        for loss, of in marks.items()
+        loss: [row(*each) for each in grouped(of_loss, lambda pair: pair[0].case).items()]
+        for loss, of_loss in grouped(known, lambda pair: pair[0].case.loss).items()
     }
 
 
