@@ -223,6 +223,6 @@ def test_png_says_what_to_install(base, monkeypatch, capsys):
 
 
 def test_page_says_what_to_install(base, monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("losscli.cli.report.find_spec", lambda name: None)
     assert report(base) == EXIT_UNFIT
     assert "pip install 'losscli[report]'" in capsys.readouterr().err

@@ -28,12 +28,9 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
-    """Return what completes names.
+    """Return what completes names, which are asked for when a shell asks.
 
-    Args:
-        names: returns them; called when a shell asks.
-        files: whether a file may stand there as well.
-        commas: whether the value is a list with commas.
+    ``files``: a file may stand there as well; ``commas``: the value is a list with commas.
     """
 
     def complete(
@@ -120,23 +117,20 @@ class _Bash(BashComplete):
 
 add_completion_class(_Bash)
 
-_HELP = """\
-Print what makes bash, zsh or fish complete commands, options and values.
 
-Add the line of your shell to its startup file:
-
-\b
-Examples:
-  eval "$(losscli completion bash)"     in ~/.bashrc
-  eval "$(losscli completion zsh)"      in ~/.zshrc, after compinit
-  losscli completion fish | source      in ~/.config/fish/config.fish
-"""
-
-
-@click.command("completion", help=_HELP)
+@click.command("completion")
 @click.argument("shell", type=OneOf("shell", SHELLS), metavar=f"[{'|'.join(SHELLS)}]")
 def command(shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print what makes bash, zsh or fish complete commands, options and values.
+
+    Add the line of your shell to its startup file:
+
+    \b
+    Examples:
+      eval "$(losscli completion bash)"     in ~/.bashrc
+      eval "$(losscli completion zsh)"      in ~/.zshrc, after compinit
+      losscli completion fish | source      in ~/.config/fish/config.fish
+    """  # noqa: D301
     found = get_completion_class(shell)
     assert found
     context = click.get_current_context().find_root()

@@ -59,10 +59,6 @@ def _described(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _implementations() -> dict[str, str]:
-    return {i.name: i.description for i in IMPLEMENTATIONS.values()}
-
-
 def _devices() -> dict[str, str]:
     devices = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
     gpus = find_gpus()
@@ -116,7 +112,7 @@ def _wrapped(rows: Sequence[tuple[str, ...]]) -> str:
 
 KINDS: dict[str, Callable[[], Entries]] = {
     "losses": _losses,
-    "implementations": _implementations,
+    "implementations": lambda: {i.name: i.description for i in IMPLEMENTATIONS.values()},
     "checks": lambda: CATCHES,
     "devices": _devices,
     "configs": _configs,

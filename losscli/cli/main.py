@@ -136,31 +136,26 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-_HELP = """\
-Build, verify and time loss kernels against PyTorch.
-
-\b
-Exit codes:
-  0    success
-  1    a check failed
-  2    wrong usage or config
-  3    a build failed
-  4    this machine cannot run what was asked
-  70   internal error of losscli
-  130  interrupted
-  141  output pipe closed
-"""
-
-
 @click.group(
     name="losscli",
-    help=_HELP,
     cls=_LazyGroup,
     params=[_version(), _debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def group() -> None:
-    """Build, verify and time loss kernels against PyTorch."""
+    """Build, verify and time loss kernels against PyTorch.
+
+    \b
+    Exit codes:
+      0    success
+      1    a check failed
+      2    wrong usage or config
+      3    a build failed
+      4    this machine cannot run what was asked
+      70   internal error of losscli
+      130  interrupted
+      141  output pipe closed
+    """  # noqa: D301
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -184,10 +184,6 @@ def _losses(text: str) -> tuple[str, ...]:
     return tuple(groups[text]) if text in groups else (check_loss(text),)
 
 
-def _loss_names() -> Iterable[str]:
-    return ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS)
-
-
 def _implementation(text: str) -> tuple[str]:
     if is_file(text):
         return (check_implementation(text),)
@@ -209,9 +205,10 @@ _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
     f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these."
 )
+_LOSS_COMPLETE = listed(lambda: ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS), commas=True)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP, listed(_loss_names, commas=True)),
+    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP, _LOSS_COMPLETE),
     axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
@@ -239,7 +236,12 @@ def _output(value: str) -> Path | None:
         return None
     path = Path(value)
     try:
-        _check_output(path)
+        if path.is_dir():
+            raise UsageError(f"-o '{path}' is a directory. Name a file.")
+        if not path.parent.is_dir():
+            raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
     except OSError as error:
         raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
     return path
@@ -253,15 +255,6 @@ output_option = option(
     help="Write the report to PATH; - is standard output.",
 )
 """The -o option alone, for commands with formats of their own."""
-
-
-def _check_output(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"-o '{path}' is a directory. Name a file.")
-    if not path.parent.is_dir():
-        raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
 
 
 def _decorate(command: Command, options: Collection[Decorator]) -> Command:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,8 @@ def command(
         raise UsageError("--plot chooses a single plot. Add --format svg or --format png.")
     if output is None and format != "svg" and not list_plots and sys.stdout.isatty():
         raise UsageError("a terminal cannot show a page or an image. Name a file with -o.")
-    if format == "html" and not list_plots:
-        _check_jinja()
+    if format == "html" and not list_plots and find_spec("jinja2") is None:
+        raise UnfitError(_NO_JINJA)
     from losscli.garbage import without_garbage_collection
 
     with without_garbage_collection():
@@ -109,14 +110,6 @@ def _choose(plots: Mapping[str, Plot], name: str | None) -> Plot:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
     return plots[name] if name is not None else next(iter(plots.values()))
-
-
-def _check_jinja() -> None:
-    """Refuse before anything is read where the page cannot be made."""
-    from importlib.util import find_spec
-
-    if find_spec("jinja2") is None:
-        raise UnfitError(_NO_JINJA)
 
 
 def _write(content: bytes, output: Path | None) -> None:

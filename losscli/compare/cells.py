@@ -43,7 +43,7 @@ def headline(run: Run) -> Headline | None:
     if not found:
         return None
     untimed = sum(cell[CUSTOM].seconds is None for cell in found)
-    slower = tuple(_loss(cell) for cell in found if cell.slower_than)
+    slower = tuple(_slower(cell) for cell in found if cell.slower_than)
     short = sum(cell.too_short for cell in found)
     return Headline(len(found) - untimed, slower, short, untimed)
 
@@ -53,7 +53,7 @@ def compared(run: Run) -> list[Cell]:
     return [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
 
 
-def _loss(cell: Cell) -> SlowerCell:
+def _slower(cell: Cell) -> SlowerCell:
     custom, peer = cell[CUSTOM], best_peer(cell)
     assert peer
     name, how = custom.case.name, (custom.pass_, custom.mode, custom.table)

@@ -126,14 +126,8 @@ def noise_of_rows(
     nothing of what the host takes for it. Where they are too few, the processes tell theirs, if
     there were several, and what is left is the least there is.
 
-    Args:
-        groups: mode and cache of each row.
-        logs: of the ratios.
-        drifts: by how much the controls beside each row are off.
-        control: whether each row is a control.
-        between: the standard errors that the spread between processes tells.
-        device: ``cpu`` or ``cuda``.
-        why: no row is a control, if none is.
+    ``drifts`` says by how much the controls beside each row are off, ``between`` which standard
+    error the spread between its processes tells, and ``why`` why no row is a control, if none is.
     """
     noises, found = [0.0] * len(logs), []
     for group, own in _of_groups(groups).items():

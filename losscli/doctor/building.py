@@ -38,15 +38,12 @@ _CUDA_TRIAL = "#include <cmath>\n__global__ void empty() {}\n"
 
 def compiler(machine: Machine) -> Answer:
     """Look for the C++ compiler of a build, and compile a few lines with it."""
-    try:
-        tool = machine.toolbox.compiler
-        error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
-    except LosscliError as missing:
-        return _without(machine, missing)
+    tool = machine.toolbox.compiler
+    error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
     identity = next(iter(tool.identity.splitlines()), "")
     told = f"{identity}, {shlex.join(tool.command)}"
     if error:
-        return _without(machine, UnfitError(f"{told}, does not compile: {error}"))
+        raise UnfitError(f"{told}, does not compile: {error}")
     return ok(told)
 
 
@@ -62,7 +59,7 @@ def nvcc(machine: Machine) -> Answer:
         gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
     except LosscliError as error:
         if machine.on_gpu:
-            answer = _without(machine, error)
+            answer = without(machine, error)
         elif isinstance(error, UsageError):
             answer = refusal(error, WARNING)
         else:
@@ -83,22 +80,16 @@ def host_compiler(machine: Machine) -> Answer | None:
         return warning(found, "See the lines about nvcc and the C++ compiler.")
     error = _trial(machine, Target(LOSS, CUDA, "mse"), _CUDA_TRIAL, ".cu")
     if error:
-        return _without(
-            machine, UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
-        )
+        raise UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
     return ok(f"nvcc compiles with {name}")
 
 
 def ninja(machine: Machine) -> Answer:
     """Look for the ninja of a build."""
-    try:
-        program = find_ninja()
-    except UnfitError as error:
-        return _without(machine, error)
+    program = find_ninja()
     version = first_line([str(program), "--version"])
     if not version:
-        broken = UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
-        return _without(machine, broken)
+        raise UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
     return ok(f"{version}, {program}")
 
 
@@ -107,7 +98,7 @@ def jobs(machine: Machine) -> Answer:
     try:
         count = job_count(core_count(), free_bytes("cpu"), machine.environ)
     except UsageError as error:
-        answer = _without(machine, error)
+        answer = without(machine, error)
         return Answer(answer.state, answer.found, "Correct or unset MAX_JOBS.")
     given = " (MAX_JOBS)" if machine.environ.get("MAX_JOBS", "").strip() else ""
     return ok(f"{count} compiler{'s' if count > 1 else ''} at once{given}")
@@ -123,7 +114,7 @@ def cache(machine: Machine) -> Answer:
     try:
         cache.require_writable()
     except UnfitError as error:
-        return _without(machine, error)
+        return without(machine, error)
     if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
         return problem(
             f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded",
@@ -161,7 +152,7 @@ def kernels(machine: Machine) -> Answer | None:
     return ok(f"{told}; the others are built at their first use, or by `losscli build`")
 
 
-def _without(machine: Machine, error: LosscliError) -> Answer:
+def without(machine: Machine, error: LosscliError) -> Answer:
     """Return the answer that a build is not possible, which matters where one is needed."""
     if not machine.torch or not _has_cache(machine) or not machine.kernels.complete:
         return refusal(error, PROBLEM)

@@ -63,13 +63,15 @@ class Probe:
     name: str
     look: Callable[[Machine], Answer | None]
     """None is the answer where the fact does not concern this machine or device."""
+    refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
+    """The answer where looking raised an error."""
 
     def find(self, machine: Machine) -> Finding | None:
         """Return the finding; a probe that fails is a warning."""
         try:
             answer = self.look(machine)
         except LosscliError as error:
-            answer = refusal(error)
+            answer = self.refuse(machine, error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             answer = warning(

@@ -86,17 +86,17 @@ def _page(compared: Comparisons, style: Style, width: int | None) -> str:
         if len(compared.comparisons) > 1:
             parts += [name if style == TEXT else f"### {name}"]
         headers, rows = _rows(comparison, width)
-        parts += [told(_unlike(comparison)), lay_out(headers, rows, style)]
+        unlike = (
+            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
+            for each in comparison.differences
+        )
+        dropped = [header for header in LEAST_IMPORTANT if headers and header not in headers]
+        parts += [told(unlike), lay_out(headers, rows, style)]
         parts += [_means(comparison, style), told(_missing(compared.baseline, name, comparison))]
-        parts += [told(_dropped(headers, width)), told([_LEGEND]), told(_noise(comparison))]
+        parts += [told([left_out(dropped, width)] if dropped and width else [])]
+        parts += [told([_LEGEND]), told(_noise(comparison))]
     parts += [told(_conclusion(compared))]
     return "\n\n".join(part for part in parts if part)
-
-
-def _dropped(shown: Sequence[str], width: int | None) -> list[str]:
-    """Say which columns a terminal is too narrow for."""
-    missing = [header for header in LEAST_IMPORTANT if shown and header not in shown]
-    return [left_out(missing, width)] if missing and width else []
 
 
 def _tell(width: int | None, lines: Iterable[str]) -> str:
@@ -109,13 +109,6 @@ def _tell(width: int | None, lines: Iterable[str]) -> str:
 def _caption(title: str, run: Run) -> str:
     commit = run.environment.get("commit")
     return ", ".join(caption(run.environment, title, run.created, commit and f"commit {commit}"))
-
-
-def _unlike(comparison: Comparison) -> list[str]:
-    return [
-        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: different {unlike}"
-        for unlike in comparison.differences
-    ]
 
 
 def _rows(comparison: Comparison, width: int | None) -> tuple[list[str], list[list[str]]]:
@@ -204,10 +197,10 @@ def _noise_of(noise: Noise, several: bool) -> str:
 def _conclusion(compared: Comparisons) -> list[str]:
     lines = []
     for name, comparison in compared.comparisons.items():
-        verdicts = [row.verdict for row in comparison.rows]
-        counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-        rows = count(len(verdicts), "row")
-        lines.append(f"{name} against {compared.baseline}: {', '.join([rows, *sorted(counts)])}")
+        verdicts = Counter(row.verdict for row in comparison.rows)
+        counts = sorted(f"{number} {verdict}" for verdict, number in verdicts.items())
+        words = ", ".join([count(len(comparison.rows), "row"), *counts])
+        lines.append(f"{name} against {compared.baseline}: {words}")
         lines += _lost(compared.baseline, name, comparison)
     if compared.threshold is not None:
         lines += _undecided(compared, compared.threshold)
@@ -237,10 +230,8 @@ def _not_looked(compared: Comparisons) -> list[str]:
         rows = _counted(undecided, [row.after.implementation for _, row in undecided], "undecided")
         lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
     elif blind := compared.blind():
-        where = ", ".join(blind)
-        lines.append(
-            f"FAILED: no row of {where} could be judged; --no-fail-on-undecided accepts that"
-        )
+        rows = f"no row of {', '.join(blind)} could be judged"
+        lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
     return lines
 
 
@@ -260,10 +251,8 @@ def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
     why = ", ".join(f"{number} {status}" for number, status in counts if number)
     were = "was" if len(missing) == 1 else "were"
     line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
-    return [
-        line,
-        *(f"    FAILED {label(each.result)}: {each.reason}" for each in comparison.broken),
-    ]
+    failed = (f"    FAILED {label(each.result)}: {each.reason}" for each in comparison.broken)
+    return [line, *failed]
 
 
 def _undecided(compared: Comparisons, threshold: float) -> list[str]:

@@ -38,18 +38,18 @@ from losscli.units import format_size
 
 @dataclass(frozen=True)
 class Layout:
-    """How runs of a kind are laid out."""
+    """How runs of a kind are laid out.
+
+    As tables within a width, which may be any; the lines below the tables; the last lines, which a
+    person can quote; what the columns with these headers mean; and what the run comes to where
+    losscli's own kernel has peers.
+    """
 
     tables: Callable[[Run, int | None], Tables]
-    """The tables of a run, within a width; None is any."""
     notes: Callable[[Run], list[str]]
-    """The lines below the tables."""
     summary: Callable[[Run], str]
-    """The last lines, which a person can quote."""
     legend: Callable[[Run, Collection[str]], str] = lambda run, headers: ""
-    """What the columns mean that have these headers."""
     comparison: Callable[[Run], list[str]] = lambda run: []
-    """The lines that compare losscli's own kernel with others."""
 
 
 LAYOUTS: dict[Kind, Layout] = {

@@ -87,11 +87,8 @@ def lay_out(
 ) -> str:
     """Lay out a table, the only way in which losscli draws one; without rows there is none.
 
-    Args:
-        headers: of the columns; they may have several lines. None are for rows that need no title.
-        rows: their cells.
-        style: for a terminal, or Markdown.
-        align: for each column; None aligns to the right the columns that hold figures.
+    Headers may have several lines; there are none where rows need no title. Without ``align`` the
+    columns that hold figures are aligned to the right.
     """
     if not rows:
         return ""

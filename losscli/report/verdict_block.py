@@ -133,11 +133,9 @@ def _accuracy(accuracy: Accuracy) -> str:
         "value": (accuracy.value_ulp, accuracy.torch_value_ulp),
         "gradient": (accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
     }
-    return (
-        ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
-        if any(own is not None for own, _ in pairs.values())
-        else "not tested"
-    )
+    if all(own is None for own, _ in pairs.values()):
+        return "not tested"
+    return ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
 
 
 def _ulps(name: str, own: float | None, torch: float | None) -> str:
@@ -169,7 +167,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
             *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
-            _share(share, f"{timed.case}, {timed.pass_}" in impossible),
+            IMPOSSIBLE if f"{timed.case}, {timed.pass_}" in impossible else _share(share),
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
@@ -195,9 +193,7 @@ def _mark(low: float, high: float) -> str:
     return "=" if high - low < SAME else "?"
 
 
-def _share(share: float | None, impossible: bool) -> str:
-    if impossible:
-        return IMPOSSIBLE
+def _share(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 

@@ -12,7 +12,7 @@ from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.reasons import Code
 from losscli.record import Record
-from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, verdict
+from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
 
 SCHEMA_VERSION = 1
 
@@ -82,7 +82,7 @@ class Speedup(Record, frozen=True):
         """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
         if not self.confident:
             return UNCLEAR
-        return verdict(self.low, self.high)
+        return judged(self.low, self.high)
 
 
 class Error(Record, frozen=True):

@@ -51,11 +51,8 @@ class Section:
     @property
     def plots(self) -> list[Plot]:
         """All plots of the panels."""
-        found: list[Plot] = []
-        for panel in self.panels:
-            found += panel.plots
-            found += [plot for group in panel.groups for plot in group.plots]
-        return found
+        both = ((panel.plots, *(group.plots for group in panel.groups)) for panel in self.panels)
+        return [plot for found in both for plots in found for plot in plots]
 
 
 def sections(records: Mapping[str, AnyRecord]) -> list[Section]:

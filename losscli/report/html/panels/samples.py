@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 
 from losscli.compare.rows import label
@@ -29,7 +28,10 @@ def panel(measured: Measured) -> Panel:
     if not known:
         return Panel("samples", _TITLE, missing="Left out: no result has several samples.")
     widest = sorted(known, key=_width, reverse=True)[:_SHOWN]
-    strips = [_labelled(measured, result) for result in widest]
+    strips = [
+        strip(measured, r, measured.names[r.case], f"{r.implementation}, {pass_of(r)}: ")
+        for r in widest
+    ]
     half = (len(strips) + 1) // 2
     parts = [part for part in (strips[:half], strips[half:]) if part]
     plots = tuple(
@@ -42,13 +44,13 @@ def panel(measured: Measured) -> Panel:
     return Panel("samples", _TITLE, lead, plots, behind=(Table(_TITLE, headers, rows, words=2),))
 
 
-def strip(measured: Measured, result: BenchResult, name: str) -> Strip:
-    """Return the samples of a result as a strip."""
+def strip(measured: Measured, result: BenchResult, name: str, below: str = "") -> Strip:
+    """Return the samples of a result as a strip; ``below`` stands before its median."""
     seconds = result.seconds
     assert seconds
     middle = distances((seconds.p20, seconds.p80), seconds.median)
     parts = tuple(distances(each, seconds.median) for each in seconds.by_process)
-    value = format_seconds(seconds.median)
+    value = below + format_seconds(seconds.median)
     style = measured.styles[result.implementation]
     return Strip(style, name, value, parts, (middle[0], middle[1]))
 
@@ -66,12 +68,6 @@ def _by_process(measured: Measured, result: BenchResult) -> list[Row]:
         )
         for index, each in enumerate(seconds.by_process, 1)
     ]  # fmt: skip
-
-
-def _labelled(measured: Measured, result: BenchResult) -> Strip:
-    """Return a strip with the name of its case; implementation and pass stand below it."""
-    found = strip(measured, result, measured.names[result.case])
-    return replace(found, value=f"{result.implementation}, {pass_of(result)}: {found.value}")
 
 
 def _width(result: BenchResult) -> float:
