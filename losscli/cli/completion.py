@@ -23,7 +23,7 @@ Names = Callable[[], Iterable[str]]
 COMPLETE = "_LOSSCLI_COMPLETE"
 """The variable by which a shell asks for completions."""
 FILE_METAVARS = ("FILE", "FILE...", "PATH")
-"""Of the options and arguments that take a file."""
+"""Metavars of the options and arguments that take a file."""
 DEVICES = ("auto", "cpu", "cuda")
 
 

@@ -23,7 +23,7 @@ from losscli.units import format_bytes
 Entries = Mapping[str, Any]
 """What JSON holds of each thing of a kind, by its name."""
 BELOW_ITS_KIND = "  "
-"""Before a line of a kind that is listed among others."""
+"""What stands before a line of a kind that is listed among others."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
 """Characters of a line."""
 

@@ -33,7 +33,7 @@ class Cell(dict[str, BenchResult]):
 
     @property
     def peers(self) -> list[BenchResult]:
-        """Those that were timed."""
+        """The peers that were timed."""
         return [r for name, r in self.items() if r.seconds and not is_own(name)]
 
 

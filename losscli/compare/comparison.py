@@ -88,7 +88,7 @@ class Comparison:
     only_after: tuple[Missing, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
-    """Of each mode and cache."""
+    """The noise of each mode and cache."""
     same_torch: bool
     """Whether PyTorch's own implementations are the same code in both."""
 
@@ -204,7 +204,7 @@ class Comparisons:
 
     baseline: str
     comparisons: dict[str, Comparison]
-    """By the name of the run that is compared."""
+    """Each comparison by the name of the run that is compared."""
     gate: Gate = Gate()
     """What makes the comparison fail; by default nothing does."""
 

@@ -23,11 +23,11 @@ from losscli.record import Record
 from losscli.runs.records import BenchResult, Seconds
 
 ENOUGH_CONTROLS = 6
-"""From which on the noise between runs is known and not supposed."""
+"""Fewest controls by which the noise between runs is known and not supposed."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
 """Standard deviation from run to run of a log of a median, where there are too few controls."""
 LEAST_NOISE = {"cpu": 0.01, "cuda": 0.005}
-"""And where controls that agree by luck would make it less."""
+"""The least of it, where controls that agree by luck would make it less."""
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""
 _MAD = 1 / NormalDist().inv_cdf(0.75)
@@ -80,9 +80,9 @@ def control_drifts(
     They were timed side by side with it: what came upon the machine then came upon them too. None
     where there are none.
     """
-    places = [key.beside for key in keys]
-    beside = grouped((i for i, counts in enumerate(control) if counts), places.__getitem__)
-    others = [[i for i in beside.get(place, ()) if i != own] for own, place in enumerate(places)]
+    groups = [key.beside for key in keys]
+    beside = grouped((i for i, counts in enumerate(control) if counts), groups.__getitem__)
+    others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]
     return [median(logs[i] for i in found) if found else None for found in others]
 
 

@@ -20,7 +20,7 @@ class Key:
 
     table: str
     case: Case
-    """On any device of its kind."""
+    """The case on any device of its kind."""
     pass_: PassName
     mode: Mode
     cache: Cache

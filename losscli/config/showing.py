@@ -19,7 +19,7 @@ _MERGED = ("inputs", "timing")
 
 
 Keys = dict[str, Any]
-"""By key a value, as YAML has it, with its origin; or such keys again, or a list of them."""
+"""A value by its key, as YAML has it, with its origin; or such keys again, or a list of them."""
 
 
 def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:

@@ -28,7 +28,7 @@ from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.units import format_bytes
 
-ROOM_BYTES = 2 * 2**30
+SPACE_BYTES = 2 * 2**30
 """Free space that libraries and unfinished objects of all losses and devices may take."""
 TRIAL_SECONDS = 120
 """The longest that a compiler may take for an empty kernel."""
@@ -41,10 +41,10 @@ def compiler(machine: Machine) -> Answer:
     tool = machine.toolbox.compiler
     error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
     identity = next(iter(tool.identity.splitlines()), "")
-    told = f"{identity}, {shlex.join(tool.command)}"
+    text = f"{identity}, {shlex.join(tool.command)}"
     if error:
-        raise UnfitError(f"{told}, does not compile: {error}")
-    return ok(told)
+        raise UnfitError(f"{text}, does not compile: {error}")
+    return ok(text)
 
 
 def nvcc(machine: Machine) -> Answer:
@@ -53,9 +53,9 @@ def nvcc(machine: Machine) -> Answer:
     try:
         requested_architectures(machine.environ)
         found = machine.toolbox.nvcc
-        told = f"CUDA {dotted(found.version)}, {shlex.join(found.tool.command)}"
+        text = f"CUDA {dotted(found.version)}, {shlex.join(found.tool.command)}"
         if not machine.on_gpu:
-            return ok(f"{told}; {CPU} needs none")
+            return ok(f"{text}; {CPU} needs none")
         gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
     except LosscliError as error:
         if machine.on_gpu:
@@ -65,7 +65,7 @@ def nvcc(machine: Machine) -> Answer:
         else:
             return ok(f"none that can be used, and {CPU} needs none; {looked}")
         return Answer(answer.state, f"{answer.found}; {looked}", answer.advice)
-    return ok(f"{told}; {looked}")
+    return ok(f"{text}; {looked}")
 
 
 def host_compiler(machine: Machine) -> Answer | None:
@@ -123,18 +123,18 @@ def cache(machine: Machine) -> Answer:
     return ok(what)
 
 
-def room(machine: Machine) -> Answer | None:
+def space(machine: Machine) -> Answer | None:
     """Tell how much space the cache has left."""
     if not _has_cache(machine):
         return None
     free = shutil.disk_usage(machine.cache.nearest()).free
-    told = f"{format_bytes(free)} free for {machine.cache.root}"
-    if free < ROOM_BYTES:
+    text = f"{format_bytes(free)} free for {machine.cache.root}"
+    if free < SPACE_BYTES:
         return warning(
-            f"{told}; a build of everything may take {format_bytes(ROOM_BYTES)}",
+            f"{text}; a build of everything may take {format_bytes(SPACE_BYTES)}",
             f"Free some, or name another folder in {VARIABLE}.",
         )
-    return ok(told)
+    return ok(text)
 
 
 def kernels(machine: Machine) -> Answer | None:
@@ -142,14 +142,14 @@ def kernels(machine: Machine) -> Answer | None:
     if not machine.torch or not _has_cache(machine):
         return None
     found = machine.kernels
-    told = f"{found.built} of {found.all} libraries for {machine.device} are built"
+    text = f"{found.built} of {found.all} libraries for {machine.device} are built"
     if found.complete:
-        return ok(told)
+        return ok(text)
     try:
         machine.toolbox.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
     except LosscliError:
-        return problem(f"{told}; the others cannot be built", "See the lines about compilers.")
-    return ok(f"{told}; the others are built at their first use, or by `losscli build`")
+        return problem(f"{text}; the others cannot be built", "See the lines about compilers.")
+    return ok(f"{text}; the others are built at their first use, or by `losscli build`")
 
 
 def without(machine: Machine, error: LosscliError) -> Answer:

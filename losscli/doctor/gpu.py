@@ -26,14 +26,14 @@ def driver(machine: Machine) -> Answer | None:
             return problem("no driver of NVIDIA is found (libcuda.so.1)", _START)
         return None
     state = machine.gpu_state
-    told = f"CUDA {dotted(found)} at most"
+    text = f"CUDA {dotted(found)} at most"
     if state:
-        told = f"{state['driver_version']}, {told}"
+        text = f"{state['driver_version']}, {text}"
     built = parse_version(machine.torch.install.cuda) if machine.torch else None
     if built and built[0] > found[0]:
-        too_new = f"{told}, but torch is built for CUDA {dotted(built)}"
+        too_new = f"{text}, but torch is built for CUDA {dotted(built)}"
         return make(too_new, Requirements(found, built).advice)
-    return ok(told)
+    return ok(text)
 
 
 def gpus(machine: Machine) -> Answer:
@@ -76,22 +76,22 @@ def monitoring(machine: Machine) -> Answer | None:
         if "not installed" not in read["unknown"]:
             advice = "Look whether `nvidia-smi` works here."
         return warning(f"a benchmark cannot read clocks and throttling: {read['unknown']}", advice)
-    told = []
+    parts = []
     if "sm_clock_hz" in read:
         most = _number((machine.gpu_state or {}).get("clocks.max.sm", ""))
         of = f" of {most:.0f}" if most else ""
-        told.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
+        parts.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
     if "celsius" in read:
-        told.append(f"{read['celsius'][-1]:.0f} °C")
+        parts.append(f"{read['celsius'][-1]:.0f} °C")
     if "watts" in read:
-        told.append(f"{read['watts'][-1]:.0f} W")
+        parts.append(f"{read['watts'][-1]:.0f} W")
     reasons = read.get("throttle_reasons", [])
     if reasons:
         return warning(
-            f"{', '.join(told)}; throttled: {', '.join(reasons)}",
+            f"{', '.join(parts)}; throttled: {', '.join(reasons)}",
             "Let it cool down, look at its power supply, or wait for other programs to end.",
         )
-    return ok(", ".join([*told, "not throttled"]))
+    return ok(", ".join([*parts, "not throttled"]))
 
 
 def sharing(machine: Machine) -> Answer | None:

@@ -47,7 +47,7 @@ class Torch:
     capabilities: list[tuple[int, int]]
     """Compute capabilities of the GPUs."""
     uuid: str
-    """Of the device, if it is a GPU."""
+    """The UUID of the device, if it is a GPU."""
     warnings: list[str]
     """The warnings of torch when it looked for GPUs."""
 
@@ -60,9 +60,9 @@ class Driver:
     """The newest CUDA that it runs."""
     gpus: tuple[Gpu, ...] = ()
     uuids: Mapping[str, str] = field(default_factory=dict)
-    """By name: ``cuda:0``."""
+    """The UUID of each GPU, by its name: ``cuda:0``."""
     trouble: str = ""
-    """That it crashed or hangs."""
+    """Why it does not answer: it crashed or hangs."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ PROBES = (
     Probe(BUILD, "ninja", building.ninja, building.without),
     Probe(BUILD, "jobs", building.jobs),
     Probe(BUILD, "cache", building.cache),
-    Probe(BUILD, "space", building.room),
+    Probe(BUILD, "space", building.space),
     Probe(BUILD, "kernels", building.kernels),
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
@@ -37,7 +37,7 @@ PROBES = (
     Probe(HOST, "allocator", host.memory_allocator),
     Probe(HOST, "isolation", host.isolation),
 )
-"""In the order of the report: each decides a build, a benchmark or the judge's isolation."""
+"""The probes in the order of the report: each decides a build, a benchmark or isolation."""
 
 
 def examine(

@@ -46,7 +46,7 @@ class Difference:
     def __str__(self) -> str:
         """Return ``driver: 580.1, then 590.2``."""
         label = _LABELS.get(self.fact, self.fact)
-        return f"{label}: {_told(self.before)}, then {_told(self.after)}"
+        return f"{label}: {_written(self.before)}, then {_written(self.after)}"
 
 
 def differences(
@@ -84,5 +84,5 @@ def _kind(facts: Mapping[str, Any]) -> str:
     return device if device in _DECISIVE else CPU
 
 
-def _told(value: Any) -> str:
+def _written(value: Any) -> str:
     return "unknown" if value is None else str(value)

@@ -78,10 +78,10 @@ def conclusion(compared: Comparisons) -> str:
 
 
 def _page(compared: Comparisons, style: Style, width: int | None) -> str:
-    told = partial(_tell, width)
+    joined = partial(_joined, width)
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
-    parts = [told(_caption(title, run) for title, run in runs.items())]
+    parts = [joined(_caption(title, run) for title, run in runs.items())]
     for name, comparison in compared.comparisons.items():
         if len(compared.comparisons) > 1:
             parts += [name if style == TEXT else f"### {name}"]
@@ -91,15 +91,15 @@ def _page(compared: Comparisons, style: Style, width: int | None) -> str:
             for each in comparison.differences
         )
         dropped = [header for header in LEAST_IMPORTANT if headers and header not in headers]
-        parts += [told(unlike), lay_out(headers, rows, style)]
-        parts += [_means(comparison, style), told(_missing(compared.baseline, name, comparison))]
-        parts += [told([left_out(dropped, width)] if dropped and width else [])]
-        parts += [told([_LEGEND]), told(_noise(comparison))]
-    parts += [told(_conclusion(compared))]
+        parts += [joined(unlike), lay_out(headers, rows, style)]
+        parts += [_means(comparison, style), joined(_missing(compared.baseline, name, comparison))]
+        parts += [joined([left_out(dropped, width)] if dropped and width else [])]
+        parts += [joined([_LEGEND]), joined(_noise(comparison))]
+    parts += [joined(_conclusion(compared))]
     return "\n\n".join(part for part in parts if part)
 
 
-def _tell(width: int | None, lines: Iterable[str]) -> str:
+def _joined(width: int | None, lines: Iterable[str]) -> str:
     """Join lines, which Markdown runs together unless an empty one parts them."""
     if width is None:
         return "\n\n".join(lines)

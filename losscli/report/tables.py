@@ -22,14 +22,14 @@ IMPOSSIBLE = "IMPOSSIBLE"
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
 WIDTH = 100
-"""Of what is written for a terminal."""
+"""Characters of a line that is written for a terminal."""
 INDENT = "    "
-"""Before all lines of a note but the first."""
+"""What stands before all lines of a note but the first."""
 _FORMATS = {TEXT: "simple", MARKDOWN: "github"}
 """What tabulate calls the styles."""
 CASE = "case"
 GAP = 2
-"""Between columns."""
+"""Spaces between columns."""
 NARROWEST_CASE = 8
 COMFORTABLE_CASE = 24
 """Characters of a case's name for which columns are dropped in a narrow terminal."""

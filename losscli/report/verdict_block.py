@@ -24,13 +24,13 @@ from losscli.units import format_bytes, format_seconds
 
 INDENT = "  "
 WIDEST_FILE = 44
-"""Of a file's name in the table, whose beginning is cut off."""
+"""Characters of a file's name in the table, whose beginning is cut off."""
 SAME = 0.04
 """Width of the interval of a ratio of two that are as fast."""
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
-"""Of the end of a log, shown where a file crashed or does not build."""
+"""Last lines of a log that are shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
 _SUMMARIES: dict[Word, str] = {

@@ -29,7 +29,7 @@ LEGEND = (
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 """Columns that a narrow terminal goes without, the first one first."""
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
-"""Those of losscli/truth/tolerances.py, which needs torch."""
+"""The tolerances of losscli/truth/tolerances.py, which needs torch."""
 
 Checks = Sequence[VerifyResult]
 """The checks of one implementation on one case."""

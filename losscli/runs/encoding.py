@@ -63,26 +63,26 @@ def read_array(kind: type[AnyRecord], text: bytes) -> list[AnyRecord]:
         RecordError: a field is missing or of another type.
         UNREADABLE: the text is not JSON.
     """
-    with _told(kind):
+    with _record_errors(kind):
         records: list[AnyRecord] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
         return records
 
 
 def read_object(kind: type[AnyRecord], text: bytes) -> AnyRecord:
     """Return the record in a JSON object; see :func:`read_array`."""
-    with _told(kind):
+    with _record_errors(kind):
         record: AnyRecord = _decoder(kind).decode(text)
         return record
 
 
 def read_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
     """Return the record of an object that is parsed already; see :func:`read_array`."""
-    with _told(kind):
+    with _record_errors(kind):
         return msgspec.convert(value, kind)
 
 
 @contextmanager
-def _told(kind: type[Record]) -> Iterator[None]:
+def _record_errors(kind: type[Record]) -> Iterator[None]:
     """Turn what msgspec says of a value, of a record of a kind, into a RecordError."""
     try:
         yield

@@ -267,11 +267,11 @@ class Exclusion(Record, frozen=True):
     """A rule of the config's ``exclude`` that left rows out."""
 
     rule: str
-    """As a config has it: ``{device: cpu, implementation: compile}``."""
+    """The rule as a config has it: ``{device: cpu, implementation: compile}``."""
     rows: int
     """Cases, passes and implementations that it left out."""
     reason: str = ""
-    """Which the config gives."""
+    """The reason that the config gives."""
 
     def __str__(self) -> str:
         """Return a line for people."""
@@ -320,7 +320,7 @@ class Header(Record, frozen=True, kw_only=True):
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None
-    """Of a bench that is finished and has peers."""
+    """The headline of a bench that is finished and has peers."""
 
 
 class Run(Header, frozen=True, kw_only=True):

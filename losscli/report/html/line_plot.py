@@ -52,7 +52,7 @@ class Roof:
     name: str
     points: tuple[tuple[float, float], ...] = ()
     level: float | None = None
-    """Of a roof that is the same everywhere."""
+    """The height of a roof that is the same everywhere."""
 
 
 @dataclass(frozen=True)

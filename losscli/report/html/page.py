@@ -43,7 +43,7 @@ class Section:
     key: str
     """Begins the ids of its panels, so that they differ from those of other records."""
     name: str
-    """By which the user named the record."""
+    """The name that the user gave the record."""
     about: str
     panels: tuple[Panel, ...]
     data: Mapping[str, Any] | None = None

@@ -98,7 +98,7 @@ class Panel:
     sentence: str = ""
     """The verdict."""
     state: State = ""
-    """Of the verdict."""
+    """The state of the verdict."""
     missing: str = ""
     """Why there is nothing to show."""
 

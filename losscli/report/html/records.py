@@ -23,7 +23,7 @@ from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 _HEAD = 64 * 2**10
 """Bytes at the beginning of a file in which its kind stands."""
 _MOST = 1e30
-"""Above any ratio of times."""
+"""A figure above any ratio of times."""
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """How a line of verdicts begins, which have no header."""

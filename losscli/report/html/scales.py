@@ -16,11 +16,11 @@ LETTER = 7.2
 _GAP = 4
 """Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
-"""Between ticks of powers of two."""
+"""Steps between ticks of powers of two."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
 _LARGEST = 1e300
-"""At which an axis ends, so that no step on it overflows."""
+"""The end of an axis, beyond which a step on it would overflow."""
 
 
 @dataclass(frozen=True)

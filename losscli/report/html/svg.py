@@ -104,7 +104,7 @@ class Plot:
     """A picture with its words: pure SVG, whose colours are variables of the page's style."""
 
     name: str
-    """By which ``losscli report --plot`` knows it."""
+    """The name that ``losscli report --plot`` takes."""
     title: str
     description: str
     """What a reader who does not see it is told."""
