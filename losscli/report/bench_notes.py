@@ -24,14 +24,12 @@ ALLOCATORS_DIFFER = 0.1
 def notes(run: Run) -> list[str]:
     """Return each failure and each impossible time; then the reasons for missing figures."""
     results = run.of(BenchResult)
-    texts = [
-        f"{label}{r.case.name}, {r.implementation}, {long_pass(r)}: {r.reason}"
-        for label, shown in (
-            ("FAILED ", [r for r in results if r.status == FAILED]),
-            ("", [r for r in results if r.impossible]),
-        )
-        for r in shown
-    ]
+
+    def reason(r: BenchResult) -> str:
+        return f"{r.case.name}, {r.implementation}, {long_pass(r)}: {r.reason}"
+
+    texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
+    texts += [reason(r) for r in results if r.impossible]
     texts += [
         f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: took "
         f"{format_bytes(r.peak_extra_bytes or 0)} beyond inputs, loss and gradient; "
