@@ -16,7 +16,7 @@ from losscli.runs.files import refuse_to_overwrite
 from losscli.units import parse_fraction
 
 if TYPE_CHECKING:
-    from losscli.compare.comparison import Gate
+    from losscli.compare.comparison import FailOn
 
 
 @click.command("compare")
@@ -72,15 +72,15 @@ def command(
 
     if undecided and threshold is None:
         raise UsageError("--fail-on-undecided needs a threshold. Add --fail-on FRACTION, e.g. 5%.")
-    from losscli.compare.comparison import Gate
+    from losscli.compare.comparison import FailOn
     from losscli.garbage import without_garbage_collection
 
     with without_garbage_collection():
-        return _compare(names, Gate(threshold, missing, undecided), force, format, output)
+        return _compare(names, FailOn(threshold, missing, undecided), force, format, output)
 
 
 def _compare(
-    names: Sequence[str], gate: Gate, force: bool, format: str, output: Path | None
+    names: Sequence[str], fail_on: FailOn, force: bool, format: str, output: Path | None
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
     from losscli.compare.comparison import TOLERATED, Comparisons, compare
@@ -95,7 +95,7 @@ def _compare(
     if output:
         refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    tolerated = TOLERATED if gate.threshold is None else gate.threshold
+    tolerated = TOLERATED if fail_on.threshold is None else fail_on.threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:
@@ -107,7 +107,7 @@ def _compare(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    compared = Comparisons(baseline[0], found, gate)
+    compared = Comparisons(baseline[0], found, fail_on)
     text = reports.render_comparison(compared, format, WIDTH if output else width())
     write_report(text, format, output)
     publish("compare", lambda: reports.render_comparison(compared, "md"))

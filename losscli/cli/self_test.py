@@ -54,16 +54,16 @@ def command(
     from losscli.machine.devices import resolve_device
 
     resolved, code = resolve_device(device), EXIT_OK
-    report = partial(run_jobs, format=format, output=output, keep_going=keep_going)
+    run_all = partial(run_jobs, format=format, output=output, keep_going=keep_going)
     if test != CHECKS:
         from losscli.bench import selftest as timer
 
         plan = timer.plan(timer.bench_of(resolved))
-        code = report(begin("timer-test", resolved), plan, timer.run)
+        code = run_all(begin("timer-test", resolved), plan, timer.run)
     if test != TIMER and code <= EXIT_FAILED and (not code or keep_going):
         from losscli.verify.selftest import run as checks
 
         if test is None:
             click.echo()
-        code = max(code, report(begin("self-test", resolved), checks.plan(resolved), checks.run))
+        code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
     return code

@@ -165,7 +165,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Gate:
+class FailOn:
     """The options of `losscli compare` that decide its exit code."""
 
     threshold: float | None = None
@@ -205,13 +205,13 @@ class Comparisons:
     baseline: str
     comparisons: dict[str, Comparison]
     """Each comparison by the name of the run that is compared."""
-    gate: Gate = Gate()
+    fail_on: FailOn = FailOn()
     """What makes the comparison fail; by default nothing does."""
 
     @property
     def threshold(self) -> float | None:
-        """The slowdown beyond which a row fails the comparison, if there is a gate."""
-        return self.gate.threshold
+        """The slowdown beyond which a row fails the comparison, if there is one."""
+        return self.fail_on.threshold
 
     @property
     def before(self) -> Run:
@@ -223,12 +223,12 @@ class Comparisons:
         return [
             (name, each)
             for name, each in self._all(lambda one: one.only_before)
-            if self.gate.fails_on_missing(each.result.implementation)
+            if self.fail_on.fails_on_missing(each.result.implementation)
         ]
 
     def cut_off(self) -> list[str]:
-        """Return the names of the runs whose file ends in half a line, where the gate minds."""
-        if not self.gate.minds_missing or not self.comparisons:
+        """Return the names of the runs whose file ends in half a line, where that fails."""
+        if not self.fail_on.minds_missing or not self.comparisons:
             return []
         runs = {self.baseline: self.before} | {n: one.after for n, one in self.comparisons.items()}
         return [name for name, run in runs.items() if run.cut_off]
@@ -240,12 +240,12 @@ class Comparisons:
         return [
             (name, row)
             for name, row in self._all(lambda one: one.undecided(threshold))
-            if self.gate.fails_on_undecided(row.after.implementation)
+            if self.fail_on.fails_on_undecided(row.after.implementation)
         ]
 
     def blind(self) -> list[str]:
-        """Return the names of the runs in which no row could be judged, where the gate minds."""
-        if self.threshold is None or not self.gate.minds_undecided:
+        """Return the names of the runs in which no row could be judged, where that fails."""
+        if self.threshold is None or not self.fail_on.minds_undecided:
             return []
         return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
 
@@ -257,7 +257,7 @@ class Comparisons:
 
     @property
     def failed(self) -> bool:
-        """Whether the gate is closed: something is slower, broken, missing or undecided."""
+        """Whether it fails: something is slower, broken, missing or undecided."""
         broken = self.threshold is not None and self._all(lambda one: one.broken)
         unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
         return bool(self.regressions() or broken or unseen)

@@ -96,8 +96,8 @@ def record_of(compared: Comparisons) -> ComparisonRecord:
     return ComparisonRecord(
         baseline=compared.baseline,
         threshold=compared.threshold,
-        fail_on_missing=compared.gate.minds_missing,
-        fail_on_undecided=compared.gate.minds_undecided,
+        fail_on_missing=compared.fail_on.minds_missing,
+        fail_on_undecided=compared.fail_on.minds_undecided,
         missing=len(compared.missing()),
         cut_off=tuple(compared.cut_off()),
         failed=compared.failed,

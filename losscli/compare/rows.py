@@ -72,12 +72,12 @@ def label(result: BenchResult) -> str:
     Mode and cache follow where they are not the usual, and the table where there are several.
     """
     words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
-    words += how(result.mode, result.cache)
+    words += mode_and_cache(result.mode, result.cache)
     text = ", ".join(words)
     return f"{text} ({result.table})" if result.table else text
 
 
-def how(mode: Mode, cache: Cache) -> list[str]:
+def mode_and_cache(mode: Mode, cache: Cache) -> list[str]:
     """Return the mode and the state of the caches if they are not the default."""
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
 

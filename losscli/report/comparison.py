@@ -20,7 +20,7 @@ from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Comparisons, Mean, Missing
 from losscli.compare.noise import Noise
 from losscli.compare.record import record_of
-from losscli.compare.rows import how, label
+from losscli.compare.rows import label, mode_and_cache
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count
 from losscli.report.render import caption
@@ -134,7 +134,7 @@ def _rows(comparison: Comparison, width: int | None) -> tuple[list[str], list[li
 
 def _pass(timed: BenchResult | Mean) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    return " ".join([SHORT_PASSES[timed.pass_], *how(timed.mode, timed.cache)])
+    return " ".join([SHORT_PASSES[timed.pass_], *mode_and_cache(timed.mode, timed.cache)])
 
 
 def _seconds(result: BenchResult) -> str:
@@ -217,7 +217,7 @@ def _conclusion(compared: Comparisons) -> list[str]:
 
 
 def _not_looked(compared: Comparisons) -> list[str]:
-    """Return the rows that fail the gate because they are missing or undecided."""
+    """Return the rows that fail the comparison because they are missing or undecided."""
     lines = []
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 
 from losscli.cases import Case, distinct_names
-from losscli.compare.rows import how
+from losscli.compare.rows import mode_and_cache
 from losscli.grouping import grouped
 from losscli.implementations import CUSTOM, is_own
 from losscli.report.bench_table import LONG_PASSES, REFERENCE, place, short_pass
@@ -52,14 +52,14 @@ class Measured:
         return [first for first, *_ in rows.values()]
 
     @cached_property
-    def ways(self) -> dict[str, list[BenchResult]]:
+    def by_pass(self) -> dict[str, list[BenchResult]]:
         """The timed results of each pass, mode and cache, by its name."""
-        return grouped(sorted(self.timed, key=place), way)
+        return grouped(sorted(self.timed, key=place), pass_in_full)
 
     @cached_property
     def facets(self) -> dict[str, list[BenchResult]]:
         """The timed results that only size and implementation tell apart, by their name."""
-        return grouped(self.timed, lambda r: f"{without_size(r.case)}, {way(r)}")
+        return grouped(self.timed, lambda r: f"{without_size(r.case)}, {pass_in_full(r)}")
 
     @cached_property
     def names(self) -> dict[Case, str]:
@@ -98,9 +98,9 @@ class Measured:
         return dict(sorted(found.items(), key=lambda item: self.styles[item[0]]))
 
 
-def way(result: BenchResult) -> str:
+def pass_in_full(result: BenchResult) -> str:
     """Return ``forward``, or ``forward+backward, host, warm`` where mode and cache are others."""
-    return ", ".join([LONG_PASSES[result.pass_], *how(result.mode, result.cache)])
+    return ", ".join([LONG_PASSES[result.pass_], *mode_and_cache(result.mode, result.cache)])
 
 
 def pass_of(result: BenchResult) -> str:

@@ -68,7 +68,7 @@ def of_self_test(run: Run) -> Panel:
 def _faster(measured: Measured) -> str:
     """Say how many times as fast as the reference the subject is, for each pass."""
     speedups: list[str] = []
-    for name, results in measured.ways.items():
+    for name, results in measured.by_pass.items():
         own = (r for r in results if r.implementation == measured.subjects[0])
         ratios = [found for r in own if (found := r.speedup.get(REFERENCE))]
         if ratios:

@@ -127,7 +127,7 @@ def plots(measured: Measured, *figures: Figure) -> tuple[tuple[Plot, ...], tuple
     for figure in figures:
         facets, ways = (
             {name: known for name, group in groups.items() if (known := _known(figure, group))}
-            for groups in (measured.facets, measured.ways)
+            for groups in (measured.facets, measured.by_pass)
         )
         alone = _are_few(facets)
         rows: list[Row] = []

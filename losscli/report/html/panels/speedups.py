@@ -51,7 +51,7 @@ def panel(measured: Measured) -> Panel:
     groups: list[Group] = []
     means = False
     rows: list[Row] = []
-    for how, results in measured.ways.items():
+    for how, results in measured.by_pass.items():
         cells = _cells(measured, results, name)
         rows += _figures(how, cells)
         every = [row for found in cells.values() for row in found]
