@@ -11,7 +11,7 @@ import ninja  # noqa: F401 - which asks sysconfig where it lies, before that is 
 import pytest
 
 from losscli.doctor import host, questions
-from losscli.doctor.findings import Finding, Report
+from losscli.doctor.findings import Examination, Finding
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
 from losscli.extension import nvcc, toolbox
@@ -134,7 +134,7 @@ class MadeUp:
             raise answer
         return answer
 
-    def examine(self, asked: str = "auto") -> Report:
+    def examine(self, asked: str = "auto") -> Examination:
         """Return the report of the doctor."""
         if self.gpu:
             gpu = ", ".join(self.gpu.values())

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from losscli.cli.completing import OneOf
+from losscli.cli.completion import OneOf
 from losscli.cli.options import examples
+from losscli.cli.variables import option
 from losscli.notes import note, status
 from losscli.report.tables import lay_out
 from losscli.units import format_bytes
@@ -21,7 +22,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 @click.command(name="build")
-@click.option(
+@option(
     "--device",
     type=OneOf("device", DEVICES),
     default="auto",
@@ -29,11 +30,9 @@ DEVICES = ("auto", "cpu", "cuda")
     metavar="NAME",
     help="Build for auto, cpu or cuda; auto includes CUDA where torch sees a GPU.",
 )
-@click.option(
-    "--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use."
-)
-@click.option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
-@click.option(
+@option("--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use.")
+@option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
+@option(
     "--verbose",
     is_flag=True,
     help="Show the commands, and the registers and memory of each CUDA kernel.",
