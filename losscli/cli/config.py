@@ -21,7 +21,7 @@ from losscli.report.phrases import count
 
 
 def _format(*choices: str) -> Decorator:
-    help = "Write the report as table or json."
+    help = f"Write the report as {choices[0]} or {choices[1]}."
     kind = click.Choice(choices)
     return option("--format", type=kind, default=choices[0], metavar="CHOICE", help=help)
 
