@@ -24,8 +24,8 @@ from msgspec.structs import replace
 
 from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
-from losscli.compare import peers
-from losscli.compare.peers import Cell, best_peer, cells
+from losscli.compare.cells import Cell, best_peer, cells
+from losscli.compare.cells import ratio as ratio_to
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
 from losscli.losses import ELEMENT, LOSSES, ROW_LOSSES
@@ -442,7 +442,7 @@ def _ratio(cell: Cell) -> float:
     """Return the best peer's time over losscli's."""
     peer = best_peer(cell)
     assert peer
-    return peers.ratio(cell[CUSTOM], peer)
+    return ratio_to(cell[CUSTOM], peer)
 
 
 def _worst(group: Sequence[Cell]) -> Cell:

@@ -12,7 +12,7 @@ import pytest
 
 from losscli.build import compilers, nvcc
 from losscli.doctor import host, questions
-from losscli.doctor.findings import Finding, Report
+from losscli.doctor.findings import Examination, Finding
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
 from losscli.implementations.sandbox.confinement import PARTS
@@ -134,7 +134,7 @@ class MadeUp:
             raise answer
         return answer
 
-    def examine(self, asked: str = "auto") -> Report:
+    def examine(self, asked: str = "auto") -> Examination:
         """Return the report of the doctor."""
         if self.gpu:
             gpu = ", ".join(self.gpu.values())

@@ -11,7 +11,7 @@ from losscli.bench.memory_plan import plan_memory
 from losscli.bench.plan import plan
 from losscli.cases import Case
 from losscli.cli import main
-from losscli.compare import peers
+from losscli.compare.cells import cells
 from losscli.compare.rows import key
 from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
@@ -241,7 +241,7 @@ def test_rows_and_cells_differ_by_layout_and_grad_output():
         for value in (1.0, 0.5, CHANGING)
     ]
     assert len({key(each) for each in made}) == len(made)
-    assert len(peers.cells(run(*made))) == len(made)
+    assert len(cells(run(*made))) == len(made)
 
 
 def test_reshaped_case_is_contiguous():

@@ -23,7 +23,7 @@ from losscli.errors import BuildError, LosscliError
 from losscli.machine import allocator
 from losscli.processes import Channel
 from losscli.reasons import Reason
-from losscli.runs.decoding import read_value
+from losscli.runs.encoding import read_value
 from losscli.runs.records import BenchResult
 from tests.fake_bench import FixedLimits, Seen, StepTimer
 from tests.fake_time import FakeClock

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.cases import Case, Parameters, distinct_names
-from losscli.runs.decoding import read_object
+from losscli.runs.encoding import read_object
 
 
 @pytest.fixture

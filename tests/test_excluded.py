@@ -5,12 +5,12 @@ import json
 import pytest
 
 from losscli.cli import main
-from losscli.config.exclusions import excluded
+from losscli.config.expansion import excluded
 from losscli.config.loader import load_config
 from losscli.config.schema import Exclude
 from losscli.report.render import render
-from losscli.runs.exclusion import Exclusion
 from losscli.runs.reading import read_run
+from losscli.runs.records import Exclusion
 
 WHERE = ("--device", "cpu", "--size", "8x8")
 SMALL = (*WHERE, "--loss", "mse")

@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
-from losscli.report.html.images import in_light
 from losscli.report.html.line_plot import Line, Point, Region, line_plot, shape_at
 from losscli.report.html.measured import BYTES, binned, styles
 from losscli.report.html.scales import (
@@ -21,7 +20,7 @@ from losscli.report.html.scales import (
     spaced,
 )
 from losscli.report.html.strip_plot import Strip, distances, sparkline, strip_plot
-from losscli.report.html.svg import escape, printable, shortened
+from losscli.report.html.svg import escape, in_light, printable, shortened
 
 
 def words(ticks):

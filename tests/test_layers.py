@@ -33,7 +33,7 @@ PACKAGES = (
     "losscli.notes",
     *("losscli.random_effects", "losscli.reasons"),
     *("losscli.record", "losscli.reading"),
-    *("losscli.units", "losscli.errors"),
+    *("losscli.units", "losscli.errors", "losscli.grouping"),
     "losscli",
 )
 """From the top down: each imports itself and what is below it. A module belongs to the longest of
@@ -52,7 +52,7 @@ WITH_TORCH = (
         f"losscli.judge.{module}"
         for module in ("canary", "findings", "modules", "recognition", "stages", "threads")
     ),
-    *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.machine.footprint"),
+    *("losscli.operators", "losscli.functional", "losscli.nn"),
 )
 """What may import torch at module level; all else answers without it."""
 

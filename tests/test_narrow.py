@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.cli import main
-from losscli.report import terminal, verify_figures
+from losscli.report import output, verify_figures
 from losscli.report.render import render
 from losscli.report.tables import narrowed
 from losscli.truth import tolerances
@@ -82,13 +82,13 @@ class _Stdout:
 def test_width_is_that_of_the_terminal_between_48_and_100(monkeypatch, is_terminal, size, expected):
     monkeypatch.setattr("sys.stdout", _Stdout(is_terminal))
     monkeypatch.setattr("shutil.get_terminal_size", lambda _: os.terminal_size((size, 9)))
-    assert terminal.width() == expected
+    assert output.width() == expected
 
 
 def test_comparison_goes_without_columns(write, capsys, monkeypatch):
     write("base.json", machine(1))
     write("new.json", machine(2))
-    monkeypatch.setattr(terminal, "width", lambda: 60)
+    monkeypatch.setattr(output, "width", lambda: 60)
     assert main.run(["compare", "base.json", "new.json"]) == 0
     out = capsys.readouterr().out
     assert "not shown in 60 columns: base" in out

@@ -9,8 +9,8 @@ import pytest
 
 from losscli.cli import main
 from losscli.compare.comparison import Comparisons, compare
+from losscli.compare.record import record_of
 from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE, UsageError
-from losscli.report import comparison
 from losscli.report.html.page import sections
 from losscli.report.html.records import read_record
 from losscli.runs.encoding import finite
@@ -145,7 +145,7 @@ def records():
     return {
         "bench": bench.to_json(),
         "verify": verified(check(), check("coverage", FAIL, reason="tile 0")).to_json(),
-        "compare": comparison.record(compared),
+        "compare": record_of(compared).to_json(),
         "judge": verdicts,
     }
 
@@ -223,6 +223,6 @@ def test_png_says_what_to_install(base, monkeypatch, capsys):
 
 
 def test_page_says_what_to_install(base, monkeypatch, capsys):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("losscli.cli.report.find_spec", lambda name: None)
     assert report(base) == EXIT_UNFIT
     assert "pip install 'losscli[report]'" in capsys.readouterr().err

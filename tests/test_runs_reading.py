@@ -12,7 +12,7 @@ from losscli.cases import Case
 from losscli.errors import UsageError
 from losscli.record import Record
 from losscli.report.render import render
-from losscli.runs.decoding import RecordError, read_array
+from losscli.runs.encoding import RecordError, read_array
 from losscli.runs.reading import read_run
 from losscli.runs.records import (
     RESULTS,

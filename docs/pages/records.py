@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from losscli.cases import Case
 from losscli.record import Record
 from losscli.runs import records
-from losscli.runs.exclusion import Exclusion
-from losscli.runs.headline import Headline
+from losscli.runs.records import Exclusion, Headline, SlowerCell
 
 RECORDS: tuple[type[Record], ...] = (
     records.Run,
@@ -24,6 +23,7 @@ RECORDS: tuple[type[Record], ...] = (
     Case,
     Exclusion,
     Headline,
+    SlowerCell,
 )
 INTRODUCTION = """\
 # The record of a run

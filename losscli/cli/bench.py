@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache as cache_calls
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.axes import CACHES, MODES, Cache
-from losscli.cli.completing import OneOf
+from losscli.axes import CACHES, HOST, MODES
+from losscli.cli.completion import OneOf
 from losscli.cli.options import (
     COMPLETE_RUNS,
     axis_options,
@@ -22,12 +22,17 @@ from losscli.cli.options import (
     output_options,
     resolve_config,
 )
-from losscli.config.fields import check_processes
+from losscli.cli.variables import option, switch
+from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Config, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.notes import LOADING, note, status
 from losscli.runs.saved import check_run_name
 from losscli.units import parse_fraction, parse_seconds
+
+if TYPE_CHECKING:
+    from losscli.bench.plan import Task
+    from losscli.runs.records import Run
 
 NEXT = (
     "next: `losscli bench --loss huber --size 8Kx8K --save NAME` keeps a run to compare with, "
@@ -35,52 +40,46 @@ NEXT = (
 )
 """What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
+_TIMING = ("min_time", "max_time", "confidence", "cache", "mode", "processes")
+"""The options that change the timing of the config."""
 
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 
 
-def _threads(text: str) -> int:
-    """Read a number of threads."""
-    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_THREADS:
-        raise UsageError(
-            f"'{text}' is not a number of threads. Write a whole number from 1 to {MOST_THREADS}."
-        )
-    return int(text)
-
-
 @click.command("bench")
 @axis_options
-@click.option(
-    "--min-time", type=parse_seconds, metavar="TIME", help="Sample a case for at least TIME."
-)
-@click.option(
-    "--max-time", type=parse_seconds, metavar="TIME", help="Stop sampling a case after TIME."
-)
-@click.option(
+@option("--min-time", type=parse_seconds, metavar="TIME", help="Sample a case for at least TIME.")
+@option("--max-time", type=parse_seconds, metavar="TIME", help="Stop sampling a case after TIME.")
+@option(
     "--confidence",
     type=parse_fraction,
     metavar="FRACTION",
     help="Stop sampling when the confidence interval of each median is within FRACTION (e.g. 1%) "
     "of it.",
 )
-@click.option(
+@option(
     "--cache",
     type=OneOf("cache", CACHES),
     metavar="STATE",
     help=f"Set the caches before each sample: {' or '.join(CACHES)}.",
 )
 @named_axis("--mode", "mode", "mode", MODES)
-@click.option(
+@option(
     "--processes",
     type=check_processes,
     metavar="N",
     help=f"Sample each case in N fresh processes; with 1, sample in the process of the command. By "
     f"default {_PROCESSES}.",
 )
-@click.option("--threads", type=_threads, metavar="N", help="Use N threads on the CPU.")
-@click.option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
-@click.option("--force", is_flag=True, help="Let --save overwrite a run of the same name.")
-@click.option(
+@option(
+    "--threads",
+    type=whole_number("number of threads", 1, MOST_THREADS),
+    metavar="N",
+    help="Use N threads on the CPU.",
+)
+@option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
+@switch("--force", help="Let --save overwrite a run of the same name.")
+@option(
     "--resume",
     metavar="FILE",
     help="Continue the interrupted run in FILE, a path or a saved name.",
@@ -102,15 +101,9 @@ def command(
     save: str | None,
     force: bool,
     resume: str | None,
-    min_time: float | None,
-    max_time: float | None,
-    confidence: float | None,
-    cache: Cache | None,
-    mode: tuple[str, ...],
-    processes: int | None,
     format: str,
     output: Path | None,
-    **axes: Any,
+    **options: Any,
 ) -> int:
     """Time implementations side by side, after checking each against the oracle.
 
@@ -123,13 +116,12 @@ def command(
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
-    config = resolve_config(**axes)
+    given = {name: options.pop(name) for name in _TIMING}
+    config = resolve_config(**options)
 
     def timed(block: Config) -> Config:
-        others: dict[str, object] = {"confidence": confidence, "cache": cache, "mode": mode or None}
-        others["processes"] = processes
-        times = _override(block.timing, min_time, max_time, **others)
-        return replace(block, timing=times, tables=tuple(map(timed, block.tables)))
+        tables = tuple(map(timed, block.tables))
+        return replace(block, timing=_override(block.timing, given), tables=tables)
 
     config = timed(config)
 
@@ -138,10 +130,9 @@ def command(
     from losscli.bench.estimate import seconds_of, seconds_of_all
     from losscli.bench.plan import libraries_of, plan, plan_id
     from losscli.bench.processes import Processes, environment
-    from losscli.cli import resuming
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
-    from losscli.config.exclusions import excluded
+    from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
     from losscli.operators import loading
     from losscli.runs.saved import prepare
@@ -162,12 +153,11 @@ def command(
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
-    left_out, facts = excluded(config, device), environment(device, tasks)
-    run = begin("bench", device, plan=plan_id(tasks), excluded=left_out, facts=facts)
+    left_out, found = excluded(config, device), environment(device, tasks)
+    run = begin("bench", device, plan=plan_id(tasks), excluded=left_out, facts=found)
     resumed = None
     if resume is not None:
-        rest = resuming.resume(resume, run, tasks)
-        run, tasks, resumed = rest.run, rest.tasks, rest.path
+        run, tasks, resumed = _resume(resume, run, tasks)
 
     loading.build_ahead(libraries_of(tasks, device))
     notify = cache_calls(note)
@@ -189,6 +179,30 @@ def command(
     return code
 
 
+def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task], Path]:
+    """Return an unfinished run as it would begin now, the unfinished tasks, and its file.
+
+    ``name`` is that of a report or its journal, or of a run that was to be saved.
+
+    Raises:
+        UsageError: there is no such run, or this command would not measure the same.
+    """
+    from msgspec.structs import replace
+
+    from losscli.bench.plan import remaining
+    from losscli.runs.records import BenchResult
+    from losscli.runs.resume import find_unfinished, read_unfinished
+
+    path = find_unfinished(name)
+    before, unlike = read_unfinished(path, run, host=any(task.mode == HOST for task in tasks))
+    for difference in unlike:
+        note(f"changed since the run began: {difference}")
+    left, kept = remaining(tasks, before.of(BenchResult))
+    done = sum(map(len, tasks)) - sum(map(len, left))
+    note(f"{done} of {sum(map(len, tasks))} results are already measured")
+    return replace(run, created=before.created, results=tuple(kept)), left, path
+
+
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
     """Ask whether to overwrite a saved run; refuse without a terminal.
 
@@ -204,22 +218,20 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
     raise UsageError(f"{question} Choose another name, or add --force to overwrite it.")
 
 
-def _override(
-    timing: Timing, min_time: float | None, max_time: float | None, **others: Any
-) -> Timing:
+def _override(timing: Timing, given: Mapping[str, Any]) -> Timing:
     """Put the command line's timing over the config's.
 
     A maximum that is given alone lowers the config's minimum; a minimum raises no maximum.
     """
-    if min_time is not None and max_time is not None and min_time > max_time:
-        raise UsageError(f"--min-time {min_time:g} s is longer than --max-time {max_time:g} s.")
-    if max_time is None and min_time is not None and min_time > timing.max_time:
+    shortest, longest = given["min_time"], given["max_time"]
+    if shortest is not None and longest is not None and shortest > longest:
+        raise UsageError(f"--min-time {shortest:g} s is longer than --max-time {longest:g} s.")
+    if longest is None and shortest is not None and shortest > timing.max_time:
         raise UsageError(
-            f"--min-time {min_time:g} s is longer than the config's max_time of "
+            f"--min-time {shortest:g} s is longer than the config's max_time of "
             f"{timing.max_time:g} s. Add --max-time TIME, no shorter than --min-time."
         )
-    if max_time is not None:
-        timing = replace(timing, max_time=max_time, min_time=min(timing.min_time, max_time))
-    if min_time is not None:
-        timing = replace(timing, min_time=min_time)
-    return replace(timing, **{key: value for key, value in others.items() if value is not None})
+    changes = {key: value for key, value in given.items() if value not in (None, ())}
+    if longest is not None:
+        changes.setdefault("min_time", min(timing.min_time, longest))
+    return replace(timing, **changes)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.build.targets import BENCH, Target, benchmarking, production
-from losscli.cli.completing import OneOf
+from losscli.cli.completion import OneOf
 from losscli.cli.options import examples, loss_axis
+from losscli.cli.variables import option
 from losscli.cli.verify import DEFAULT_CONFIG
 from losscli.errors import UsageError
 from losscli.implementations import libraries
@@ -28,7 +29,7 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 
 
 @click.command(name="build")
-@click.option(
+@option(
     "--device",
     type=OneOf("device", DEVICES),
     default="auto",
@@ -37,7 +38,7 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     help="Build for auto, cpu or cuda; auto includes CUDA where torch sees a GPU.",
 )
 @loss_axis("Build the kernels of loss NAME and no others; all, weighted and rows are groups.")
-@click.option(
+@option(
     "--for",
     "command_",
     type=OneOf("command", CONFIGS),
@@ -45,11 +46,9 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     help="Build what `losscli bench` or `losscli verify` needs without -c: COMMAND is "
     f"{' or '.join(CONFIGS)}. With --loss, what it needs for these losses.",
 )
-@click.option(
-    "--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use."
-)
-@click.option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
-@click.option(
+@option("--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use.")
+@option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
+@option(
     "--verbose",
     is_flag=True,
     help="Show the commands, and the registers and memory of each CUDA kernel.",

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from losscli.cli.options import COMPLETE_RUNS, examples, output_options
-from losscli.errors import EXIT_FAILED, EXIT_OK, UnfitError, UsageError
+from losscli.cli.variables import option, switch
+from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from losscli.notes import note, say
-from losscli.runs.files import is_replaceable, replace_file
+from losscli.runs.files import refuse_to_overwrite
 from losscli.units import parse_fraction
 
 if TYPE_CHECKING:
-    from losscli.compare.gate import Gate
+    from losscli.compare.comparison import FailOn
 
 
 @click.command("compare")
 @click.argument("names", nargs=-1, metavar="BASE NEW...", shell_complete=COMPLETE_RUNS)
-@click.option(
+@option(
     "--fail-on",
     "threshold",
     type=parse_fraction,
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     help="Exit with 1 if a row is slower by more than FRACTION (e.g. 5%) and beyond the measured "
     "noise.",
 )
-@click.option(
+@option(
     "--fail-on-missing/--no-fail-on-missing",
     "missing",
     default=None,
     help="Exit with 1 if NEW did not time a row that BASE timed. On by default with --fail-on for "
     "the rows of losscli's own implementations (custom*); given by name, for every row.",
 )
-@click.option(
+@option(
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
     help="Exit with 1 if noise can hide a slowdown by FRACTION. On by default for the same rows as "
     "--fail-on-missing.",
 )
-@click.option("--force", is_flag=True, help="Compare runs even if their machines differ.")
+@switch("--force", help="Compare runs even if their machines differ.")
 @output_options
 @examples(
     "losscli compare before after",
@@ -72,29 +72,30 @@ def command(
 
     if undecided and threshold is None:
         raise UsageError("--fail-on-undecided needs a threshold. Add --fail-on FRACTION, e.g. 5%.")
-    from losscli.compare.gate import Gate
+    from losscli.compare.comparison import FailOn
     from losscli.garbage import without_garbage_collection
 
     with without_garbage_collection():
-        return _compare(names, Gate(threshold, missing, undecided), force, format, output)
+        return _compare(names, FailOn(threshold, missing, undecided), force, format, output)
 
 
 def _compare(
-    names: Sequence[str], gate: Gate, force: bool, format: str, output: Path | None
+    names: Sequence[str], fail_on: FailOn, force: bool, format: str, output: Path | None
 ) -> int:
     """Read, compare and report; numpy is imported only here."""
     from losscli.compare.comparison import TOLERATED, Comparisons, compare
-    from losscli.compare.unmatched import why_unmatched
+    from losscli.compare.rows import why_unmatched
     from losscli.report import comparison as reports
-    from losscli.report import step_summary
+    from losscli.report.output import publish, width, write_report
+    from losscli.report.tables import WIDTH
     from losscli.runs.reading import read_run
     from losscli.runs.saved import find_run
 
     paths = {name: find_run(name) for name in names}
     if output:
-        _refuse_to_overwrite(output, paths)
+        refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    tolerated = TOLERATED if gate.threshold is None else gate.threshold
+    tolerated = TOLERATED if fail_on.threshold is None else fail_on.threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:
@@ -106,13 +107,10 @@ def _compare(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    compared = Comparisons(baseline[0], found, gate)
-    from losscli.report.tables import WIDTH
-    from losscli.report.terminal import width
-
-    room = WIDTH if output else width()
-    _write(reports.render_comparison(compared, format, room), format, output)
-    step_summary.publish("compare", lambda: reports.render_comparison(compared, "md"))
+    compared = Comparisons(baseline[0], found, fail_on)
+    text = reports.render_comparison(compared, format, WIDTH if output else width())
+    write_report(text, format, output)
+    publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
         say(f"{reports.conclusion(compared)}\n")
         note(f"wrote {output}")
@@ -125,31 +123,3 @@ _QUIETER = (
     "to decide the undecided rows, measure on a quieter machine, take more samples, have "
     "`reference` and `functional` as well as `custom` in the config, or give a larger --fail-on."
 )
-
-
-def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
-    """Refuse an output that is one of the compared runs, which the report would overwrite."""
-    for name, path in paths.items():
-        if os.path.exists(output) and os.path.samefile(output, path):
-            raise UsageError(f"-o '{output}' is the run '{name}' itself. Name another file.")
-
-
-def _write(text: str, format: str, output: Path | None) -> None:
-    """Write the report to the output, a file atomically."""
-    if output is None:
-        if format == "table":
-            from losscli.report.terminal import show
-
-            show(text)
-        else:
-            click.echo(text)
-        return
-    try:
-        if is_replaceable(output):
-            replace_file(output.resolve(), [text])
-        else:
-            output.write_text(f"{text}\n", encoding="utf-8")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None

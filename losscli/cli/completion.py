@@ -1,9 +1,10 @@
-"""`losscli completion`: prints what makes a shell complete commands, options and values."""
+"""`losscli completion`, and the values that a shell completes, without importing torch."""
 
 from __future__ import annotations
 
 import os
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 import click
 from click.shell_completion import (
@@ -14,7 +15,67 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from losscli.cli.completing import COMPLETE, OneOf
+from losscli.errors import LosscliError
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Names = Callable[[], Iterable[str]]
+
+COMPLETE = "_LOSSCLI_COMPLETE"
+"""The variable by which a shell asks for completions."""
+FILE_METAVARS = ("FILE", "FILE...", "PATH")
+"""Metavars of the options and arguments that take a file."""
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
+    """Return what completes names, which are asked for when a shell asks.
+
+    ``files``: a file may stand there as well; ``commas``: the value is a list with commas.
+    """
+
+    def complete(
+        context: click.Context, option: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        before, comma, last = incomplete.rpartition(",") if commas else ("", "", incomplete)
+        try:
+            found = [f"{before}{comma}{name}" for name in names() if name.startswith(last)]
+        except (LosscliError, OSError):  # such as a folder of runs that cannot be read
+            found = []
+        as_files = [CompletionItem(incomplete, type="file")] if files and not comma else []
+        return [*map(CompletionItem, found), *as_files]
+
+    return complete
+
+
+def add_completion(command: click.Command) -> None:
+    """Let files and devices be completed in a command."""
+    for parameter in command.params:
+        if parameter._custom_shell_complete:
+            continue
+        if parameter.metavar in FILE_METAVARS:
+            parameter._custom_shell_complete = listed(list, files=True)
+        elif parameter.name == "device" and not isinstance(parameter.type, OneOf):
+            parameter._custom_shell_complete = listed(lambda: DEVICES)
+
+
+class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
+    """The type of an option or argument that takes one of a few names."""
+
+    def __init__(self, kind: str, candidates: Iterable[str]) -> None:
+        self.name, self.candidates = kind, tuple(candidates)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, or raise UsageError with the candidates."""
+        from losscli.config.fields import check_name
+
+        return check_name(self.name, value, self.candidates)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return the names that begin so."""
+        return listed(lambda: self.candidates)(ctx, param, incomplete)
+
 
 PROGRAM = "losscli"
 SHELLS = ("bash", "zsh", "fish")
@@ -56,23 +117,20 @@ class _Bash(BashComplete):
 
 add_completion_class(_Bash)
 
-_HELP = """\
-Print what makes bash, zsh or fish complete commands, options and values.
 
-Add the line of your shell to its startup file:
-
-\b
-Examples:
-  eval "$(losscli completion bash)"     in ~/.bashrc
-  eval "$(losscli completion zsh)"      in ~/.zshrc, after compinit
-  losscli completion fish | source      in ~/.config/fish/config.fish
-"""
-
-
-@click.command("completion", help=_HELP)
+@click.command("completion")
 @click.argument("shell", type=OneOf("shell", SHELLS), metavar=f"[{'|'.join(SHELLS)}]")
 def command(shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print what makes bash, zsh or fish complete commands, options and values.
+
+    Add the line of your shell to its startup file:
+
+    \b
+    Examples:
+      eval "$(losscli completion bash)"     in ~/.bashrc
+      eval "$(losscli completion zsh)"      in ~/.zshrc, after compinit
+      losscli completion fish | source      in ~/.config/fish/config.fish
+    """  # noqa: D301
     found = get_completion_class(shell)
     assert found
     context = click.get_current_context().find_root()

@@ -3,88 +3,59 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from losscli.cli.options import axis_options_of_config, overrides_of
+from losscli.cli.options import Decorator, axis_options_of_config, examples, overrides_of
+from losscli.cli.variables import option, variable_of
 from losscli.config.expansion import expand
 from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config
 from losscli.config.positions import excerpt
-from losscli.config.showing import as_json, as_yaml, shown
+from losscli.config.showing import as_yaml, shown
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
 from losscli.report.phrases import count
 
-_HELP = """\
-Check configs, show one in full, or print their JSON Schema.
 
-\b
-Examples:
-  losscli config check mine.yaml
-  losscli config show rows.yaml --dtype bfloat16
-  losscli config schema > schema.json
-"""
-
-_CHECK_HELP = """\
-Check configs: all errors of each, with their lines.
-
-FILE is a path, or the name of a shipped config. Nothing runs.
-
-\b
-Examples:
-  losscli config check mine.yaml
-  losscli config check configs/*.yaml
-  losscli config check mine.yaml --format json
-
-Exit codes: 0 all are right, 2 one is wrong.
-"""
-
-_SHOW_HELP = """\
-Show a config in full, with where each value came from.
-
-The output is a config by itself. Without FILE it is the default config; options that choose cases
-override the file, as they do in verify and bench.
-
-\b
-Examples:
-  losscli config show rows.yaml
-  losscli config show mine.yaml --size 4096x4096 > full.yaml
-  losscli config show --format json
-"""
-
-_SCHEMA_HELP = """\
-Print the JSON Schema of a config, for editors and other programs.
-
-With the line `# yaml-language-server: $schema=schema.json` in a config, an editor completes its
-keys and marks its errors.
-
-\b
-Examples:
-  losscli config schema > schema.json
-"""
-
-_FORMAT_HELP = "Write the report as table or json."
+def _format(*choices: str) -> Decorator:
+    help = f"Write the report as {choices[0]} or {choices[1]}."
+    kind = click.Choice(choices)
+    return option("--format", type=kind, default=choices[0], metavar="CHOICE", help=help)
 
 
-@click.group("config", help=_HELP)
+@click.group("config")
+@examples(
+    "losscli config check mine.yaml",
+    "losscli config show rows.yaml --dtype bfloat16",
+    "losscli config schema > schema.json",
+)
 def command() -> None:
-    """Check, show and describe configs."""
+    """Check configs, show one in full, or print their JSON Schema."""
 
 
-@command.command("check", help=_CHECK_HELP)
+@command.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--format", type=click.Choice(["table", "json"]), default="table", help=_FORMAT_HELP)
+@_format("table", "json")
+@examples(
+    "losscli config check mine.yaml",
+    "losscli config check configs/*.yaml",
+    "losscli config check mine.yaml --format json",
+    after="Exit codes: 0 all are right, 2 one is wrong.",
+)
 def check(files: tuple[str, ...], format: str) -> int:
-    """Print all errors of each file."""
+    """Check configs: all errors of each, with their lines.
+
+    FILE is a path, or the name of a shipped config. Nothing runs.
+    """
     found = {file: _errors(file) for file in files}
     if format == "json":
-        facts = [_facts(error) for errors in found.values() for error in errors]
-        click.echo(json.dumps(facts, indent=2))
+        errors = [error for errors in found.values() for error in errors]
+        fields = ("file", "line", "column", "message")
+        listed = [{field: getattr(error, field) for field in fields} for error in errors]
+        click.echo(json.dumps(listed, indent=2))
     else:
         click.echo("\n".join(_report(found.items())))
     return EXIT_USAGE if any(found.values()) else EXIT_OK
@@ -102,15 +73,6 @@ def _errors(file: str) -> tuple[ConfigError, ...]:
     return ()
 
 
-def _facts(error: ConfigError) -> dict[str, Any]:
-    return {
-        "file": error.file,
-        "line": error.line,
-        "column": error.column,
-        "message": error.message,
-    }
-
-
 def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
     lines = []
     for file, errors in found:
@@ -125,16 +87,25 @@ def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
     return lines
 
 
-@command.command("show", help=_SHOW_HELP)
+@command.command("show")
 @click.argument("file", required=False)
 @axis_options_of_config
-@click.option("--format", type=click.Choice(["yaml", "json"]), default="yaml", help=_FORMAT_HELP)
+@_format("yaml", "json")
+@examples(
+    "losscli config show rows.yaml",
+    "losscli config show mine.yaml --size 4096x4096 > full.yaml",
+    "losscli config show --format json",
+)
 def show(file: str | None, format: str, **options: Any) -> None:
-    """Print a config in full."""
+    """Show a config in full, with where each value came from.
+
+    The output is a config by itself. Without FILE it is the default config; options that choose
+    cases override the file, as they do in verify and bench.
+    """
     overrides = overrides_of(**options)
     keys = shown(load(file, overrides), {key: _source(key) for key in overrides})
     if format == "json":
-        click.echo(json.dumps(as_json(keys), indent=2))
+        click.echo(json.dumps(keys, indent=2))
     else:
         click.echo(as_yaml(keys), nl=False)
 
@@ -142,14 +113,16 @@ def show(file: str | None, format: str, **options: Any) -> None:
 def _source(key: str) -> str:
     """Return where an option's value came from: the command line, or a variable."""
     context = click.get_current_context()
-    if context.get_parameter_source(key) is not ParameterSource.ENVIRONMENT:
-        return "command line"
-    option = next(option for option in context.command.params if option.name == key)
-    named = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
-    return next(variable for variable in named if os.environ.get(variable))
+    given = next(option for option in context.command.params if option.name == key)
+    return variable_of(context, given) or "command line"
 
 
-@command.command("schema", help=_SCHEMA_HELP)
+@command.command("schema")
+@examples("losscli config schema > schema.json")
 def schema() -> None:
-    """Print the JSON Schema of a config."""
+    """Print the JSON Schema of a config, for editors and other programs.
+
+    With the line `# yaml-language-server: $schema=schema.json` in a config, an editor completes its
+    keys and marks its errors.
+    """
     click.echo(json.dumps(json_schema(), indent=2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,8 +14,7 @@ from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
 from losscli.cli.running import refuse_empty
-from losscli.config.exclusions import excluded
-from losscli.config.expansion import asked_for, expand
+from losscli.config.expansion import asked_for, excluded, expand
 from losscli.config.schema import Config
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation
@@ -49,19 +49,12 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
             continue
         able, left_out = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
-        fits = f"left out: {', '.join(left_out)}" if able and left_out else ""
-        fits = fits if able else DOES_NOT_FIT
-        rows.append((case.name, pass_, _names(able or implementations), format_bytes(size), fits))
+        fits = f"left out: {', '.join(left_out)}" if left_out else ""
+        row = (case.name, pass_, _names(able or implementations), format_bytes(size))
+        rows.append((*row, fits if able else DOES_NOT_FIT))
         tally.add(size, able, left_out)
-    if rows:
-        headers = ("case", "pass", "implementations", "bytes", "")
-        click.echo(lay_out(headers, rows, align=_ALIGN))
-    _conclude(config, device, tally, free)
-
-
-_ALIGN: tuple[Side, ...] = ("left", "left", "left", "right", "left")
-_PLAN_ALIGN: tuple[Side, ...] = (*_ALIGN[:3], "right", "right", "right", "right", "left")
-_PLAN_HEADERS = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "bytes", "")
+    headers = ("case", "pass", "implementations", "bytes", "")
+    _conclude(config, device, tally, free, headers, rows)
 
 
 def print_plans(config: Config, device: str, free: int) -> None:
@@ -86,14 +79,14 @@ def print_plans(config: Config, device: str, free: int) -> None:
             parts = plan_memory(case, pass_, able or implementations, mode)
             rows += _planned(case, name, implementations, able, parts)
             tally.add(parts.total, able, left_out)
-    if rows:
-        click.echo(lay_out(_PLAN_HEADERS, rows, align=_PLAN_ALIGN))
-    for reason, names in tally.skipped.items():
-        skipped = ", ".join(f"{name} ({count(n, 'row')})" for name, n in names.items())
-        click.echo(f"skipped {skipped}: {reason}")
-    if not tally.sizes and tally.skipped:
+    skipped = []
+    for reason, rows_of in tally.skipped.items():
+        names = ", ".join(f"{name} ({count(n, 'row')})" for name, n in rows_of.items())
+        skipped.append(f"skipped {names}: {reason}")
+    if not tally.sizes:
         tally.reasons += tally.skipped
-    _conclude(config, device, tally, free)
+    headers = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "bytes", "")
+    _conclude(config, device, tally, free, headers, rows, skipped)
 
 
 @dataclass
@@ -108,7 +101,7 @@ class _Tally:
     """Rows with an implementation that fits."""
     reasons: list[str] = field(default_factory=list)
     """Why rows cannot run."""
-    skipped: dict[str, dict[str, int]] = field(default_factory=dict)
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)
     """Rows that an implementation does not run, by reason and implementation."""
 
     def add(
@@ -121,12 +114,30 @@ class _Tally:
         self.reasons += [] if able else [str(reason) for reason in left_out.values()]
 
 
-def _conclude(config: Config, device: str, tally: _Tally, free: int) -> None:
-    """Print the number of rows and the excluded rows; refuse if nothing can run."""
+def _conclude(
+    config: Config,
+    device: str,
+    tally: _Tally,
+    free: int,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    skipped: Sequence[str] = (),
+) -> None:
+    """Print the table, the number of rows and the excluded ones; refuse if nothing can run."""
+    words: list[Side] = ["left"] * 3
+    figures: list[Side] = ["right"] * (len(headers) - 4)
+    if rows:
+        click.echo(lay_out(headers, rows, align=[*words, *figures, "left"]))
+    for line in skipped:
+        click.echo(line)
     rules = excluded(config, device)
     if not tally.runs and not tally.reasons:
         refuse_empty(rules)
-    click.echo(_count(tally.sizes, tally.misfits, free, device))
+    largest = format_bytes(max(tally.sizes, default=0))
+    click.echo(
+        f"{count(len(tally.sizes), 'row')} to run, the largest {largest}; "
+        f"{tally.misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
+    )
     for rule in rules:
         click.echo(str(rule))
     if not tally.runs:
@@ -159,14 +170,6 @@ def _names(implementations: Sequence[Implementation]) -> str:
     return ", ".join(implementation.name for implementation in implementations)
 
 
-def _count(sizes: Sequence[int], misfits: int, free: int, device: str) -> str:
-    """Return the last line: the number of rows, and of those that do not fit."""
-    return (
-        f"{count(len(sizes), 'row')} to run, the largest {format_bytes(max(sizes, default=0))}; "
-        f"{misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
-    )
-
-
 def print_names(config: Config, device: str) -> None:
     """Print the name of each case that is left, a line each.
 
@@ -192,8 +195,7 @@ def _plan(
                     continue
                 implementation = find_implementation(name)
                 if reason := implementation.unavailable(case):
-                    names = tally.skipped.setdefault(str(reason), {})
-                    names[name] = names.get(name, 0) + 1
+                    tally.skipped.setdefault(str(reason), Counter())[name] += 1
                 else:
                     able.append(implementation)
             if able:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.axes import DTYPES
-from losscli.cli.completing import OneOf
+from losscli.cli.completion import OneOf
 from losscli.cli.interrupts import raise_if_received
-from losscli.cli.options import axis, examples, named_axis, output_option
-from losscli.config.fields import check_device
+from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
+from losscli.cli.variables import option, switch
+from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
 from losscli.errors import (
     EXIT_BUILD,
@@ -39,24 +40,21 @@ FORMATS = ("table", "json", "jsonl")
 MOST_WORKERS = 1024
 _WORK = "judging: builds, checks and times a file, up to several minutes"
 STDIN = "-"
+_LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def _workers(text: str) -> int:
-    """Read a number of workers."""
-    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MOST_WORKERS:
-        raise UsageError(
-            f"'{text}' is not a number of workers. Write a whole number from 1 to {MOST_WORKERS}."
-        )
-    return int(text)
-
-
-def _limit(text: str) -> float:
+def _seconds(text: str) -> float:
     """Read a time that is not 0."""
     seconds = parse_seconds(text)
     if not seconds:
         raise UsageError(f"'{text}' leaves no time at all. Write 30s or 10m.")
     return seconds
+
+
+def _limit(flag: str, field: str, help: str) -> Decorator:
+    """Return the option of one of the limits of a job, a time."""
+    return option(flag, field, type=_seconds, metavar="TIME", help=help)
 
 
 def _memory(text: str) -> int:
@@ -68,7 +66,6 @@ def _memory(text: str) -> int:
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
-    """Read ``NAME=VALUE``."""
     name, _, value = (part.strip() for part in text.partition("="))
     try:
         return ((name, float(value)),)
@@ -78,20 +75,20 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 
 @click.command("judge")
 @click.argument("files", nargs=-1, metavar="FILE...")
-@click.option(
+@option(
     "--loss",
     type=OneOf("loss", EVERY_LOSS),
     metavar="NAME",
     help=f"Judge against losscli's oracle of a loss: {', '.join((*LOSSES, *ROW_LOSSES))}, or of "
     "one with a weight or a mask, such as weighted_nll or masked_kl_divergence.",
 )
-@click.option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
-@click.option(
+@option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
+@option(
     "--arguments",
     metavar="NAMES",
     help="Pass the arguments in this order, e.g. target,input. By default their names tell.",
 )
-@click.option(
+@option(
     "--device",
     type=check_device,
     metavar="NAME",
@@ -99,40 +96,39 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
 @named_axis("--dtype", "dtypes", "dtype", DTYPES)
-@click.option(
+@option(
     "--reduction",
     type=OneOf("reduction", REDUCTIONS),
     metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
 )
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
-@click.option("--quick", is_flag=True, help="Run the small checks and a short timing only.")
-@click.option("--no-time", is_flag=True, help="Time nothing.")
-@click.option(
-    "--build-timeout", type=_limit, metavar="TIME", help="Stop the import and build after TIME."
+@switch("--quick", help="Run the small checks and a short timing only.")
+@switch("--no-time", help="Time nothing.")
+@_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
+@_limit("--call-timeout", "call_seconds", "Stop a few calls of a kernel after TIME.")
+@_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
+@option(
+    *("--memory", "memory_bytes"),
+    type=_memory,
+    metavar="BYTES",
+    help="Stop a file that takes more memory: 4G.",
 )
-@click.option(
-    "--call-timeout", type=_limit, metavar="TIME", help="Stop a few calls of a kernel after TIME."
-)
-@click.option("--timeout", type=_limit, metavar="TIME", help="Stop judging a file after TIME.")
-@click.option(
-    "--memory", type=_memory, metavar="BYTES", help="Stop a file that takes more memory: 4G."
-)
-@click.option(
+@option(
     "--jobs", metavar="FILE", help="Read jobs from FILE, a JSON object a line; - is standard input."
 )
-@click.option(
+@option(
     "--resume", metavar="FILE", help="Judge only jobs without a verdict in FILE; add theirs to it."
 )
-@click.option(
+@option(
     "--workers",
-    type=_workers,
+    type=whole_number("number of workers", 1, MOST_WORKERS),
     metavar="N",
     help="Build and check N files at once; by default as cores and memory allow. Only one at a "
     "time is timed on a device.",
 )
-@click.option("--no-cache", is_flag=True, help="Judge again what was judged before.")
-@click.option(
+@switch("--no-cache", help="Judge again what was judged before.")
+@option(
     "--format",
     type=OneOf("format", FORMATS),
     metavar="NAME",
@@ -220,42 +216,26 @@ def command(
 def exit_code(verdicts: Iterable[Verdict]) -> int:
     """Return the exit code of the worst verdict: wrong, does not build, not judged, right."""
     codes = {verdict.exit_code for verdict in verdicts}
-    worst = (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT)
-    return next((code for code in worst if code in codes), EXIT_OK)
+    return next((c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT) if c in codes), EXIT_OK)
 
 
 def _fields(
     *,
-    loss: str | None,
-    reference: str | None,
     arguments: str | None,
-    device: str | None,
     sizes: Sequence[tuple[int, ...]],
     dtypes: Sequence[str],
-    reduction: str | None,
     parameters: Sequence[tuple[str, float]],
     quick: bool,
     no_time: bool,
-    build_timeout: float | None,
-    call_timeout: float | None,
-    timeout: float | None,
-    memory: int | None,
+    **others: Any,
 ) -> dict[str, Any]:
     """Return the fields of a job that the command line gives, as JSON has them."""
-    limits = {
-        "build_seconds": build_timeout,
-        "call_seconds": call_timeout,
-        "total_seconds": timeout,
-        "memory_bytes": memory,
-    }
+    limits = {name: others.pop(name) for name in _LIMITS}
     fields: dict[str, Any] = {
-        "loss": loss,
-        "reference": reference,
+        **others,
         "arguments": [name.strip() for name in arguments.split(",")] if arguments else None,
-        "device": device,
         "sizes": [list(shape) for shape in sizes],
         "dtypes": list(dtypes),
-        "reduction": reduction,
         "parameters": dict(parameters),
         "quick": quick or None,
         "timed": False if no_time else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from losscli.cli.completing import OneOf
+from losscli.cli.completion import OneOf
 from losscli.cli.options import examples, listing_format
 from losscli.config.check_names import CATCHES
 from losscli.config.loader import shipped_configs
@@ -23,13 +23,12 @@ from losscli.units import format_bytes
 Entries = Mapping[str, Any]
 """What JSON holds of each thing of a kind, by its name."""
 BELOW_ITS_KIND = "  "
-"""Before a line of a kind that is listed among others."""
+"""What stands before a line of a kind that is listed among others."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
 """Characters of a line."""
 
 
 def _losses() -> Entries:
-    """Name each loss with its formula, operands and parameters."""
     rows = [spec for name, spec in ROW_FORMS.items() if not is_weighted(name)]
     return {spec.name: _described(spec) for spec in (*LOSSES.values(), *rows)}
 
@@ -60,13 +59,7 @@ def _described(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _implementations() -> dict[str, str]:
-    """Name each implementation with its description."""
-    return {i.name: i.description for i in IMPLEMENTATIONS.values()}
-
-
 def _devices() -> dict[str, str]:
-    """Name the CPU and each GPU."""
     devices = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
     gpus = find_gpus()
     unusable = torch_without_cuda() if gpus else None
@@ -85,7 +78,6 @@ def _configs() -> dict[str, str]:
 
 
 def _table(entries: Entries) -> str:
-    """Lay out a line for each thing."""
     return lay_out((), list(entries.items()), align=("left", "left"))
 
 
@@ -120,7 +112,7 @@ def _wrapped(rows: Sequence[tuple[str, ...]]) -> str:
 
 KINDS: dict[str, Callable[[], Entries]] = {
     "losses": _losses,
-    "implementations": _implementations,
+    "implementations": lambda: {i.name: i.description for i in IMPLEMENTATIONS.values()},
     "checks": lambda: CATCHES,
     "devices": _devices,
     "configs": _configs,
@@ -129,7 +121,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 @click.command("list")
 @click.argument("kind", type=OneOf("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
-@listing_format
+@listing_format()
 @examples(
     "losscli list",
     "losscli list losses",

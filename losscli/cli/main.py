@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import click
 
 from losscli.cli import interrupts
-from losscli.cli.completing import COMPLETE, add_completion
+from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
 from losscli.errors import (
     EXIT_BROKEN_PIPE,
@@ -54,42 +55,34 @@ HIDDEN = ("judge-job",)
 """Commands that only losscli itself calls."""
 
 
-def _version() -> click.Option:
-    def show(context: click.Context, option: click.Parameter, value: bool) -> None:
-        if value and not context.resilient_parsing:
-            from losscli.cli.version import describe
+def _show_version(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from losscli.cli.version import describe
 
-            click.echo(describe())
-            context.exit()
-
-    return click.Option(
-        ["--version"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Show the versions of losscli, torch and the compiler, and the cache.",
-    )
+        click.echo(describe())
+        context.exit()
 
 
-def _debug() -> click.Option:
-    return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."
-    )
+def _remember_quiet(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not is_quiet():  # the processes that the command starts are quiet as well
+        os.environ[QUIET_VARIABLE] = "1"
 
 
-def _quiet() -> click.Option:
-    def remember(context: click.Context, option: click.Parameter, value: bool) -> None:
-        if value and not is_quiet():  # the processes that the command starts are quiet as well
-            os.environ[QUIET_VARIABLE] = "1"
-
-    return click.Option(
-        ["-q", "--quiet"],
-        is_flag=True,
-        expose_value=False,
-        callback=remember,
-        help="Write no progress and no notes to standard error, only errors.",
-    )
+_switch = partial(click.Option, is_flag=True, expose_value=False)
+_debug = partial(_switch, ["--debug"], help="Show the traceback of an error.")
+_quiet = partial(
+    _switch,
+    ["-q", "--quiet"],
+    callback=_remember_quiet,
+    help="Write no progress and no notes to standard error, only errors.",
+)
+_version = partial(
+    _switch,
+    ["--version"],
+    is_eager=True,
+    callback=_show_version,
+    help="Show the versions of losscli, torch and the compiler, and the cache.",
+)
 
 
 class _InterruptedError(Exception):
@@ -143,39 +136,32 @@ class _LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-_HELP = """\
-Build, verify and time loss kernels against PyTorch.
-
-\b
-Exit codes:
-  0    success
-  1    a check failed
-  2    wrong usage or config
-  3    a build failed
-  4    this machine cannot run what was asked
-  70   internal error of losscli
-  130  interrupted
-  141  output pipe closed
-"""
-
-
 @click.group(
     name="losscli",
-    help=_HELP,
     cls=_LazyGroup,
     params=[_version(), _debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def group() -> None:
-    """Build, verify and time loss kernels against PyTorch."""
+    """Build, verify and time loss kernels against PyTorch.
+
+    \b
+    Exit codes:
+      0    success
+      1    a check failed
+      2    wrong usage or config
+      3    a build failed
+      4    this machine cannot run what was asked
+      70   internal error of losscli
+      130  interrupted
+      141  output pipe closed
+    """  # noqa: D301
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _replace_closed_streams()
-    if COMPLETE in os.environ:
-        import_module("losscli.cli.completion")  # how bash asks
     with _variable_restored(QUIET_VARIABLE), _interruptible() as received:
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
@@ -262,7 +248,7 @@ def _explain(error: BaseException) -> int:
         click.echo("losscli: interrupted", err=True)
         return EXIT_INTERRUPTED
     message, code = _message(error)
-    from losscli.report.terminal import RED, coloured, in_colour
+    from losscli.report.output import RED, coloured, in_colour
 
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"

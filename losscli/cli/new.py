@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from losscli.cli.completing import OneOf
+from losscli.cli.completion import OneOf
 from losscli.cli.options import examples
+from losscli.cli.variables import option
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.row_template import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render, template_path
@@ -13,7 +14,7 @@ from losscli.judge.template import FORMULAS, render, template_path
 
 @click.command("new")
 @click.argument("name", metavar="NAME")
-@click.option(
+@option(
     "--loss",
     type=OneOf("loss", (*FORMULAS, *ROW_FORMULAS)),
     default="smooth_l1",
@@ -21,7 +22,7 @@ from losscli.judge.template import FORMULAS, render, template_path
     metavar="NAME",
     help=f"Write a kernel of loss NAME: {', '.join((*FORMULAS, *ROW_FORMULAS))}.",
 )
-@click.option(
+@option(
     "--cuda/--cpu",
     default=True,
     help="Write a CUDA kernel beside the C++ kernel (default), or not.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES, GradOutput
-from losscli.cli.completing import Complete, OneOf, listed
+from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES
+from losscli.cli.completion import Complete, OneOf, listed
+from losscli.cli.variables import option, switch
 from losscli.config.fields import (
     check_device,
     check_grad_output,
@@ -43,43 +44,31 @@ def axis_options(command: Command) -> Command:
     The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and passes all other
     keywords on to ``resolve_config``.
     """
-    config = click.option(
+    config = option(
         "-c",
         "--config",
         metavar="FILE",
         help=_CONFIG_HELP,
         shell_complete=listed(shipped_configs, files=True),
     )
-    filter = click.option(
+    filter = option(
         "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
     )
-    names = click.option(
-        "--list", "list_cases", is_flag=True, help="List the names of the cases; run nothing."
-    )
-    dry_run = click.option(
-        "--dry-run",
-        is_flag=True,
-        help="List the cases, their memory and which cases fit; run nothing.",
-    )
-    keep_going = click.option(
-        "--keep-going/--fail-fast",
-        default=True,
-        help="Continue after a failure (default), or stop at the first.",
-    )
-    options = (config, *_AXES, _DEVICE, _SEED, filter, names, dry_run, keep_going)
+    names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
+    memory = "List the cases, their memory and which cases fit; run nothing."
+    dry_run = switch("--dry-run", help=memory)
+    options = (config, *_AXES, device_option(), _SEED, filter, names, dry_run, keep_going_option)
     return _decorate(command, options)
 
 
 def axis_options_of_config(command: Command) -> Command:
     """Add the options that override a key of a config, which ``overrides_of`` takes."""
-    return _decorate(command, (*_AXES, _DEVICE, _SEED))
+    return _decorate(command, (*_AXES, device_option(), _SEED))
 
 
-def resolve_config(
-    config: str | None, *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
-) -> Config:
+def resolve_config(config: str | None, **options: Any) -> Config:
     """Load the config and override it by the options of ``axis_options``."""
-    loaded = load_config(config, overrides_of(device=device, seed=seed, **axes))
+    loaded = load_config(config, overrides_of(**options))
     if loaded.filters and not _keeps_any(loaded):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
@@ -87,16 +76,9 @@ def resolve_config(
     return loaded
 
 
-def overrides_of(
-    *, device: str | None, seed: int | None, **axes: tuple[Any, ...]
-) -> dict[str, object]:
+def overrides_of(**options: Any) -> dict[str, object]:
     """Return the fields of a config that options replace."""
-    overrides: dict[str, object] = {field: values for field, values in axes.items() if values}
-    if device is not None:
-        overrides["device"] = device
-    if seed is not None:
-        overrides["seed"] = seed
-    return overrides
+    return {field: value for field, value in options.items() if value not in (None, ())}
 
 
 def _keeps_any(config: Config) -> bool:
@@ -112,12 +94,12 @@ def _keeps_any(config: Config) -> bool:
     )
 
 
-def examples(*lines: str) -> Callable[[Command], Command]:
-    """Add examples, command lines, to the help of a command."""
+def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
+    """Add examples, command lines, to the help of a command, and a paragraph after them."""
 
     def add(command: Command) -> Command:
         block = "\n".join(f"  {line}" for line in lines)
-        command.__doc__ = f"{inspect.getdoc(command)}\n\n\b\nExamples:\n{block}"
+        command.__doc__ = f"{inspect.getdoc(command)}\n\n\b\nExamples:\n{block}\n\n{after}"
         return command
 
     return add
@@ -126,22 +108,40 @@ def examples(*lines: str) -> Callable[[Command], Command]:
 def has_options(context: click.Context) -> bool:
     """Tell whether an option was given on the command line."""
     return any(
-        context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        for option in context.command.params
+        context.get_parameter_source(given.name or "") is ParameterSource.COMMANDLINE
+        for given in context.command.params
     )
 
 
 def output_options(command: Command) -> Command:
     """Add --format and -o; the command receives ``format`` and ``output``, a path or None."""
-    format = click.option(
+    help = f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."
+    return _decorate(command, (format_option(FORMATS, help), output_option))
+
+
+def format_option(formats: Sequence[str], help: str) -> Decorator:
+    """Return --format, whose default is the first format."""
+    return option(
         "--format",
-        type=OneOf("format", FORMATS),
-        default=FORMATS[0],
+        type=OneOf("format", formats),
+        default=formats[0],
         show_default=True,
         metavar="NAME",
-        help=f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}.",
+        help=help,
     )
-    return _decorate(command, (format, output_option))
+
+
+def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
+    """Return --device."""
+    help = f"{verb}: auto, cpu, cuda or cuda:N."
+    return option("--device", type=check_device, metavar="NAME", help=help, **more)
+
+
+keep_going_option = option(
+    "--keep-going/--fail-fast",
+    default=True,
+    help="Continue after a failure (default), or stop at the first.",
+)
 
 
 def axis(
@@ -154,11 +154,11 @@ def axis(
 ) -> Decorator:
     """Return an axis: an option that may be repeated and takes comma-separated values."""
 
-    def parse(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> Any:
+    def parse(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
         parts = [part.strip() for value in given for part in value.split(",")]
         return tuple(dict.fromkeys(item for part in parts for item in read(part)))
 
-    return click.option(
+    return option(
         *(flag, field),
         multiple=True,
         metavar=metavar,
@@ -184,17 +184,7 @@ def _losses(text: str) -> tuple[str, ...]:
     return tuple(groups[text]) if text in groups else (check_loss(text),)
 
 
-def _loss_names() -> Iterable[str]:
-    return ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS)
-
-
-def _grad_output(text: str) -> tuple[GradOutput]:
-    """Read an incoming gradient."""
-    return (check_grad_output(text),)
-
-
 def _implementation(text: str) -> tuple[str]:
-    """Read the name of an implementation, or a file."""
     if is_file(text):
         return (check_implementation(text),)
     return (check_name("implementation", text, IMPLEMENTATIONS),)
@@ -215,12 +205,13 @@ _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
     f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these."
 )
+_LOSS_COMPLETE = listed(lambda: ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS), commas=True)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 
 
 def loss_axis(help: str = _LOSS_HELP) -> Decorator:
     """Return the axis of the losses."""
-    return axis("--loss", "losses", "NAME", _losses, help, listed(_loss_names, commas=True))
+    return axis("--loss", "losses", "NAME", _losses, help, _LOSS_COMPLETE)
 
 
 _AXES = (
@@ -229,13 +220,15 @@ _AXES = (
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
-    axis("--grad-output", "grad_outputs", "VALUE", _grad_output, _GRAD_OUTPUT_HELP),
+    axis(
+        *("--grad-output", "grad_outputs", "VALUE"),
+        lambda text: (check_grad_output(text),),
+        _GRAD_OUTPUT_HELP,
+    ),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP, _IMPL_COMPLETE),
 )
-_DEVICE_HELP = "Run on device NAME: auto, cpu, cuda or cuda:N."
-_DEVICE = click.option("--device", type=check_device, metavar="NAME", help=_DEVICE_HELP)
-_SEED = click.option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
+_SEED = option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
 _FILTER_HELP = (
     "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
@@ -250,13 +243,18 @@ def _output(value: str) -> Path | None:
         return None
     path = Path(value)
     try:
-        _check_output(path)
+        if path.is_dir():
+            raise UsageError(f"-o '{path}' is a directory. Name a file.")
+        if not path.parent.is_dir():
+            raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
     except OSError as error:
         raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
     return path
 
 
-output_option = click.option(
+output_option = option(
     "-o",
     "--output",
     type=_output,
@@ -266,37 +264,24 @@ output_option = click.option(
 """The -o option alone, for commands with formats of their own."""
 
 
-def _check_output(path: Path) -> None:
-    """Refuse a path that cannot be a file of an existing directory."""
-    if path.is_dir():
-        raise UsageError(f"-o '{path}' is a directory. Name a file.")
-    if not path.parent.is_dir():
-        raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
-
-
 def _decorate(command: Command, options: Collection[Decorator]) -> Command:
     """Decorate a command so that its help lists the options in this order."""
-    for option in reversed(tuple(options)):
-        command = option(command)
+    for add in reversed(tuple(options)):
+        command = add(command)
     return command
 
 
-def listing_format(command: Command) -> Command:
-    """Add --format and --json to a command that only lists; it receives ``format``."""
+def listing_format(
+    formats: Sequence[str] = ("table", "json"), help: str = "Write the list as table or json."
+) -> Decorator:
+    """Return --format and --json for a command that lists; it receives ``format``."""
 
-    @wraps(command)
-    def call(*args: Any, format: str, as_json: bool, **options: Any) -> Any:
-        return command(*args, format="json" if as_json else format, **options)
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def call(*args: Any, format: str, as_json: bool, **options: Any) -> Any:
+            return command(*args, format="json" if as_json else format, **options)
 
-    format = click.option(
-        "--format",
-        type=OneOf("format", ("table", "json")),
-        default="table",
-        show_default=True,
-        metavar="NAME",
-        help="Write the list as table or json.",
-    )
-    short = click.option("--json", "as_json", is_flag=True, help="Write JSON, as --format json.")
-    return cast(Command, _decorate(call, (format, short)))
+        short = switch("--json", "as_json", help="Write JSON, as --format json.")
+        return cast(Command, _decorate(call, (format_option(formats, help), short)))
+
+    return add

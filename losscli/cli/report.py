@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from losscli.cli.options import output_option
-from losscli.config.fields import check_name
+from losscli.cli.options import examples, format_option, output_option
+from losscli.cli.variables import option, switch
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
-from losscli.runs.files import is_replaceable
+from losscli.runs.files import refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
     from losscli.report.html.page import Section
@@ -23,60 +23,41 @@ _NO_JINJA = (
     "the page needs Jinja2, which is not installed. Install it with `pip install "
     "'losscli[report]'`, or choose --format svg."
 )
-_FORMATS = ("html", "svg", "png")
 _SHOWN = 12
 """Names of plots that a message lists."""
 
 
-_HELP = """\
-Write one HTML page about records: plots, tables, failures, the machine.
-
-A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or `self-test`
-wrote, or the NAME of a run that `losscli bench --save NAME` saved. Several bench runs are compared
-with the first. The page needs no network and no other file.
-
-\b
-Examples:
-  losscli report base.json -o report.html
-  losscli report base new -o report.html
-  losscli report base --list-plots
-  losscli report base --format svg --plot limit-forward -o limit.svg
-
-Exit codes: 2 a record is missing or no record, 4 something to install is missing, or the output
-cannot be written.
-"""
-
-
-def _format(text: str) -> str:
-    """Return the name of a format of this command."""
-    return check_name("format", text, _FORMATS)
-
-
-@click.command("report", help=_HELP)
+@click.command("report")
 @click.argument("names", nargs=-1, metavar="RUN...")
-@click.option(
-    "--format",
-    type=_format,
-    default="html",
-    show_default=True,
-    metavar="NAME",
-    help="Write the page as html, or one plot as svg or png.",
-)
-@click.option("--plot", metavar="NAME", help="Choose the plot of --format svg or png.")
-@click.option("--list-plots", is_flag=True, help="List the names of the plots; write nothing.")
+@format_option(("html", "svg", "png"), "Write the page as html, or one plot as svg or png.")
+@option("--plot", metavar="NAME", help="Choose the plot of --format svg or png.")
+@switch("--list-plots", help="List the names of the plots; write nothing.")
 @output_option
+@examples(
+    "losscli report base.json -o report.html",
+    "losscli report base new -o report.html",
+    "losscli report base --list-plots",
+    "losscli report base --format svg --plot limit-forward -o limit.svg",
+    after="Exit codes: 2 a record is missing or no record, 4 something to install is missing, or "
+    "the output cannot be written.",
+)
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None
 ) -> int:
-    """Write one HTML page about records."""
+    """Write one HTML page about records: plots, tables, failures, the machine.
+
+    A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or
+    `self-test` wrote, or the NAME of a run that `losscli bench --save NAME` saved. Several bench
+    runs are compared with the first. The page needs no network and no other file.
+    """
     if not names:
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
         raise UsageError("--plot chooses a single plot. Add --format svg or --format png.")
     if output is None and format != "svg" and not list_plots and sys.stdout.isatty():
         raise UsageError("a terminal cannot show a page or an image. Name a file with -o.")
-    if format == "html" and not list_plots:
-        _check_jinja()
+    if format == "html" and not list_plots and find_spec("jinja2") is None:
+        raise UnfitError(_NO_JINJA)
     from losscli.garbage import without_garbage_collection
 
     with without_garbage_collection():
@@ -86,14 +67,13 @@ def command(
 def _report(
     names: Sequence[str], format: str, plot: str | None, list_plots: bool, output: Path | None
 ) -> int:
-    """Read the records, and write what was asked for."""
     from losscli.report.html.page import render_page, sections
     from losscli.report.html.records import read_record
     from losscli.runs.saved import find_run
 
     paths = {name: find_run(name) for name in dict.fromkeys(names)}
     if output:
-        _refuse_to_overwrite(output, paths)
+        refuse_to_overwrite(output, "record", paths)
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
     if list_plots:
@@ -106,9 +86,7 @@ def _report(
         if format == "svg":
             _write(f"{chosen.standalone()}\n".encode("utf-8", "replace"), output)
         else:
-            from losscli.report.html.images import png
-
-            _write(png(chosen), output)
+            _write(chosen.png(), output)
     if output:
         click.echo(f"losscli: wrote {output}", err=True)
     return EXIT_OK
@@ -121,47 +99,22 @@ def _plots(found: Sequence[Section]) -> dict[str, Plot]:
 
 def _choose(plots: Mapping[str, Plot], name: str | None) -> Plot:
     """Return the plot of a name; without a name the only one."""
+    from losscli.report.phrases import first_of
+
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")
     if name is None and len(plots) > 1:
-        listed = ", ".join(list(plots)[:_SHOWN])
-        more = f" and {len(plots) - _SHOWN} more (--list-plots)" if len(plots) > _SHOWN else ""
-        raise UsageError(f"choose a plot with --plot: {listed}{more}.")
+        more = " (--list-plots)" if len(plots) > _SHOWN else ""
+        raise UsageError(f"choose a plot with --plot: {first_of(plots, _SHOWN)}{more}.")
     if name is not None and name not in plots:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
     return plots[name] if name is not None else next(iter(plots.values()))
 
 
-def _check_jinja() -> None:
-    """Refuse before anything is read where the page cannot be made."""
-    from importlib.util import find_spec
-
-    if find_spec("jinja2") is None:
-        raise UnfitError(_NO_JINJA)
-
-
-def _refuse_to_overwrite(output: Path, paths: Mapping[str, Path]) -> None:
-    """Refuse an output that is one of the records, which the report would overwrite."""
-    for name, path in paths.items():
-        if os.path.exists(output) and os.path.samefile(output, path):
-            raise UsageError(f"-o '{output}' is the record '{name}' itself. Name another file.")
-
-
 def _write(content: bytes, output: Path | None) -> None:
-    """Write to the output, a file atomically."""
-    if output is None:
+    if output:
+        write_file(output, content)
+    else:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-        return
-    from losscli.runs.files import replace_bytes
-
-    try:
-        if is_replaceable(output):
-            replace_bytes(output.resolve(), [content])
-        else:
-            output.write_bytes(content)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None

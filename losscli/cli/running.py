@@ -17,11 +17,10 @@ from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, U
 from losscli.machine import description
 from losscli.notes import note, say
 from losscli.progress import Progress
+from losscli.report.output import publish
 from losscli.report.render import conclusion, render
-from losscli.report.step_summary import publish
 from losscli.report.writer import Writer
-from losscli.runs.exclusion import Exclusion
-from losscli.runs.records import FAIL, FAILED, SKIPPED, Kind, Result, Run
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
 
 class Job(Protocol):
@@ -46,12 +45,8 @@ def begin(
 ) -> Run:
     """Return a run on a device that has no results yet.
 
-    Args:
-        kind: of the run.
-        device: it is on.
-        plan: stands for all that it is to do.
-        excluded: what the config's rules leave out of it.
-        facts: that belong to its environment beside the machine's.
+    ``plan`` stands for all that it is to do; ``facts`` belong to its environment beside those of
+    the machine.
     """
     return Run(
         kind=kind,
@@ -69,15 +64,14 @@ def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
     Raises:
         UsageError: always.
     """
-    if not excluded:
-        raise UsageError(
-            "nothing is left to run: no pass and implementation applies to any case. Change the "
-            "config or the options."
-        )
-    raise UsageError(
-        f"nothing is left to run: {'; '.join(map(str, excluded))}. Remove the rule, or name what "
-        "it excludes on the command line."
+    why, advice = (
+        "no pass and implementation applies to any case",
+        "Change the config or the options",
     )
+    if excluded:
+        why = "; ".join(map(str, excluded))
+        advice = "Remove the rule, or name what it excludes on the command line"
+    raise UsageError(f"nothing is left to run: {why}. {advice}.")
 
 
 def run_jobs(
@@ -103,7 +97,7 @@ def run_jobs(
         output: where it goes; None is standard output.
         saved: where the run is kept as well.
         resumed: the file that the results from before are from.
-        keep_going: after a result that failed.
+        keep_going: whether to go on after a result that failed.
         weights: how long each job takes beside the others; all alike by default.
         guess: how many seconds all may take.
     """
@@ -111,7 +105,7 @@ def run_jobs(
     if not jobs and not run.results:
         refuse_empty(run.excluded)
     with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
-        finished = _run_all(jobs, results_of, _keeper(writer, keep_going), progress)
+        finished = _run_all(jobs, results_of, writer, progress, keep_going)
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md"))
@@ -132,27 +126,12 @@ def run_jobs(
     return EXIT_FAILED if failed else EXIT_OK
 
 
-class _FirstFailureError(Exception):
-    """A result failed, and --fail-fast stops the run."""
-
-
-def _keeper(writer: Writer, keep_going: bool) -> Callable[[Result], None]:
-    """Return a function that keeps a result, and with --fail-fast stops at the first failure."""
-
-    def keep(result: Result) -> None:
-        writer.add(result)
-        raise_if_received()
-        if not keep_going and result.status in (FAIL, FAILED):
-            raise _FirstFailureError
-
-    return keep
-
-
 def _run_all(
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    keep: Callable[[Result], None],
+    writer: Writer,
     progress: Progress,
+    keep_going: bool,
 ) -> bool:
     """Run the jobs and show progress; tell whether they were finished, not interrupted."""
     try:
@@ -162,13 +141,15 @@ def _run_all(
                 raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
-                        keep(result)
+                        writer.add(result)
+                        raise_if_received()
+                        if not keep_going and result.status in (FAIL, FAILED):
+                            note("stopped at the first failure (--fail-fast)")
+                            return True
                         progress.working_on(job.name)
                 progress.finish_one()
     except KeyboardInterrupt:
         return False
-    except _FirstFailureError:
-        note("stopped at the first failure (--fail-fast)")
     return True
 
 

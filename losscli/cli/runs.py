@@ -8,13 +8,12 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.completing import OneOf, listed
-from losscli.cli.options import FORMATS, examples, output_option
+from losscli.cli.completion import OneOf, listed
+from losscli.cli.options import FORMATS, examples, listing_format, output_option
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.notes import note
+from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
-from losscli.report.terminal import show as write
-from losscli.report.terminal import width
 from losscli.runs.journal import is_being_written
 from losscli.runs.saved import killed_runs, runs_directory, saved_runs
 
@@ -38,24 +37,14 @@ def _runs() -> dict[str, Path]:
 @click.argument(
     "names", nargs=-1, metavar="| show NAME | rm NAME...]", shell_complete=listed(_runs)
 )
-@click.option(
-    "--format",
-    type=OneOf("format", FORMATS),
-    default=FORMATS[0],
-    show_default=True,
-    metavar="NAME",
-    help="Write the list as table or json, a run also as md, csv or jsonl.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, as --format json.")
+@listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
 @output_option
 @examples(
     "losscli runs",
     "losscli runs show before --format md",
     "losscli runs rm before after",
 )
-def command(
-    action: str, names: tuple[str, ...], format: str, as_json: bool, output: Path | None
-) -> int:
+def command(action: str, names: tuple[str, ...], format: str, output: Path | None) -> int:
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     The list has the oldest run first. A run that was killed has the cases that it had finished;
@@ -63,7 +52,6 @@ def command(
 
     The runs are files in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
     """
-    format = "json" if as_json else format
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:
@@ -74,7 +62,6 @@ def command(
 
 
 def _list(names: Sequence[str], format: str, output: Path | None) -> None:
-    """List all runs."""
     if names or output:
         given = f"'{names[0]}'" if names else "-o"
         raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
@@ -100,21 +87,20 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
-    """Return the facts of a run, or why its file cannot be read."""
+    """Return what the list says of a run, or why its file cannot be read."""
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    facts: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    known: dict[str, object] = {"name": name, "path": str(path), "state": state}
     try:
         run = read_run(path, "bench")
     except UsageError as error:
-        return facts | _UNKNOWN | {"problem": str(error)}
+        return known | _UNKNOWN | {"problem": str(error)}
     machine = run.environment
-    cases = [result.case for result in run.results if isinstance(result, BenchResult)]
-    return facts | {
+    return known | {
         "created": run.created,
         "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
-        "cases": len(set(cases)),
+        "cases": len({result.case for result in run.of(BenchResult)}),
         "commit": machine.get("commit"),
         "problem": None,
     }
@@ -129,7 +115,6 @@ def _state(name: str, killed: dict[str, Path]) -> str:
 
 
 def _show(names: Sequence[str], format: str, output: Path | None) -> None:
-    """Write the report of a run."""
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
     from losscli.report.render import render
@@ -139,18 +124,7 @@ def _show(names: Sequence[str], format: str, output: Path | None) -> None:
     run = read_run(_find(name), "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    text = render(run, format, WIDTH if output else width())
-    try:
-        if output:
-            output.write_text(f"{text}\n", encoding="utf-8")
-        elif format == "table":
-            write(text)
-        else:
-            click.echo(text)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {output}: {error.strerror}.") from None
+    write_report(render(run, format, WIDTH if output else width()), format, output)
     state = _state(name, killed)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")

@@ -3,93 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 
-from losscli.cli.completing import OneOf
-from losscli.cli.options import output_options
-from losscli.config.fields import check_device
+from losscli.cli.completion import OneOf
+from losscli.cli.options import device_option, examples, keep_going_option, output_options
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 
-
-def run_timer_test(device: str, format: str, output: Path | None, keep_going: bool) -> int:
-    """Test the timer of bench, report, and return the exit code."""
-    from losscli.bench import selftest
-    from losscli.cli.running import begin, run_jobs
-
-    return run_jobs(
-        begin("timer-test", device),
-        selftest.plan(selftest.bench_of(device)),
-        selftest.run,
-        format=format,
-        output=output,
-        keep_going=keep_going,
-    )
-
-
-def run_checks_test(device: str, format: str, output: Path | None, keep_going: bool) -> int:
-    """Test the checks of verify, report, and return the exit code."""
-    from losscli.cli.running import begin, run_jobs
-    from losscli.verify.selftest import run as selftest
-
-    return run_jobs(
-        begin("self-test", device),
-        selftest.plan(device),
-        selftest.run,
-        format=format,
-        output=output,
-        keep_going=keep_going,
-    )
-
-
 TIMER, CHECKS = "timer", "checks"
-TESTS: dict[str, Callable[[str, str, Path | None, bool], int]] = {
-    TIMER: run_timer_test,
-    CHECKS: run_checks_test,
-}
 FOR_SEVERAL = ("table", "md")
 """Formats in which one report may follow another."""
 
-_HELP = """\
-Test the timer and the checks of losscli itself on this machine.
 
-`timer` measures work of a known length and compares calls with and without a planted difference, in
-less than a minute. `checks` runs the checks on implementations that are wrong on purpose, and on
-honest ones, in a few minutes. Without an argument both run.
-
-\b
-Examples:
-  losscli self-test
-  losscli self-test timer --device cuda
-  losscli self-test checks --format json -o checks.json
-
-Exit codes: 1 the timer or a check is wrong, 4 the device cannot be used, 130 interrupted (the
-report has the finished results).
-"""
-
-
-@click.command("self-test", help=_HELP)
-@click.argument("test", type=OneOf("self-test", TESTS), metavar="[timer|checks]", required=False)
-@click.option(
-    "--device",
-    type=check_device,
-    default="auto",
-    show_default=True,
-    metavar="NAME",
-    help="Run on device NAME: auto, cpu, cuda or cuda:N.",
+@click.command("self-test")
+@click.argument(
+    "test", type=OneOf("self-test", (TIMER, CHECKS)), metavar="[timer|checks]", required=False
 )
-@click.option(
-    "--keep-going/--fail-fast",
-    default=True,
-    help="Continue after a failure (default), or stop at the first.",
-)
+@device_option(default="auto", show_default=True)
+@keep_going_option
 @output_options
+@examples(
+    "losscli self-test",
+    "losscli self-test timer --device cuda",
+    "losscli self-test checks --format json -o checks.json",
+    after="Exit codes: 1 the timer or a check is wrong, 4 the device cannot be used, 130 "
+    "interrupted (the report has the finished results).",
+)
 def command(
     test: str | None, device: str, keep_going: bool, format: str, output: Path | None
 ) -> int:
-    """Test the timer and the checks."""
+    """Test the timer and the checks of losscli itself on this machine.
+
+    `timer` measures work of a known length and compares calls with and without a planted
+    difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
+    purpose, and on honest ones, in a few minutes. Without an argument both run.
+    """
     if test is None and (output is not None or format not in FOR_SEVERAL):
         given = "-o" if output is not None else f"--format {format}"
         raise UsageError(
@@ -100,13 +50,20 @@ def command(
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
     # Whatever follows needs torch: an error above answers at once.
+    from losscli.cli.running import begin, run_jobs
     from losscli.machine.devices import resolve_device
 
     resolved, code = resolve_device(device), EXIT_OK
-    for index, name in enumerate([test] if test else TESTS):
-        if index:
+    run_all = partial(run_jobs, format=format, output=output, keep_going=keep_going)
+    if test != CHECKS:
+        from losscli.bench import selftest as timer
+
+        plan = timer.plan(timer.bench_of(resolved))
+        code = run_all(begin("timer-test", resolved), plan, timer.run)
+    if test != TIMER and code <= EXIT_FAILED and (not code or keep_going):
+        from losscli.verify.selftest import run as checks
+
+        if test is None:
             click.echo()
-        code = max(code, TESTS[name](resolved, format, output, keep_going))
-        if code > EXIT_FAILED or (code and not keep_going):
-            break
+        code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
     return code

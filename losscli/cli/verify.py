@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.completing import listed
+from losscli.cli.completion import listed
 from losscli.cli.options import (
     axis,
     axis_options,
@@ -18,6 +18,7 @@ from losscli.cli.options import (
     output_options,
     resolve_config,
 )
+from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
@@ -45,7 +46,7 @@ def _check(text: str) -> tuple[str]:
 @click.command("verify")
 @axis_options
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
-@click.option("--quick", is_flag=True, help="Run the cases of quick.yaml, as `-c quick` does.")
+@switch("--quick", help="Run the cases of quick.yaml, as `-c quick` does.")
 @output_options
 @examples(
     "losscli verify --quick",
@@ -91,7 +92,7 @@ def command(
     status(LOADING)
     from losscli.cli.dry_run import duration, print_cases, print_names
     from losscli.cli.running import begin, run_jobs
-    from losscli.config.exclusions import excluded
+    from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
 
     device = devices.resolve_device(config.device)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from losscli.random_effects import deviation
 
 CONFIDENCE = 0.99
-"""With which all intervals of a comparison hold at once, however many there are."""
+"""The confidence that all intervals of a comparison hold at once, however many there are."""
 Array = NDArray[np.float64]
 
 _BATCHES = 8
@@ -56,7 +56,7 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
             continue
         chosen = np.flatnonzero(counts == count)
         logs = np.log(np.array([samples[index] for index in chosen.tolist()], dtype=np.float64))
-        errors[chosen] = np.maximum(_spread(logs), _drift(logs))
+        errors[chosen] = np.maximum(_error_by_order(logs), _error_by_parts(logs))
     return errors
 
 
@@ -109,7 +109,7 @@ def joint_z(count: int) -> float:
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
 
 
-def _spread(logs: Array) -> Array:
+def _error_by_order(logs: Array) -> Array:
     """Return the standard error by order statistics; by all that they span where they are few."""
     ordered = np.sort(logs, axis=1)
     count = logs.shape[1]
@@ -120,7 +120,7 @@ def _spread(logs: Array) -> Array:
     return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / _Z95)
 
 
-def _drift(logs: Array) -> Array:
+def _error_by_parts(logs: Array) -> Array:
     """Return the standard error by the medians of successive parts."""
     count = logs.shape[1]
     if count < _BATCHED:

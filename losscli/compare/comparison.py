@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
+from typing import TypeVar
 
 import numpy as np
 
 from losscli.axes import HOST, Cache, Mode, PassName
 from losscli.compare.change import Change, ratios
-from losscli.compare.gate import NO_GATE, Gate
 from losscli.compare.noise import (
     CONTROLS,
     Noise,
     control_drifts,
     no_controls,
-    noise_of_groups,
     noise_of_rows,
     standard_errors,
-    without_supposed,
 )
 from losscli.compare.rows import Key, key, label, timed
+from losscli.grouping import grouped
+from losscli.implementations import is_own
 from losscli.machine.differences import Difference, differences
 from losscli.record import Record
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, BenchResult, Run
 
+T = TypeVar("T")
 TOLERATED = 0.05
 """How far from 1 a ratio may be that is called the same, unless another threshold is given."""
 
@@ -87,7 +88,7 @@ class Comparison:
     only_after: tuple[Missing, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
-    """Of each mode and cache."""
+    """The noise of each mode and cache."""
     same_torch: bool
     """Whether PyTorch's own implementations are the same code in both."""
 
@@ -152,85 +153,117 @@ class Comparison:
 
     def means(self) -> list[Mean]:
         """Return the mean of each loss, pass, mode, cache and implementation."""
-        found: dict[tuple[str, PassName, Mode, Cache, str], list[float]] = {}
-        for row in self.rows:
+
+        def key(row: Row) -> tuple[str, PassName, Mode, Cache, str]:
             it = row.after
-            alike = it.case.loss, it.pass_, it.mode, it.cache, it.implementation
-            found.setdefault(alike, []).append(row.ratio.value)
+            return it.case.loss, it.pass_, it.mode, it.cache, it.implementation
+
         return [
-            Mean(*alike, geometric_mean(ratios), len(ratios)) for alike, ratios in found.items()
+            Mean(*alike, geometric_mean(row.ratio.value for row in rows), len(rows))
+            for alike, rows in grouped(self.rows, key).items()
         ]
 
 
 @dataclass(frozen=True)
+class FailOn:
+    """The options of `losscli compare` that decide its exit code."""
+
+    threshold: float | None = None
+    """``--fail-on``: a row fails that is slower by more than this fraction."""
+    missing: bool | None = None
+    """``--fail-on-missing``: rows of the baseline have to be timed again. None is the default:
+    where there is a threshold, the rows of losscli's own implementations have to be."""
+    undecided: bool | None = None
+    """``--fail-on-undecided``: noise must not hide a slowdown by the threshold. None as above."""
+
+    @property
+    def minds_missing(self) -> bool:
+        """Whether a missing row of any implementation fails."""
+        return self.threshold is not None if self.missing is None else self.missing
+
+    @property
+    def minds_undecided(self) -> bool:
+        """Whether an undecided row of any implementation fails."""
+        return self.threshold is not None and self.undecided is not False
+
+    def fails_on_missing(self, implementation: str) -> bool:
+        """Tell whether a missing row of this implementation fails."""
+        return self.minds_missing and (self.missing is True or is_own(implementation))
+
+    def fails_on_undecided(self, implementation: str) -> bool:
+        """Tell whether an undecided row of this implementation fails."""
+        return self.minds_undecided and (self.undecided is True or is_own(implementation))
+
+
+@dataclass(frozen=True)
 class Comparisons:
-    """Runs against a baseline, under the names that the user gave them."""
+    """Runs against a baseline, under the names that the user gave them.
+
+    What its methods list stands behind the name of its run.
+    """
 
     baseline: str
     comparisons: dict[str, Comparison]
-    """By the name of the run that is compared."""
-    gate: Gate = NO_GATE
-    """What makes the comparison fail."""
+    """Each comparison by the name of the run that is compared."""
+    fail_on: FailOn = FailOn()
+    """What makes the comparison fail; by default nothing does."""
 
     @property
     def threshold(self) -> float | None:
-        """The slowdown beyond which a row fails the comparison, if there is a gate."""
-        return self.gate.threshold
+        """The slowdown beyond which a row fails the comparison, if there is one."""
+        return self.fail_on.threshold
 
-    def broken(self) -> list[tuple[str, Missing]]:
-        """Return what the baseline timed and a run failed, each with the name of the run."""
-        return [(name, each) for name, one in self.comparisons.items() for each in one.broken]
+    @property
+    def before(self) -> Run:
+        """The baseline's run."""
+        return next(iter(self.comparisons.values())).before
 
     def missing(self) -> list[tuple[str, Missing]]:
-        """Return the rows whose absence fails the comparison, each with the name of the run."""
+        """Return the rows whose absence fails the comparison."""
         return [
             (name, each)
-            for name, one in self.comparisons.items()
-            for each in one.only_before
-            if self.gate.fails_on_missing(each.result.implementation)
+            for name, each in self._all(lambda one: one.only_before)
+            if self.fail_on.fails_on_missing(each.result.implementation)
         ]
 
     def cut_off(self) -> list[str]:
-        """Return the names of the runs whose file ends in half a line, where the gate minds."""
-        if not self.gate.minds_missing or not self.comparisons:
+        """Return the names of the runs whose file ends in half a line, where that fails."""
+        if not self.fail_on.minds_missing or not self.comparisons:
             return []
-        before = next(iter(self.comparisons.values())).before
-        runs = {self.baseline: before} | {n: one.after for n, one in self.comparisons.items()}
+        runs = {self.baseline: self.before} | {n: one.after for n, one in self.comparisons.items()}
         return [name for name, run in runs.items() if run.cut_off]
 
     def undecided(self) -> list[tuple[str, Row]]:
-        """Return the rows whose noise fails the comparison, each with the name of its run."""
-        if self.threshold is None:
+        """Return the rows whose noise fails the comparison."""
+        if (threshold := self.threshold) is None:
             return []
         return [
             (name, row)
-            for name, one in self.comparisons.items()
-            for row in one.undecided(self.threshold)
-            if self.gate.fails_on_undecided(row.after.implementation)
+            for name, row in self._all(lambda one: one.undecided(threshold))
+            if self.fail_on.fails_on_undecided(row.after.implementation)
         ]
 
     def blind(self) -> list[str]:
-        """Return the names of the runs in which no row could be judged, where the gate minds."""
-        if self.threshold is None or not self.gate.minds_undecided:
+        """Return the names of the runs in which no row could be judged, where that fails."""
+        if self.threshold is None or not self.fail_on.minds_undecided:
             return []
         return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
 
+    def regressions(self) -> list[tuple[str, Row]]:
+        """Return what is slower beyond threshold and noise."""
+        if (threshold := self.threshold) is None:
+            return []
+        return self._all(lambda one: one.regressions(threshold))
+
     @property
     def failed(self) -> bool:
-        """Whether the gate is closed: something is slower, broken, missing or undecided."""
-        slow = self.threshold is not None and (self.regressions() or self.broken())
+        """Whether it fails: something is slower, broken, missing or undecided."""
+        broken = self.threshold is not None and self._all(lambda one: one.broken)
         unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
-        return bool(slow or unseen)
+        return bool(self.regressions() or broken or unseen)
 
-    def regressions(self) -> list[tuple[str, Row]]:
-        """Return what is slower beyond threshold and noise, each with the name of its run."""
-        if self.threshold is None:
-            return []
-        return [
-            (name, row)
-            for name, comparison in self.comparisons.items()
-            for row in comparison.regressions(self.threshold)
-        ]
+    def _all(self, of: Callable[[Comparison], Iterable[T]]) -> list[tuple[str, T]]:
+        return [(name, each) for name, one in self.comparisons.items() for each in of(one)]
 
 
 def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
@@ -246,9 +279,8 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
     logs = np.log(second / first).tolist() if pairs else []
     drifts = control_drifts(keys, logs, control)
-    noise = noise_of_rows(groups, logs, drifts, control, _device(after))
     errors, between = standard_errors(pairs, groups)
-    noise, from_processes = without_supposed(groups, noise, control, between, _device(after))
+    noise, noises = noise_of_rows(groups, logs, drifts, control, between, _device(after), why)
     known = np.array([drift or 0.0 for drift in drifts])
     found = ratios(first, second, errors, known, np.array(noise))
     rows = [
@@ -262,7 +294,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
         _missing(befores, afters, after),
         _missing(afters, befores, before),
         unlike,
-        noise_of_groups(groups, noise, logs, control, why, from_processes),
+        noises,
         not why,
     )
 
@@ -282,7 +314,7 @@ def _missing(
     """Return the rows of one run that the other did not time, with their status there."""
     if not there.keys() - here.keys():
         return ()
-    others = {key(r): (r.status, r.reason) for r in other.results if isinstance(r, BenchResult)}
+    others = {key(r): (r.status, r.reason) for r in other.of(BenchResult)}
     return tuple(
         Missing(result, *others.get(name, ("", "")))
         for name, result in there.items()

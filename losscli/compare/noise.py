@@ -9,7 +9,7 @@ where a run has one process, it is supposed.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist, median
 
 import numpy as np
@@ -17,16 +17,17 @@ import numpy as np
 from losscli.axes import HOST, Cache, Mode
 from losscli.compare.change import Array, process_errors, uncertainties
 from losscli.compare.rows import Key
+from losscli.grouping import grouped
 from losscli.machine.differences import Difference
 from losscli.record import Record
 from losscli.runs.records import BenchResult, Seconds
 
 ENOUGH_CONTROLS = 6
-"""From which on the noise between runs is known and not supposed."""
+"""Fewest controls by which the noise between runs is known and not supposed."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
 """Standard deviation from run to run of a log of a median, where there are too few controls."""
 LEAST_NOISE = {"cpu": 0.01, "cuda": 0.005}
-"""And where controls that agree by luck would make it less."""
+"""The least of it, where controls that agree by luck would make it less."""
 CONTROLS = ("reference", "functional", "compile")
 """PyTorch's own code: the same in two runs if torch is."""
 _MAD = 1 / NormalDist().inv_cdf(0.75)
@@ -79,37 +80,10 @@ def control_drifts(
     They were timed side by side with it: what came upon the machine then came upon them too. None
     where there are none.
     """
-    beside: dict[object, list[int]] = {}
-    places = [key.beside for key in keys]
-    for index, counts in enumerate(control):
-        if counts:
-            beside.setdefault(places[index], []).append(index)
-    others = [[i for i in beside.get(place, ()) if i != own] for own, place in enumerate(places)]
+    groups = [key.beside for key in keys]
+    beside = grouped((i for i, counts in enumerate(control) if counts), groups.__getitem__)
+    others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]
     return [median(logs[i] for i in found) if found else None for found in others]
-
-
-def noise_of_rows(
-    groups: Sequence[Group],
-    logs: Sequence[float],
-    drifts: Sequence[float | None],
-    control: Sequence[bool],
-    device: str,
-) -> list[float]:
-    """Return the noise between runs of each row: that of the controls of its mode and cache.
-
-    What a GPU takes for a call tells nothing of what the host takes for it.
-    """
-    noises = [0.0] * len(logs)
-    for group, own in _by_group(groups).items():
-        found = _noises_of_group(
-            [logs[index] for index in own],
-            [drifts[index] for index in own],
-            [control[index] for index in own],
-            _place(group, device),
-        )
-        for index, noise in zip(own, found, strict=True):
-            noises[index] = noise
-    return noises
 
 
 def standard_errors(
@@ -123,33 +97,10 @@ def standard_errors(
     sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
     within = [uncertainties([s.samples for s in side if s]) for side in sides]
     between = np.full(len(pairs), math.nan)
-    for own in _by_group(groups).values():
+    for own in _of_groups(groups).values():
         of_group = (process_errors([_process_medians(side[i]) for i in own]) for side in sides)
         between[own] = np.hypot(*of_group)
     return np.fmax(np.hypot(*within), between), between
-
-
-def without_supposed(
-    groups: Sequence[Group],
-    noises: Sequence[float],
-    control: Sequence[bool],
-    between: Array,
-    device: str,
-) -> tuple[list[float], dict[Group, float]]:
-    """Replace noise that is supposed by the least there is, where the processes tell theirs.
-
-    Returns the noise of each row, and by group what the processes typically tell, for the report.
-    """
-    found, told = list(noises), {}
-    for group, own in _by_group(groups).items():
-        if sum(control[index] for index in own) >= ENOUGH_CONTROLS:
-            continue
-        if np.isnan(between[own]).any():
-            continue
-        told[group] = float(np.median(between[own]))
-        for index in own:
-            found[index] = LEAST_NOISE[_place(group, device)]
-    return found, told
 
 
 def no_controls(unlike: Sequence[Difference]) -> str:
@@ -160,43 +111,56 @@ def no_controls(unlike: Sequence[Difference]) -> str:
     return ""
 
 
-def noise_of_groups(
+def noise_of_rows(
     groups: Sequence[Group],
-    noises: Sequence[float],
     logs: Sequence[float],
+    drifts: Sequence[float | None],
     control: Sequence[bool],
+    between: Array,
+    device: str,
     why: str,
-    from_processes: Mapping[Group, float],
-) -> tuple[Noise, ...]:
-    """Return the noise of each mode and cache with what tells it."""
-    found = []
-    for group, own in _by_group(groups).items():
+) -> tuple[list[float], tuple[Noise, ...]]:
+    """Return the noise between runs of each row, and that of each mode and cache.
+
+    A row has the noise of the controls of its mode and cache: what a GPU takes for a call tells
+    nothing of what the host takes for it. Where they are too few, the processes tell theirs, if
+    there were several, and what is left is the least there is.
+
+    ``drifts`` says by how much the controls beside each row are off, ``between`` which standard
+    error the spread between its processes tells, and ``why`` why no row is a control, if none is.
+    """
+    noises, found = [0.0] * len(logs), []
+    for group, own in _of_groups(groups).items():
         controls = sum(control[index] for index in own)
+        enough = controls >= ENOUGH_CONTROLS
+        # What the host takes for a call arises in the CPU.
+        place = "cpu" if group[0] == HOST else device
+        of_own = _noises(
+            [logs[index] for index in own],
+            [drifts[index] for index in own],
+            [control[index] for index in own],
+            place,
+        )
+        from_processes = not enough and not np.isnan(between[own]).any()
+        if from_processes:
+            of_own = [LEAST_NOISE[place]] * len(own)
+        for index, noise in zip(own, of_own, strict=True):
+            noises[index] = noise
+        value = max(of_own)
+        if from_processes:
+            value = max(value, float(np.median(between[own])))
+        off = [abs(math.expm1(logs[index])) for index in own if control[index]] or [0.0]
         few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
-        missing = "" if controls >= ENOUGH_CONTROLS else why or few
-        noise = max(noises[index] for index in own)
-        if group in from_processes:
-            noise = max(noise, from_processes[group])
-        off = [abs(math.expm1(logs[index])) for index in own if control[index]]
-        middle, most = (median(off), max(off)) if off else (0.0, 0.0)
-        found.append(Noise(*group, noise, controls, middle, most, missing, group in from_processes))
-    return tuple(found)
+        missing = "" if enough else why or few
+        found.append(Noise(*group, value, controls, median(off), max(off), missing, from_processes))
+    return noises, tuple(found)
 
 
-def _by_group(groups: Sequence[Group]) -> dict[Group, list[int]]:
-    """Return the indices of the rows of each group."""
-    found: dict[Group, list[int]] = {}
-    for index, group in enumerate(groups):
-        found.setdefault(group, []).append(index)
-    return found
+def _of_groups(groups: Sequence[Group]) -> dict[Group, list[int]]:
+    return grouped(range(len(groups)), groups.__getitem__)
 
 
-def _place(group: Group, device: str) -> str:
-    """Return where the noise of a group arises: what the host takes for a call, in the CPU."""
-    return "cpu" if group[0] == HOST else device
-
-
-def _noises_of_group(
+def _noises(
     logs: Sequence[float],
     drifts: Sequence[float | None],
     control: Sequence[bool],

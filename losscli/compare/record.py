@@ -1,13 +1,19 @@
-"""A comparison as ``losscli compare --format json`` writes it, to be read again."""
+"""A comparison as ``losscli compare --format json`` writes it, and reads it again."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from losscli.compare.comparison import Mean
+from losscli.compare.change import CONFIDENCE
+from losscli.compare.comparison import Comparison, Comparisons, Mean, Missing
 from losscli.compare.noise import Noise
 from losscli.record import Record
 from losscli.runs.judgements import Judgement
+from losscli.runs.records import SCHEMA_VERSION, BenchResult
+
+NOT_COMPARABLE, NOTED = "not comparable", "note"
+"""The grades of a difference between the machines."""
 
 
 class Unlike(Record, frozen=True):
@@ -19,33 +25,36 @@ class Unlike(Record, frozen=True):
     grade: str = ""
 
 
-class ComparedRow(Record, frozen=True):
+class ComparedRow(Record, frozen=True, kw_only=True):
     """One implementation and pass of a case, timed in both runs."""
 
     run: str
     case: str
     pass_: str
+    mode: str = ""
+    cache: str = ""
     implementation: str
+    table: str = ""
+    seconds_before: float | None = None
+    seconds_after: float | None = None
     ratio: float
     ratio_low: float
     ratio_high: float
     verdict: Judgement
-    mode: str = ""
-    cache: str = ""
-    table: str = ""
-    seconds_before: float | None = None
-    seconds_after: float | None = None
     control: bool = False
     regression: bool = False
     undecided: bool = False
 
 
-class Untimed(Record, frozen=True):
+class Untimed(Record, frozen=True, kw_only=True):
     """A row that only one of the runs timed."""
 
     case: str
     pass_: str
+    mode: str = ""
+    cache: str = ""
     implementation: str
+    table: str = ""
     status: str = ""
     reason: str = ""
 
@@ -59,17 +68,93 @@ class ComparedRun(Record, frozen=True):
     noise: float = 0.0
     controls: int = 0
     noises: tuple[Noise, ...] = ()
+    undecided: int | None = None
     rows: tuple[ComparedRow, ...] = ()
     means: tuple[Mean, ...] = ()
     only_before: tuple[Untimed, ...] = ()
     only_after: tuple[Untimed, ...] = ()
 
 
-class ComparisonRecord(Record, frozen=True):
+class ComparisonRecord(Record, frozen=True, kw_only=True):
     """Runs against a baseline."""
 
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "compare"
     baseline: str
-    comparisons: tuple[ComparedRun, ...]
     threshold: float | None = None
+    fail_on_missing: bool = False
+    fail_on_undecided: bool = False
+    missing: int = 0
+    cut_off: tuple[str, ...] = ()
     failed: bool = False
     confidence: float = 0.0
+    comparisons: tuple[ComparedRun, ...]
+
+
+def record_of(compared: Comparisons) -> ComparisonRecord:
+    """Return the record of a comparison."""
+    return ComparisonRecord(
+        baseline=compared.baseline,
+        threshold=compared.threshold,
+        fail_on_missing=compared.fail_on.minds_missing,
+        fail_on_undecided=compared.fail_on.minds_undecided,
+        missing=len(compared.missing()),
+        cut_off=tuple(compared.cut_off()),
+        failed=compared.failed,
+        confidence=CONFIDENCE,
+        comparisons=tuple(
+            _run(name, comparison, compared.threshold)
+            for name, comparison in compared.comparisons.items()
+        ),
+    )
+
+
+def _run(name: str, comparison: Comparison, threshold: float | None) -> ComparedRun:
+    """Return a comparison with its rows; without a threshold no row is slower or undecided."""
+    slow = noisy = frozenset[int]()
+    if threshold is not None:
+        slow = frozenset(map(id, comparison.regressions(threshold)))
+        noisy = frozenset(map(id, comparison.undecided(threshold)))
+    rows = tuple(
+        ComparedRow(
+            run=name,
+            **_named(row.after),
+            seconds_before=row.before.seconds.median if row.before.seconds else None,
+            seconds_after=row.after.seconds.median if row.after.seconds else None,
+            ratio=row.ratio.value,
+            ratio_low=row.ratio.low,
+            ratio_high=row.ratio.high,
+            verdict=row.verdict,
+            control=row.control,
+            regression=id(row) in slow,
+            undecided=id(row) in noisy,
+        )
+        for row in comparison.rows
+    )
+    return ComparedRun(
+        name,
+        comparison.comparable,
+        tuple(
+            Unlike(d.fact, d.before, d.after, NOT_COMPARABLE if d.decisive else NOTED)
+            for d in comparison.differences
+        ),
+        comparison.noise,
+        comparison.controls,
+        comparison.noises,
+        None if threshold is None else len(noisy),
+        rows,
+        tuple(comparison.means()),
+        _untimed(comparison.only_before),
+        _untimed(comparison.only_after),
+    )
+
+
+def _untimed(missing: Iterable[Missing]) -> tuple[Untimed, ...]:
+    return tuple(
+        Untimed(**_named(each.result), status=each.status, reason=each.why) for each in missing
+    )
+
+
+def _named(result: BenchResult) -> dict[str, Any]:
+    names = ("pass_", "mode", "cache", "implementation", "table")
+    return {"case": result.case.name, **{name: getattr(result, name) for name in names}}

@@ -1,12 +1,17 @@
-"""The rows of a comparison: the key and the name of each. Needs no torch."""
+"""The rows of a comparison: their keys and names, and why two runs share none. Needs no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.runs.records import OK, BenchResult, Run
+from losscli.units import format_size
+
+_NAMED = 2
+"""Rows, or values, of each run that a message names."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +20,7 @@ class Key:
 
     table: str
     case: Case
-    """On any device of its kind."""
+    """The case on any device of its kind."""
     pass_: PassName
     mode: Mode
     cache: Cache
@@ -67,12 +72,12 @@ def label(result: BenchResult) -> str:
     Mode and cache follow where they are not the usual, and the table where there are several.
     """
     words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
-    words += how(result.mode, result.cache)
+    words += mode_and_cache(result.mode, result.cache)
     text = ", ".join(words)
     return f"{text} ({result.table})" if result.table else text
 
 
-def how(mode: Mode, cache: Cache) -> list[str]:
+def mode_and_cache(mode: Mode, cache: Cache) -> list[str]:
     """Return the mode and the state of the caches if they are not the default."""
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
 
@@ -80,3 +85,39 @@ def how(mode: Mode, cache: Cache) -> list[str]:
 def _key(result: BenchResult, case: Case) -> Key:
     how = result.pass_, result.mode, result.cache
     return Key(result.table, case, *how, result.implementation)
+
+
+def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
+    """Return in one sentence why no row of one run is in the other; each has its name before it."""
+    befores, afters = timed(before), timed(after)
+    for name, rows in ((first, befores), (second, afters)):
+        if not rows:
+            return f"Nothing was timed in {name}."
+    for part in next(iter(befores)).parts:
+        if _without(part, befores) & _without(part, afters):
+            return (
+                f"Their rows differ in the {part}: {_values(part, befores)} in {first}, "
+                f"{_values(part, afters)} in {second}."
+            )
+    named = [
+        f"{name} begins with {'; '.join(label(row) for row in list(rows.values())[:_NAMED])}"
+        for name, rows in ((first, befores), (second, afters))
+    ]
+    return ". ".join(named) + "."
+
+
+def _without(part: str, keys: Iterable[Key]) -> set[object]:
+    return {tuple(v for name, v in key.parts.items() if name != part) for key in keys}
+
+
+def _values(part: str, keys: Iterable[Key]) -> str:
+    """Return what a part is, in the rows of a run."""
+    found = list(dict.fromkeys(_written(key.parts[part]) for key in keys))
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more
+
+
+def _written(value: object) -> str:
+    if isinstance(value, tuple) and all(isinstance(extent, int) for extent in value):
+        return format_size(value)
+    return f"'{value}'" if isinstance(value, str) else str(value)

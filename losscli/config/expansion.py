@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from losscli import layouts
 from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases import Case
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import find_loss
+
+if TYPE_CHECKING:
+    from losscli.runs.records import Exclusion
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
@@ -19,50 +23,42 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
     No rule of ``exclude`` may match, and where there are filters one of them has to match. The pass
     ``forward`` has no incoming gradient: it belongs to the case whose incoming gradient is 1.
     """
-    kept, rule = judge(config, case, implementation, pass_)
+    kept, rule = kept_and_excluding(config, case, implementation, pass_)
     return kept and rule is None
 
 
-def judge(
+def kept_and_excluding(
     config: Config, case: Case, implementation: str, pass_: PassName
 ) -> tuple[bool, Exclude | None]:
     """Tell whether the axes and filters keep a row, and return the first rule that excludes it."""
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
         return False, None
-    facts: dict[str, object] = {
+    names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
+    row: dict[str, object] = {
         **case.params,
-        "loss": case.loss,
-        "size": case.size,
-        "dtype": case.dtype,
-        "reduction": case.reduction,
-        "distribution": case.distribution,
+        **{name: getattr(case, name) for name in names},
         "device": case.device.partition(":")[0],
         "implementation": implementation,
         "pass": pass_,
-        "layout": case.layout,
-        "grad_output": case.grad_output,
         "table": config.title,
     }
-    kept = not config.filters or any(_keeps(filter, facts) for filter in config.filters)
-    return kept, next((rule for rule in config.exclude if _excludes(rule, facts)), None)
+    kept = not config.filters or any(_keeps(filter, row) for filter in config.filters)
+    matching = (rule for rule in config.exclude if rule.conditions.items() <= row.items())
+    return kept, next(matching, None)
 
 
-def _excludes(rule: Exclude, facts: Mapping[str, object]) -> bool:
-    return all(value == facts[name] for name, value in rule.conditions.items())
-
-
-def _keeps(filter: Filter, facts: Mapping[str, object]) -> bool:
+def _keeps(filter: Filter, row: Mapping[str, object]) -> bool:
     return all(
-        _meets(facts.get(condition.axis), condition.values) != condition.negated
+        _meets(row.get(condition.axis), condition.values) != condition.negated
         for condition in filter
     )
 
 
-def _meets(fact: object, values: tuple[object, ...]) -> bool:
-    """Tell whether a fact is one of the values, or a text is as one of their patterns."""
-    if isinstance(fact, str):
-        return fact in values or any(fnmatchcase(fact, str(value)) for value in values)
-    return fact in values
+def _meets(given: object, values: tuple[object, ...]) -> bool:
+    """Tell whether a row's value is one of the values, or a text is as one of their patterns."""
+    if isinstance(given, str):
+        return given in values or any(fnmatchcase(given, str(value)) for value in values)
+    return given in values
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
@@ -76,7 +72,6 @@ def expand(config: Config, device: str) -> Iterator[Case]:
 
 
 def _expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases as written."""
     grad_outputs = config.grad_outputs
     if FORWARD in config.passes and 1.0 not in grad_outputs:
         grad_outputs = (1.0, *grad_outputs)
@@ -107,3 +102,17 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 layout=layout,
                 grad_output=grad_output,
             )
+
+
+def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
+    """Return each rule of ``exclude`` that leaves rows out, with how many it leaves out."""
+    from losscli.runs.records import Exclusion  # takes a while to import
+
+    counts: dict[Exclude, int] = {}
+    for block in config.blocks:
+        for case in expand(block, device) if block.exclude else ():
+            for name, pass_ in itertools.product(block.implementations, block.passes):
+                kept, rule = kept_and_excluding(block, case, name, pass_)
+                if kept and rule is not None:
+                    counts[rule] = counts.get(rule, 0) + 1
+    return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())

@@ -9,13 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from losscli.axes import (
-    CHANGING,
-    GradOutput,
-)
-from losscli.config.check_names import CATCHES
-from losscli.config.positions import Located
-from losscli.config.problems import each
+from losscli.axes import CHANGING, GradOutput
+from losscli.config.positions import Located, each
 from losscli.config.schema import (
     ALL_ROWS,
     ALL_WEIGHTED,
@@ -39,7 +34,6 @@ from losscli.losses import (
     Spec,
     find_loss,
 )
-from losscli.units import parse_seconds
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=str)
@@ -62,21 +56,21 @@ def check_device(text: str) -> str:
     return text
 
 
-def check_seed(text: str) -> int:
-    """Return a seed from its text."""
-    if not re.fullmatch("[0-9]{1,19}", text) or int(text) > LARGEST_SEED:
-        raise UsageError(f"'{text}' is not a seed. Write a whole number from 0 to 2^63 - 1.")
-    return int(text)
+def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
+    """Return a function that reads a whole number from its text."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
+            end = "2^63 - 1" if most == LARGEST_SEED else most
+            message = f"'{text}' is not a {what}. Write a whole number from {least} to {end}."
+            raise UsageError(message)
+        return int(text)
+
+    return read
 
 
-def check_processes(text: str) -> int:
-    """Return a number of processes from its text."""
-    if not re.fullmatch("[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_PROCESSES:
-        raise UsageError(
-            f"'{text}' is not a number of processes. Write a whole number from 1 to "
-            f"{MOST_PROCESSES}."
-        )
-    return int(text)
+check_seed = whole_number("seed", 0, LARGEST_SEED)
+check_processes = whole_number("number of processes", 1, MOST_PROCESSES)
 
 
 def check_grad_output(text: str) -> GradOutput:
@@ -125,6 +119,11 @@ def read_text(node: Located, read: Callable[[str], T]) -> T:
         node.fail(str(error))
 
 
+def text(read: Callable[[str], T]) -> Callable[[Located], T]:
+    """Return a reader of scalars from what reads their text."""
+    return lambda node: read_text(node, read)
+
+
 def _items(node: Located, what: str) -> list[Located]:
     """Return the items of a list, or one value as a list of one."""
     if isinstance(node.value, dict) or node.value in (None, []):
@@ -141,29 +140,24 @@ def _number(node: Located) -> float:
 
 
 def one_name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]:
-    """Read one name."""
-    return lambda node: read_text(node, lambda text: check_name(kind, text, candidates))
+    """Return a reader of one name."""
+    return text(lambda name: check_name(kind, name, candidates))
 
 
 def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
-    """Read one name or a list of names; a name given twice counts once."""
+    """Return a reader of one name or a list of names; a name given twice counts once."""
     read = one_name(kind, candidates)
     what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
     return lambda node: tuple(dict.fromkeys(each(_items(node, what), read)))
 
 
-def read_checks(node: Located) -> tuple[str, ...]:
-    """Read the name of a check of ``losscli verify`` or a list of them."""
-    return names("check", CATCHES)(node)
-
-
 def read_implementation(node: Located) -> str:
     """Read the name of an implementation; that of a file counts from the config's directory."""
 
-    def read(text: str) -> str:
-        if not is_file(text):
-            return check_name("implementation", text, IMPLEMENTATIONS)
-        return check_implementation(str(Path(node.file).parent / text))
+    def read(name: str) -> str:
+        if not is_file(name):
+            return check_name("implementation", name, IMPLEMENTATIONS)
+        return check_implementation(str(Path(node.file).parent / name))
 
     return read_text(node, read)
 
@@ -175,15 +169,10 @@ def read_implementations(node: Located) -> tuple[str, ...]:
 
 def read_line(node: Located) -> str:
     """Read a line of text."""
-    text = read_text(node, str.strip)
-    if not text or "\n" in text:
+    line = read_text(node, str.strip)
+    if not line or "\n" in line:
         node.fail(f"expected a line of text, found {node.describe()}.")
-    return text
-
-
-def read_device(node: Located) -> str:
-    """Read the name of a device."""
-    return read_text(node, check_device)
+    return line
 
 
 def read_losses(node: Located) -> tuple[LossChoice, ...]:
@@ -212,32 +201,32 @@ def _choices(item: Located) -> list[LossChoice]:
         known = LOSSES | {n: s for n, s in EVERY_LOSS.items() if n in item.value}
         entries = check_mapping(item, "a loss", known, "loss")
         return each(entries, lambda n: LossChoice(n, _parameters(entries[n], find_loss(n))))
-    if item.value in ("all", OFF_DEFAULT):
-        return []
-    if item.value == ALL_WEIGHTED:
-        return list(map(_off_default, WEIGHTED.values()))
-    if item.value == ROWS_OFF_DEFAULT:
-        return list(map(_off_default, ROW_FORMS.values()))
-    if item.value == ALL_ROWS:
-        return list(map(LossChoice, ROW_FORMS))
-    for name, held in ROWS_HOLDING.items():
-        if item.value == name:
-            return [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
-    return [LossChoice(read_loss_name(item))]
+    if isinstance(item.value, str) and item.value in _GROUPS:
+        return _GROUPS[item.value]
+    return [LossChoice(read_text(item, check_loss))]
 
 
 def _off_default(spec: Spec) -> LossChoice:
     return LossChoice(spec.name, {name: (value,) for name, value in off_default(spec).items()})
 
 
+_GROUPS: Mapping[str, list[LossChoice]] = {
+    "all": [],
+    OFF_DEFAULT: [],
+    ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
+    ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
+    ALL_ROWS: list(map(LossChoice, ROW_FORMS)),
+    **{
+        name: [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
+        for name, held in ROWS_HOLDING.items()
+    },
+}
+"""The losses that a name stands for; those that are not named come last."""
+
+
 def check_loss(name: str) -> str:
     """Return the name of a loss, with a weight or without; UsageError lists the names."""
     return find_loss(name).name
-
-
-def read_loss_name(node: Located) -> str:
-    """Read the name of one loss."""
-    return read_text(node, check_loss)
 
 
 def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
@@ -307,19 +296,9 @@ def read_grad_outputs(node: Located) -> tuple[GradOutput, ...]:
     return tuple(dict.fromkeys(each(items, read_grad_output)))
 
 
-def read_seed(node: Located) -> int:
-    """Read a seed."""
-    return read_text(node, check_seed)
-
-
 def read_scale(node: Located) -> float:
     """Read a number above 0."""
     value = _number(node)
     if value <= 0:
         node.fail(f"expected a number above 0, found {value:g}.")
     return value
-
-
-def read_duration(node: Located) -> float:
-    """Read a time, in seconds."""
-    return read_text(node, parse_seconds)

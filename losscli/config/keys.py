@@ -7,34 +7,32 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from losscli.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
+from losscli.config.check_names import CATCHES
 from losscli.config.fields import (
     LARGEST_SEED,
+    check_device,
     check_key,
+    check_loss,
     check_mapping,
     check_processes,
+    check_seed,
     names,
     one_name,
-    read_checks,
-    read_device,
-    read_duration,
     read_grad_output,
     read_grad_outputs,
     read_implementation,
     read_implementations,
     read_line,
-    read_loss_name,
     read_losses,
     read_scale,
-    read_seed,
     read_size,
     read_sizes,
-    read_text,
+    text,
 )
-from losscli.config.positions import Located
-from losscli.config.problems import each
+from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
-from losscli.units import parse_fraction
+from losscli.units import parse_fraction, parse_seconds
 
 Schema = Mapping[str, Any]
 
@@ -54,6 +52,7 @@ class Key:
 
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
+_ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0}
 _TIME: Schema = {"type": ["string", "number"]}
 _GRAD_OUTPUT: Schema = {"anyOf": [_NUMBER, {"const": CHANGING}]}
 _SIZE: Schema = {"type": ["string", "integer"]}
@@ -67,13 +66,22 @@ _POWERS: Schema = {
 }
 
 
-def _one_of(candidates: Collection[str]) -> Schema:
-    return {"enum": list(candidates)}
-
-
 def _some(item: Schema) -> Schema:
     """Return the schema of one value or a list of them."""
     return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
+
+
+def _one_of(kind: str, candidates: Collection[str]) -> Key:
+    return Key(one_name(kind, candidates), {"enum": list(candidates)})
+
+
+def _some_of(kind: str, candidates: Collection[str]) -> Key:
+    return Key(names(kind, candidates), _some({"enum": list(candidates)}))
+
+
+def _time(which: str) -> Key:
+    help = f"{which} sampling time: 0.2s, 50ms, 1m or seconds."
+    return Key(text(parse_seconds), _TIME, help)
 
 
 def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
@@ -93,42 +101,41 @@ def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, obje
 
 
 _INPUTS = {
-    "distribution": Key(names("distribution", DISTRIBUTIONS), _some(_one_of(DISTRIBUTIONS))),
-    "scale": Key(
-        read_scale, {"type": "number", "exclusiveMinimum": 0}, "Factor of every prediction."
-    ),
-    "seed": Key(read_seed, {"type": "integer", "minimum": 0, "maximum": LARGEST_SEED}),
+    "distribution": _some_of("distribution", DISTRIBUTIONS),
+    "scale": Key(read_scale, _ABOVE_0, "Factor of every prediction."),
+    "seed": Key(text(check_seed), {"type": "integer", "minimum": 0, "maximum": LARGEST_SEED}),
 }
 _TIMING = {
-    "min_time": Key(read_duration, _TIME, "Shortest sampling time: 0.2s, 50ms, 1m or seconds."),
-    "max_time": Key(read_duration, _TIME, "Longest sampling time: 0.2s, 50ms, 1m or seconds."),
+    "min_time": _time("Shortest"),
+    "max_time": _time("Longest"),
     "confidence": Key(
-        lambda node: read_text(node, parse_fraction),
+        text(parse_fraction),
         _TIME,
         "Relative half-width of the median's confidence interval at which sampling stops: 1% or "
         "0.01.",
     ),
-    "cache": Key(one_name("cache", CACHES), _one_of(CACHES)),
-    "mode": Key(names("mode", MODES), _some(_one_of(MODES))),
+    "cache": _one_of("cache", CACHES),
+    "mode": _some_of("mode", MODES),
     "processes": Key(
-        lambda node: read_text(node, check_processes),
+        text(check_processes),
         {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
         "Number of fresh processes that sample each case and share its time; 1 samples in the "
         "process of the command.",
     ),
 }
 _EXCLUDE = {
-    "loss": Key(read_loss_name, _TEXT),
+    "loss": Key(text(check_loss), _TEXT),
     "size": Key(read_size, _SIZE),
-    "dtype": Key(one_name("dtype", DTYPES), _one_of(DTYPES)),
-    "reduction": Key(one_name("reduction", REDUCTIONS), _one_of(REDUCTIONS)),
-    "device": Key(one_name("device", ("cpu", "cuda")), _one_of(("cpu", "cuda"))),
+    "dtype": _one_of("dtype", DTYPES),
+    "reduction": _one_of("reduction", REDUCTIONS),
+    "device": _one_of("device", ("cpu", "cuda")),
     "implementation": Key(read_implementation, _TEXT),
-    "pass": Key(one_name("pass", PASSES), _one_of(PASSES)),
-    "layout": Key(one_name("layout", LAYOUTS), _one_of(LAYOUTS)),
+    "pass": _one_of("pass", PASSES),
+    "layout": _one_of("layout", LAYOUTS),
     "grad_output": Key(read_grad_output, _GRAD_OUTPUT),
     "reason": Key(read_line, _TEXT, "Reason for the rule, shown in the report."),
 }
+_TOLERANCE = {"ulp": Key(read_scale, _ABOVE_0)}
 
 
 def _inputs(node: Located) -> Inputs:
@@ -179,16 +186,16 @@ def _tolerances(node: Located) -> tuple[Tolerance, ...]:
 
 
 def _tolerance(case: str, item: Located) -> Tolerance:
-    values = check_mapping(item, "{ulp: N}", ("ulp",))
+    values = _record(item, "{ulp: N}", _TOLERANCE)
     if not values:
         item.fail("expected {ulp: N}, found an empty mapping.")
-    return Tolerance(case, read_scale(values["ulp"]))
+    return Tolerance(case, cast("float", values["ulp"]))
 
 
 FIELDS: Mapping[str, Key] = {
     "title": Key(read_line, _TEXT, "Title above the table of results."),
     "device": Key(
-        read_device,
+        text(check_device),
         {"type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$"},
         "Device to run on: auto, cpu, cuda or cuda:N.",
     ),
@@ -206,16 +213,16 @@ FIELDS: Mapping[str, Key] = {
         _some({"anyOf": [_SIZE, _POWERS]}),
         "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}.",
     ),
-    "dtypes": Key(names("dtype", DTYPES), _some(_one_of(DTYPES))),
-    "reductions": Key(names("reduction", REDUCTIONS), _some(_one_of(REDUCTIONS))),
-    "passes": Key(names("pass", PASSES), _some(_one_of(PASSES))),
+    "dtypes": _some_of("dtype", DTYPES),
+    "reductions": _some_of("reduction", REDUCTIONS),
+    "passes": _some_of("pass", PASSES),
     "grad_outputs": Key(
         read_grad_outputs,
         _some(_GRAD_OUTPUT),
         "Incoming gradients of forward_backward: numbers, or changing for another number in each "
         "call.",
     ),
-    "layouts": Key(names("layout", LAYOUTS), _some(_one_of(LAYOUTS))),
+    "layouts": _some_of("layout", LAYOUTS),
     "implementations": Key(
         read_implementations,
         _some(_TEXT),
@@ -233,17 +240,12 @@ FIELDS: Mapping[str, Key] = {
         _tolerances,
         {
             "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["ulp"],
-                "properties": {"ulp": {"type": "number", "exclusiveMinimum": 0}},
-            },
+            "additionalProperties": _mapping(_TOLERANCE, required=["ulp"]),
         },
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(
-        read_checks,
+        names("check", CATCHES),
         _some(_TEXT),
         "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),

@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from losscli.config.fields import check_mapping
 from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
-from losscli.config.positions import Located, read
-from losscli.config.problems import Problems, each
+from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
 from losscli.losses import LOSSES
@@ -85,7 +84,6 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
 
 
 def _config(keys: Mapping[str, Located]) -> Config:
-    """Read every key."""
     values = dict(each(keys.items(), lambda item: (item[0], FIELDS[item[0]].read(item[1]))))
     config = Config(**values)  # type: ignore[arg-type]
     return config if config.losses else replace(config, losses=tuple(map(LossChoice, LOSSES)))
@@ -112,7 +110,6 @@ def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
 
 
 def _find(name: str) -> Path:
-    """Find the file that the command line names."""
     shipped = shipped_configs()
     if not name:
         raise UsageError("the name of the config is empty. Name a YAML file or leave -c out.")
@@ -215,7 +212,6 @@ _OPTIONS = {"loss": "losses", "pass": "passes"}
 
 
 def _override(config: Config, overrides: Mapping[str, object]) -> Config:
-    """Override the file by the command line's choices."""
     changes: dict[str, Any] = dict(overrides)
     changes["exclude"] = tuple(rule for rule in config.exclude if not _named(rule, overrides))
     if "seed" in changes:

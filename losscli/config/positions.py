@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn, Union
+from typing import NoReturn, TypeVar, Union
 
 import yaml
 
-from losscli.config.problems import Problems
-from losscli.errors import ConfigError
+from losscli.errors import ConfigError, ConfigErrors
 from losscli.reading import CONFIG_BYTES, read_bytes
 
+T = TypeVar("T")
+S = TypeVar("S")
 Scalar = str | int | float | bool | None
 Value = Union[Scalar, "list[Located]", "dict[str, Located]"]
 
@@ -51,6 +53,41 @@ class Located:
         if isinstance(self.value, str):
             return f"'{_shortened(self.value)}'"
         return f"{_KINDS[type(self.value)]}{f' ({_shortened(self.text)})' if self.text else ''}"
+
+
+class Problems:
+    """The errors of a config so far, which are told together."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, ConfigError] = {}
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keep the errors that are raised inside; one that several tables share counts once."""
+        try:
+            yield
+        except ConfigErrors as several:
+            self._errors |= {str(error): error for error in several.errors}
+        except ConfigError as error:
+            self._errors[str(error)] = error
+
+    def raise_any(self) -> None:
+        """Raise the errors, if there are any: one as it is, several together."""
+        errors = tuple(self._errors.values())
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise ConfigErrors(errors)
+
+
+def each(items: Iterable[S], read: Callable[[S], T]) -> list[T]:
+    """Read every item; raise the errors of all of them together."""
+    problems, found = Problems(), []
+    for item in items:
+        with problems.caught():
+            found.append(read(item))
+    problems.raise_any()
+    return found
 
 
 def read(path: Path) -> Located:

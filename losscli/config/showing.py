@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -19,25 +18,16 @@ _MERGED = ("inputs", "timing")
 """The keys whose values are mappings that a child merges with its parent's, key by key."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A value as YAML has it, and its origin."""
-
-    value: object
-    origin: str
+Keys = dict[str, Any]
+"""A value by its key, as YAML has it, with its origin; or such keys again, or a list of them."""
 
 
-Keys = Mapping[str, "Shown | Keys"]
-
-
-def shown(loaded: Loaded, given: Mapping[str, str]) -> dict[str, Any]:
+def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
     """Return every key with what is shown of it; ``tables`` is a list of the same.
 
-    Args:
-        loaded: the config, and the files that it comes from.
-        given: where the keys come from that are overridden: the command line, or a variable.
+    ``given`` says where the keys come from that are overridden: the command line, or a variable.
     """
-    keys: dict[str, Any] = _keys(loaded.config, loaded.keys, given)
+    keys = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
         base = plain(loaded.config)
         keys[TABLES] = [
@@ -51,33 +41,27 @@ def shown(loaded: Loaded, given: Mapping[str, str]) -> dict[str, Any]:
     return keys
 
 
-def _keys(
-    config: Config, located: Mapping[str, Located], given: Mapping[str, str]
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _shown(value: object, given: str | None, node: Located | None) -> Keys:
+    place = node and (node.key or node)
+    return {"value": value, "origin": given or (f"{place.file}:{place.line}" if place else DEFAULT)}
+
+
+def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, str]) -> Keys:
+    found: Keys = {}
     for key, value in plain(config).items():
         node = located.get(key)
         if key not in _MERGED:
-            found[key] = Shown(value, given.get(key) or _origin(node))
+            found[key] = _shown(value, given.get(key), node)
             continue
         inner = node.value if node is not None and isinstance(node.value, dict) else {}
         found[key] = {
-            name: Shown(part, given.get(name) or _origin(inner.get(name)))
-            for name, part in value.items()
+            name: _shown(part, given.get(name), inner.get(name)) for name, part in value.items()
         }
     return found
 
 
-def _origin(node: Located | None) -> str:
-    if node is None:
-        return DEFAULT
-    place = node.key or node
-    return f"{place.file}:{place.line}"
-
-
 def plain(config: Config) -> dict[str, Any]:
     """Return the values of a config without its tables, as a config file has them."""
-    timing = config.timing
     values: dict[str, Any] = {
         "title": config.title,
         "device": config.device,
@@ -90,12 +74,9 @@ def plain(config: Config) -> dict[str, Any]:
         },
         "exclude": [_rule(rule) for rule in config.exclude],
         "timing": {
-            "min_time": timing.min_time,
-            "max_time": timing.max_time,
-            "confidence": timing.confidence,
-            "cache": timing.cache,
-            "mode": list(timing.mode),
-            **({"processes": timing.processes} if timing.processes is not None else {}),
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in vars(config.timing).items()
+            if value is not None
         },
         "tolerances": {tolerance.case: {"ulp": tolerance.ulp} for tolerance in config.tolerances},
     }
@@ -116,40 +97,26 @@ def _rule(rule: Exclude) -> dict[str, object]:
     return values | ({"reason": rule.reason} if rule.reason else {})
 
 
-def as_yaml(keys: Mapping[str, Any]) -> str:
+def as_yaml(keys: Keys) -> str:
     """Return the keys as YAML that losscli reads back, with a comment on each origin."""
     return "\n".join(_lines(keys)) + "\n"
 
 
-def _lines(keys: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
     for key, item in keys.items():
-        if isinstance(item, Shown):
-            yield f"{indent}{key}: {_flow(item.value)} # {item.origin}"
-        elif isinstance(item, list):
+        if isinstance(item, list):
             yield f"{indent}{key}:"
             for table in item:
                 first, *others = _lines(table, f"{indent}    ")
                 yield f"{indent}  - {first.lstrip()}"
                 yield from others
+        elif "origin" in item:
+            yield f"{indent}{key}: {_flow(item['value'])} # {item['origin']}"
         else:
             yield f"{indent}{key}:"
             yield from _lines(item, f"{indent}  ")
 
 
 def _flow(value: object) -> str:
-    """Return a value in one line."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
-
-
-def as_json(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same as JSON: a value and an origin for each key."""
-
-    def converted(item: Any) -> Any:
-        if isinstance(item, Shown):
-            return {"value": item.value, "origin": item.origin}
-        if isinstance(item, list):
-            return [as_json(table) for table in item]
-        return as_json(item)
-
-    return {key: converted(item) for key, item in keys.items()}

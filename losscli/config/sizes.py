@@ -36,7 +36,7 @@ def parse_size(text: str) -> tuple[Shape, ...]:
     shape = tuple(_extent(part, text) for part in re.split("[xX]", text))
     if len(shape) > MOST_DIMENSIONS:
         raise UsageError(f"a size has at most {MOST_DIMENSIONS} dimensions, not {len(shape)}.")
-    return (_checked(shape, text),)
+    return (_plausible(shape, text),)
 
 
 def powers_of_two(start: int, stop: int, step: int = 1) -> tuple[Shape, ...]:
@@ -51,7 +51,6 @@ def powers_of_two(start: int, stop: int, step: int = 1) -> tuple[Shape, ...]:
 
 
 def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ...]:
-    """Return start, start * factor, ... up to stop."""
     if not 1 <= start <= stop or factor < 2:
         raise UsageError(
             f"'{text}' is not a range of sizes. Write START..STOP*FACTOR with START at least 1, "
@@ -59,7 +58,7 @@ def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ..
         )
     shapes = []
     while start <= stop:
-        shapes.append(_checked((start,), text))
+        shapes.append(_plausible((start,), text))
         start *= factor
     return tuple(shapes)
 
@@ -73,7 +72,6 @@ def _extent(part: str, text: str) -> int:
 
 
 def _refuse(part: str, text: str) -> NoReturn:
-    """Say what is wrong with an extent."""
     if re.fullmatch("-[0-9]+[KMG]?", part):
         reason = "an extent cannot be negative"
     elif part:
@@ -86,7 +84,7 @@ def _refuse(part: str, text: str) -> NoReturn:
     )
 
 
-def _checked(shape: Shape, text: str) -> Shape:
+def _plausible(shape: Shape, text: str) -> Shape:
     """Refuse more elements than any machine holds."""
     if math.prod(max(extent, 1) for extent in shape) > LARGEST:
         raise UsageError(f"'{text}' has more than 2^{LARGEST.bit_length() - 1} elements.")

@@ -28,7 +28,7 @@ from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.units import format_bytes
 
-ROOM_BYTES = 2 * 2**30
+SPACE_BYTES = 2 * 2**30
 """Free space that libraries and unfinished objects of all losses and devices may take."""
 TRIAL_SECONDS = 120
 """The longest that a compiler may take for an empty kernel."""
@@ -38,15 +38,13 @@ _CUDA_TRIAL = "#include <cmath>\n__global__ void empty() {}\n"
 
 def compiler(machine: Machine) -> Answer:
     """Look for the C++ compiler of a build, and compile a few lines with it."""
-    try:
-        tool = machine.toolbox.compiler
-        error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
-    except LosscliError as missing:
-        return _without(machine, missing)
-    told = f"{_first(tool.identity)}, {shlex.join(tool.command)}"
+    tool = machine.toolbox.compiler
+    error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
+    identity = next(iter(tool.identity.splitlines()), "")
+    text = f"{identity}, {shlex.join(tool.command)}"
     if error:
-        return _without(machine, UnfitError(f"{told}, does not compile: {error}"))
-    return ok(told)
+        raise UnfitError(f"{text}, does not compile: {error}")
+    return ok(text)
 
 
 def nvcc(machine: Machine) -> Answer:
@@ -55,19 +53,19 @@ def nvcc(machine: Machine) -> Answer:
     try:
         requested_architectures(machine.environ)
         found = machine.toolbox.nvcc
-        told = f"CUDA {dotted(found.version)}, {shlex.join(found.command)}"
+        text = f"CUDA {dotted(found.version)}, {shlex.join(found.command)}"
         if not machine.on_gpu:
-            return ok(f"{told}; {CPU} needs none")
+            return ok(f"{text}; {CPU} needs none")
         gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
     except LosscliError as error:
         if machine.on_gpu:
-            answer = _without(machine, error)
+            answer = without(machine, error)
         elif isinstance(error, UsageError):
             answer = refusal(error, WARNING)
         else:
             return ok(f"none that can be used, and {CPU} needs none; {looked}")
         return Answer(answer.state, f"{answer.found}; {looked}", answer.advice)
-    return ok(f"{told}; {looked}")
+    return ok(f"{text}; {looked}")
 
 
 def host_compiler(machine: Machine) -> Answer | None:
@@ -78,25 +76,20 @@ def host_compiler(machine: Machine) -> Answer | None:
         name = find_host_compiler(machine.toolbox.compiler)
         tool = machine.toolbox.nvcc
     except UnfitError:
-        return _unknown(machine, "not tried: nvcc or the C++ compiler is missing")
+        found = "not tried: nvcc or the C++ compiler is missing"
+        return warning(found, "See the lines about nvcc and the C++ compiler.")
     error = _trial(machine, Target(LOSS, CUDA, "mse"), _CUDA_TRIAL, ".cu")
     if error:
-        return _without(
-            machine, UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
-        )
+        raise UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
     return ok(f"nvcc compiles with {name}")
 
 
 def ninja(machine: Machine) -> Answer:
     """Look for the ninja of a build."""
-    try:
-        program = find_ninja()
-    except UnfitError as error:
-        return _without(machine, error)
+    program = find_ninja()
     version = first_line([str(program), "--version"])
     if not version:
-        broken = UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
-        return _without(machine, broken)
+        raise UnfitError(f"{program} does not run. Run `pip install --force-reinstall ninja`.")
     return ok(f"{version}, {program}")
 
 
@@ -105,7 +98,7 @@ def jobs(machine: Machine) -> Answer:
     try:
         count = job_count(core_count(), free_bytes("cpu"), machine.environ)
     except UsageError as error:
-        answer = _without(machine, error)
+        answer = without(machine, error)
         return Answer(answer.state, answer.found, "Correct or unset MAX_JOBS.")
     given = " (MAX_JOBS)" if machine.environ.get("MAX_JOBS", "").strip() else ""
     return ok(f"{count} compiler{'s' if count > 1 else ''} at once{given}")
@@ -121,7 +114,7 @@ def cache(machine: Machine) -> Answer:
     try:
         cache.require_writable()
     except UnfitError as error:
-        return _without(machine, error)
+        return without(machine, error)
     if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
         return problem(
             f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded",
@@ -130,18 +123,18 @@ def cache(machine: Machine) -> Answer:
     return ok(what)
 
 
-def room(machine: Machine) -> Answer | None:
+def space(machine: Machine) -> Answer | None:
     """Tell how much space the cache has left."""
     if not _has_cache(machine):
         return None
     free = shutil.disk_usage(machine.cache.nearest()).free
-    told = f"{format_bytes(free)} free for {machine.cache.root}"
-    if free < ROOM_BYTES:
+    text = f"{format_bytes(free)} free for {machine.cache.root}"
+    if free < SPACE_BYTES:
         return warning(
-            f"{told}; a build of everything may take {format_bytes(ROOM_BYTES)}",
+            f"{text}; a build of everything may take {format_bytes(SPACE_BYTES)}",
             f"Free some, or name another folder in {VARIABLE}.",
         )
-    return ok(told)
+    return ok(text)
 
 
 def kernels(machine: Machine) -> Answer | None:
@@ -149,17 +142,17 @@ def kernels(machine: Machine) -> Answer | None:
     if not machine.torch or not _has_cache(machine):
         return None
     found = machine.kernels
-    told = f"{found.built} of {found.all} libraries for {machine.device} are built"
+    text = f"{found.built} of {found.all} libraries for {machine.device} are built"
     if found.complete:
-        return ok(told)
+        return ok(text)
     try:
         machine.toolbox.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
     except LosscliError:
-        return problem(f"{told}; the others cannot be built", "See the lines about compilers.")
-    return ok(f"{told}; the others are built at their first use, or by `losscli build`")
+        return problem(f"{text}; the others cannot be built", "See the lines about compilers.")
+    return ok(f"{text}; the others are built at their first use, or by `losscli build`")
 
 
-def _without(machine: Machine, error: LosscliError) -> Answer:
+def without(machine: Machine, error: LosscliError) -> Answer:
     """Return the answer that a build is not possible, which matters where one is needed."""
     if not machine.torch or not _has_cache(machine) or not machine.kernels.complete:
         return refusal(error, PROBLEM)
@@ -174,10 +167,6 @@ def _has_cache(machine: Machine) -> bool:
         return bool(machine.cache)
     except UsageError:
         return False
-
-
-def _unknown(machine: Machine, found: str) -> Answer:
-    return warning(found, "See the lines about nvcc and the C++ compiler.")
 
 
 def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
@@ -215,12 +204,7 @@ def _run(tools: Tools, flags: tuple[str, ...], source: Path, output: Path) -> st
     return "" if output.exists() else "it reports success but makes no output. Is it a compiler?"
 
 
-def _first(text: str) -> str:
-    return next(iter(text.splitlines()), "")
-
-
 def _owner(path: Path) -> str:
-    """Return the name of the user whom a path belongs to."""
     try:
         return f"user {path.owner()}"
     except KeyError:

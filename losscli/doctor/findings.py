@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 from losscli.doctor.machine import Machine
@@ -31,19 +32,9 @@ class Answer:
     """What to do; empty if there is nothing to do."""
 
 
-def ok(found: str) -> Answer:
-    """Return the answer that a fact is as it should be."""
-    return Answer(OK, found)
-
-
-def warning(found: str, advice: str) -> Answer:
-    """Return the answer that the device can be used, but not without reservation."""
-    return Answer(WARNING, found, advice)
-
-
-def problem(found: str, advice: str) -> Answer:
-    """Return the answer that the device cannot be used."""
-    return Answer(PROBLEM, found, advice)
+ok = partial(Answer, OK)
+warning = partial(Answer, WARNING)
+problem = partial(Answer, PROBLEM)
 
 
 def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
@@ -72,13 +63,15 @@ class Probe:
     name: str
     look: Callable[[Machine], Answer | None]
     """None is the answer where the fact does not concern this machine or device."""
+    refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
+    """The answer where looking raised an error."""
 
     def find(self, machine: Machine) -> Finding | None:
         """Return the finding; a probe that fails is a warning."""
         try:
             answer = self.look(machine)
         except LosscliError as error:
-            answer = refusal(error)
+            answer = self.refuse(machine, error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             answer = warning(
@@ -87,11 +80,11 @@ class Probe:
             )
         if answer is None:
             return None
-        return Finding(self.area, self.name, answer.state, answer.found, answer.advice)
+        return Finding(self.area, self.name, **asdict(answer))
 
 
 @dataclass(frozen=True)
-class Report:
+class Examination:
     """All findings about one device."""
 
     command: tuple[str, ...]

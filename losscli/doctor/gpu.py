@@ -6,7 +6,6 @@ from losscli.build.nvcc import Requirements, parse_version
 from losscli.build.toolchain import dotted
 from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
-from losscli.doctor.questions import NoAnswerError
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30
@@ -17,25 +16,24 @@ _START = "In a container start it with `--gpus all`; else install NVIDIA's drive
 
 def driver(machine: Machine) -> Answer | None:
     """Look whether the driver runs the CUDA of torch."""
-    try:
-        found = machine.driver.cuda
-    except NoAnswerError as error:
-        make = problem if machine.on_gpu else warning
-        return make(f"NVIDIA's driver does not answer: {error}", "Reboot, or reinstall the driver.")
+    found, trouble = machine.driver.cuda, machine.driver.trouble
+    make = problem if machine.on_gpu else warning
+    if trouble:
+        advice = "Reboot, or reinstall the driver."
+        return make(f"NVIDIA's driver does not answer: {trouble}", advice)
     if not found:
         if machine.on_gpu:
             return problem("no driver of NVIDIA is found (libcuda.so.1)", _START)
         return None
     state = machine.gpu_state
-    told = f"CUDA {dotted(found)} at most"
+    text = f"CUDA {dotted(found)} at most"
     if state:
-        told = f"{state['driver_version']}, {told}"
+        text = f"{state['driver_version']}, {text}"
     built = parse_version(machine.torch.install.cuda) if machine.torch else None
     if built and built[0] > found[0]:
-        make = problem if machine.on_gpu else warning
-        too_new = f"{told}, but torch is built for CUDA {dotted(built)}"
+        too_new = f"{text}, but torch is built for CUDA {dotted(built)}"
         return make(too_new, Requirements(found, built).advice)
-    return ok(told)
+    return ok(text)
 
 
 def gpus(machine: Machine) -> Answer:
@@ -78,22 +76,22 @@ def monitoring(machine: Machine) -> Answer | None:
         if "not installed" not in read["unknown"]:
             advice = "Look whether `nvidia-smi` works here."
         return warning(f"a benchmark cannot read clocks and throttling: {read['unknown']}", advice)
-    told = []
+    parts = []
     if "sm_clock_hz" in read:
         most = _number((machine.gpu_state or {}).get("clocks.max.sm", ""))
         of = f" of {most:.0f}" if most else ""
-        told.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
+        parts.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
     if "celsius" in read:
-        told.append(f"{read['celsius'][-1]:.0f} °C")
+        parts.append(f"{read['celsius'][-1]:.0f} °C")
     if "watts" in read:
-        told.append(f"{read['watts'][-1]:.0f} W")
+        parts.append(f"{read['watts'][-1]:.0f} W")
     reasons = read.get("throttle_reasons", [])
     if reasons:
         return warning(
-            f"{', '.join(told)}; throttled: {', '.join(reasons)}",
+            f"{', '.join(parts)}; throttled: {', '.join(reasons)}",
             "Let it cool down, look at its power supply, or wait for other programs to end.",
         )
-    return ok(", ".join([*told, "not throttled"]))
+    return ok(", ".join([*parts, "not throttled"]))
 
 
 def sharing(machine: Machine) -> Answer | None:

@@ -28,27 +28,27 @@ _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 def memory(machine: Machine) -> Answer:
     """Tell how much memory a run may use."""
     free, limit = free_bytes("cpu"), limit_bytes()
-    told = f"{format_bytes(memory_bytes())}, of which {format_bytes(free)} are free"
+    text = f"{format_bytes(memory_bytes())}, of which {format_bytes(free)} are free"
     if limit is not None:
-        told += f"; the control group allows {format_bytes(limit)}"
+        text += f"; the control group allows {format_bytes(limit)}"
     if free < LEAST_BYTES:
-        return warning(told, "Close other programs or raise the limit; --dry-run shows what fits.")
-    return ok(told)
+        return warning(text, "Close other programs or raise the limit; --dry-run shows what fits.")
+    return ok(text)
 
 
 def limits(machine: Machine) -> Answer:
     """Look at the limits of the shell that runs may meet."""
-    told = []
+    parts = []
     for name, which in _MEMORY_LIMITS.items():
         most = resource.getrlimit(getattr(resource, which))[0]
         if most != resource.RLIM_INFINITY:
-            told.append(f"`{name}` limits memory to {format_bytes(most)}")
+            parts.append(f"`{name}` limits memory to {format_bytes(most)}")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files != resource.RLIM_INFINITY and files < LEAST_OPEN_FILES:
-        told.append(f"`ulimit -n` limits open files to {files}")
-    if told:
+        parts.append(f"`ulimit -n` limits open files to {files}")
+    if parts:
         return warning(
-            "; ".join(told),
+            "; ".join(parts),
             f"Set `ulimit -v unlimited -d unlimited -n {LEAST_OPEN_FILES}` in the shell.",
         )
     return ok(f"{files} open files, no limit of memory")
@@ -57,14 +57,14 @@ def limits(machine: Machine) -> Answer:
 def cores(machine: Machine) -> Answer:
     """Name the CPU and how many cores a run may use."""
     count, quota = core_count(), core_quota()
-    told = f"{cpu_model() or 'unknown CPU'}, {count} cores"
+    text = f"{cpu_model() or 'unknown CPU'}, {count} cores"
     if quota is not None and quota < count:
         return warning(
-            f"{told}, but the control group allows the time of {quota:g}",
+            f"{text}, but the control group allows the time of {quota:g}",
             f"Threads are paused when it is used up: give the container whole cores (docker run "
             f"--cpuset-cpus), or run with --threads {max(1, int(quota))}.",
         )
-    return ok(told)
+    return ok(text)
 
 
 def frequency(machine: Machine) -> Answer:
@@ -87,10 +87,10 @@ def others(machine: Machine) -> Answer:
     part = conditions.others()
     if part is None:
         return warning("unknown: the kernel does not count what its cores do", "Look at `top`.")
-    told = f"other programs use {part:.0%} of the cores"
+    text = f"other programs use {part:.0%} of the cores"
     if is_busy({"others": part}):
-        return warning(told, "Times are not to be trusted: `top` shows the programs; end them.")
-    return ok(told)
+        return warning(text, "Times are not to be trusted: `top` shows the programs; end them.")
+    return ok(text)
 
 
 def memory_allocator(machine: Machine) -> Answer:

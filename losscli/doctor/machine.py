@@ -47,7 +47,7 @@ class Torch:
     capabilities: list[tuple[int, int]]
     """Compute capabilities of the GPUs."""
     uuid: str
-    """Of the device, if it is a GPU."""
+    """The UUID of the device, if it is a GPU."""
     warnings: list[str]
     """The warnings of torch when it looked for GPUs."""
 
@@ -56,11 +56,13 @@ class Torch:
 class Driver:
     """What NVIDIA's driver shows to this process; nothing without a driver."""
 
-    cuda: tuple[int, int] | None
+    cuda: tuple[int, int] | None = None
     """The newest CUDA that it runs."""
-    gpus: list[Gpu]
-    uuids: dict[str, str]
-    """By name: ``cuda:0``."""
+    gpus: tuple[Gpu, ...] = ()
+    uuids: Mapping[str, str] = field(default_factory=dict)
+    """The UUID of each GPU, by its name: ``cuda:0``."""
+    trouble: str = ""
+    """Why it does not answer: it crashed or hangs."""
 
 
 @dataclass(frozen=True)
@@ -85,64 +87,37 @@ class Machine:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
     """Waits so many seconds."""
+    torch_error: str = ""
+    """Why torch cannot be imported, once it was looked for."""
 
     @cached_property
-    def _torch(self) -> Torch | questions.NoAnswerError:
-        try:
-            answer = questions.ask("torch", self.asked)
-        except questions.NoAnswerError as error:
-            return error
-        names = ("version", "cuda", "cxx11_abi", "hip")
-        install = TorchInstall(root=Path(answer["root"]), **{name: answer[name] for name in names})
-        return Torch(
-            install,
-            answer["device"],
-            answer["unfit"],
-            answer["trouble"],
-            [(major, minor) for major, minor in answer["capabilities"]],
-            answer["uuid"],
-            answer["warnings"],
-        )
-
-    @property
     def torch(self) -> Torch | None:
         """Torch, or None where it cannot be imported."""
-        return self._torch if isinstance(self._torch, Torch) else None
-
-    @property
-    def torch_error(self) -> str:
-        """Why torch cannot be imported."""
-        return "" if isinstance(self._torch, Torch) else str(self._torch)
-
-    @property
-    def driver(self) -> Driver:
-        """NVIDIA's driver.
-
-        Raises:
-            NoAnswerError: it crashed or hangs.
-        """
-        if isinstance(self._driver, questions.NoAnswerError):
-            raise self._driver
-        return self._driver
+        try:
+            answer = {**questions.ask("torch", self.asked)}
+        except questions.NoAnswerError as error:
+            self.torch_error = str(error)
+            return None
+        installed = {name: answer.pop(name) for name in ("version", "cuda", "cxx11_abi", "hip")}
+        install = TorchInstall(root=Path(answer.pop("root")), **installed)
+        capabilities = [(major, minor) for major, minor in answer.pop("capabilities")]
+        return Torch(install, capabilities=capabilities, **answer)
 
     @cached_property
-    def _driver(self) -> Driver | questions.NoAnswerError:
+    def driver(self) -> Driver:
+        """NVIDIA's driver."""
         try:
             answer = questions.ask("driver")
         except questions.NoAnswerError as error:
-            return error
-        gpus = [Gpu(each["name"], each["model"], each["memory_bytes"]) for each in answer["gpus"]]
-        uuids = {each["name"]: each["uuid"] or "" for each in answer["gpus"]}
-        cuda = answer["cuda"]
-        return Driver((cuda[0], cuda[1]) if cuda else None, gpus, uuids)
+            return Driver(trouble=str(error))
+        uuids = {gpu["name"]: gpu["uuid"] or "" for gpu in answer["gpus"]}
+        gpus = (Gpu(gpu["name"], gpu["model"], gpu["memory_bytes"]) for gpu in answer["gpus"])
+        return Driver(tuple(answer["cuda"]) if answer["cuda"] else None, tuple(gpus), uuids)
 
     @property
-    def gpus(self) -> list[Gpu]:
+    def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that the driver shows; none if it does not answer."""
-        try:
-            return self.driver.gpus
-        except questions.NoAnswerError:
-            return []
+        return self.driver.gpus
 
     @cached_property
     def device(self) -> str:
@@ -161,10 +136,7 @@ class Machine:
     @property
     def uuids(self) -> set[str]:
         """The UUIDs of the GPU, which torch and the driver may tell apart in a partition."""
-        try:
-            by_driver = self.driver.uuids.get(self.device, "")
-        except questions.NoAnswerError:
-            by_driver = ""
+        by_driver = self.driver.uuids.get(self.device, "")
         return {self.torch.uuid if self.torch else "", by_driver} - {""}
 
     @cached_property

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from losscli.doctor import building, gpu, host, software
-from losscli.doctor.findings import Finding, Probe, Report
+from losscli.doctor.findings import Examination, Finding, Probe
 from losscli.doctor.machine import Machine
 
 SOFTWARE, GPU, BUILD, HOST = "software", "GPU", "build", "host"
@@ -21,13 +21,13 @@ PROBES = (
     Probe(GPU, "clocks", gpu.monitoring),
     Probe(GPU, "sharing", gpu.sharing),
     Probe(GPU, "other programs", gpu.others),
-    Probe(BUILD, "C++ compiler", building.compiler),
+    Probe(BUILD, "C++ compiler", building.compiler, building.without),
     Probe(BUILD, "nvcc", building.nvcc),
-    Probe(BUILD, "host compiler", building.host_compiler),
-    Probe(BUILD, "ninja", building.ninja),
+    Probe(BUILD, "host compiler", building.host_compiler, building.without),
+    Probe(BUILD, "ninja", building.ninja, building.without),
     Probe(BUILD, "jobs", building.jobs),
     Probe(BUILD, "cache", building.cache),
-    Probe(BUILD, "space", building.room),
+    Probe(BUILD, "space", building.space),
     Probe(BUILD, "kernels", building.kernels),
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
@@ -37,29 +37,24 @@ PROBES = (
     Probe(HOST, "allocator", host.memory_allocator),
     Probe(HOST, "isolation", host.isolation),
 )
-"""In the order of the report: each decides a build, a benchmark or the judge's isolation."""
+"""The probes in the order of the report: each decides a build, a benchmark or isolation."""
 
 
 def examine(
     machine: Machine,
     *,
     command: Sequence[str] = (),
-    probes: Sequence[Probe] | None = None,
+    probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
-) -> Report:
+) -> Examination:
     """Ask all probes about a machine.
 
-    Args:
-        machine: to look at.
-        command: that asked, for the record.
-        probes: to ask; all by default.
-        progress: told the name of each probe before it looks.
+    ``command`` asked for it; ``progress`` is told the name of each probe before it looks.
     """
     findings: list[Finding] = []
-    for probe in PROBES if probes is None else probes:
+    for probe in probes or PROBES:
         progress(probe.name)
-        finding = probe.find(machine)
-        if finding:
+        if finding := probe.find(machine):
             findings.append(finding)
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Report(tuple(command), created, machine.asked, machine.device, findings)
+    return Examination(tuple(command), created, machine.asked, machine.device, findings)

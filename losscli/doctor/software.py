@@ -34,14 +34,14 @@ def torch(machine: Machine) -> Answer:
         )
     cuda = found.install.cuda
     built = f"built for CUDA {cuda}" if cuda else "built without CUDA"
-    told = f"{found.install.version}, {built}, {found.install.root}"
+    text = f"{found.install.version}, {built}, {found.install.root}"
     version = parse_version(found.install.version)
     if version and version < MINIMUM_TORCH:
         oldest = ".".join(map(str, MINIMUM_TORCH))
-        return problem(told, f"Install torch {oldest} or newer: `pip install 'torch>={oldest}'`.")
+        return problem(text, f"Install torch {oldest} or newer: `pip install 'torch>={oldest}'`.")
     if found.install.hip and machine.on_gpu:
-        return problem(f"{told}; {NO_ROCM.partition('. ')[0]}", NO_ROCM.partition(". ")[2])
-    return ok(told)
+        return problem(f"{text}; {NO_ROCM.partition('. ')[0]}", NO_ROCM.partition(". ")[2])
+    return ok(text)
 
 
 def device(machine: Machine) -> Answer:

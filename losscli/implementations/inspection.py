@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.call_data import Answer, Call
-from losscli.machine.footprint import Footprint
+from losscli.machine.allocations import Footprint
 
 GROWTH_CALLS = 100
 _WARM_UPS = 5

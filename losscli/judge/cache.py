@@ -30,8 +30,7 @@ from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import Verdict
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
-from losscli.runs.decoding import UNREADABLE, RecordError, read_object
-from losscli.runs.encoding import json_line
+from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_object
 from losscli.runs.files import replace_file
 
 VARIABLE = "LOSSCLI_CACHE_DIR"

@@ -20,7 +20,7 @@ from losscli.judge.unjudged import not_judged
 from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.record import Record
-from losscli.runs.decoding import UNREADABLE, RecordError, read_value
+from losscli.runs.encoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
 
 _BLOCK = 2**16

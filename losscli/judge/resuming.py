@@ -8,7 +8,7 @@ from pathlib import Path
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
 from losscli.reading import RECORD_BYTES, read_bytes
-from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 
 
 def read_finished(path: Path) -> list[Verdict]:

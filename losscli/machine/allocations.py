@@ -1,10 +1,18 @@
-"""The peak memory of a call, as counted by PyTorch's own allocators."""
+"""The memory of calls: the peak by PyTorch's own count, and what a process goes on holding."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from resource import getpagesize
+
+from losscli.machine.allocator import give_back
+
+_GPU_BLOCK_BYTES = 512
+"""The smallest block of PyTorch's allocator."""
 
 
 def measure_peak(call: Callable[[], object], device: str) -> int:
@@ -52,3 +60,33 @@ def _silent_stderr() -> Iterator[None]:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(sink)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The memory of a device, and the size of a significant change."""
+
+    device: str
+    operand_bytes: int
+    """Bytes of the operands of the calls."""
+
+    def settle(self) -> None:
+        """Give the host's free memory back, so that what is kept from here on comes on top."""
+        if self.device == "cpu":
+            give_back()
+
+    def used(self) -> int:
+        """Return the bytes allocated on a GPU, or resident on the host."""
+        if self.device != "cpu":
+            import torch
+
+            return torch.cuda.memory_allocated(self.device)
+        return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+
+    def noise(self, calls: int) -> int:
+        """Return insignificant growth: on a GPU, less than a block per call.
+
+        On the host, where other threads allocate as well, a quarter of an operand per call.
+        """
+        least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
+        return calls * least

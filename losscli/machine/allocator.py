@@ -22,7 +22,7 @@ KEEPING: dict[str, str] = {
 }
 """Environment variables of glibc that make a process keep freed memory."""
 SMALL_PAD = {TOP_PAD: "1000000"}
-"""For a process whose memory is limited, where what it does not need would count."""
+"""The variable of a process whose memory is limited, where what it does not need would count."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
 """The names of the allocators in a record."""
 

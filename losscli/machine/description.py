@@ -15,6 +15,10 @@ from losscli.machine.memory import cpu_cache_bytes, memory_bytes
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
 """The directory of losscli: its checkout, or the directory that it is installed in."""
+GPU_FACTS = (
+    *("gpu", "gpu_sms", "gpu_memory_bytes", "gpu_cache_bytes", "gpu_capability", "gpu_driver"),
+)
+"""What is known of a GPU; None on a CPU."""
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -35,24 +39,14 @@ def describe(device: str) -> dict[str, Any]:
         "memory_bytes": memory_bytes(),
         "threads": torch.get_num_threads(),
         "device": device,
-        "gpu": None,
-        "gpu_sms": None,
-        "gpu_memory_bytes": None,
-        "gpu_cache_bytes": None,
-        "gpu_capability": None,
-        "gpu_driver": None,
+        **dict.fromkeys(GPU_FACTS),
     }
     if device != "cpu":
         gpu = torch.cuda.get_device_properties(device)
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-        facts |= {
-            "gpu": gpu.name,
-            "gpu_sms": gpu.multi_processor_count,
-            "gpu_memory_bytes": gpu.total_memory,
-            "gpu_cache_bytes": gpu.L2_cache_size,
-            "gpu_capability": f"{gpu.major}.{gpu.minor}",
-            "gpu_driver": first_line(query),
-        }
+        size = (gpu.multi_processor_count, gpu.total_memory, gpu.L2_cache_size)
+        values = (gpu.name, *size, f"{gpu.major}.{gpu.minor}", first_line(query))
+        facts |= zip(GPU_FACTS, values, strict=True)
     return facts
 
 

@@ -46,12 +46,7 @@ class Difference:
     def __str__(self) -> str:
         """Return ``driver: 580.1, then 590.2``."""
         label = _LABELS.get(self.fact, self.fact)
-        return f"{label}: {_told(self.before)}, then {_told(self.after)}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields under their public names."""
-        grade = "not comparable" if self.decisive else "note"
-        return {"fact": self.fact, "before": self.before, "after": self.after, "grade": grade}
+        return f"{label}: {_written(self.before)}, then {_written(self.after)}"
 
 
 def differences(
@@ -59,10 +54,7 @@ def differences(
 ) -> list[Difference]:
     """Return what differs between two environments, the decisive first.
 
-    Args:
-        before: one environment.
-        after: the other.
-        host: whether what calls cost the host is compared, which another CPU makes another.
+    ``host`` says whether what calls cost the host is compared, which another CPU makes another.
     """
     kind, other = _kind(before), _kind(after)
     if kind != other:
@@ -92,5 +84,5 @@ def _kind(facts: Mapping[str, Any]) -> str:
     return device if device in _DECISIVE else CPU
 
 
-def _told(value: Any) -> str:
+def _written(value: Any) -> str:
     return "unknown" if value is None else str(value)

@@ -9,36 +9,35 @@ stays within the threshold, otherwise ``unclear``.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
-from losscli.axes import Cache, Mode, PassName
 from losscli.cases import distinct_names
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Comparisons
+from losscli.compare.comparison import Comparison, Comparisons, Mean, Missing
 from losscli.compare.noise import Noise
-from losscli.compare.rows import how, label
+from losscli.compare.record import record_of
+from losscli.compare.rows import label, mode_and_cache
 from losscli.report.bench_table import SHORT_PASSES
-from losscli.report.comparison_record import of_comparison, of_rows
 from losscli.report.phrases import count
+from losscli.report.render import caption
 from losscli.report.tables import (
     MARKDOWN,
     TEXT,
     WIDTH,
     Style,
+    as_csv,
     beside_case,
     lay_out,
     left_out,
     shorten,
 )
-from losscli.runs.encoding import json_line
+from losscli.runs.encoding import finite, json_line
 from losscli.runs.judgements import SLOWER
-from losscli.runs.records import FAILED, SCHEMA_VERSION, SKIPPED, BenchResult, Run
+from losscli.runs.records import FAILED, SKIPPED, BenchResult, Run
 from losscli.units import format_seconds
 
 LEAST_IMPORTANT = ("base", "new", "interval")
@@ -57,7 +56,20 @@ def render_comparison(compared: Comparisons, format: str, width: int = WIDTH) ->
 
     ``width`` is that of a table; a narrower one has fewer columns.
     """
-    return _page(compared, TEXT, width) if format == "table" else _FORMATS[format](compared)
+    if format == "table":
+        return _page(compared, TEXT, width)
+    if format == "md":
+        return _page(compared, MARKDOWN, None)
+    record = record_of(compared)
+    if format == "json":
+        return json.dumps(finite(record.to_json()), indent=2)
+    rows = [row.to_json() for one in record.comparisons for row in one.rows]
+    if format == "csv":
+        return as_csv(rows[0] if rows else ("run", "case"), rows)
+    header = record.to_json()
+    for one in header["comparisons"]:
+        del one["rows"]
+    return "\n".join(map(json_line, [header, *rows]))
 
 
 def conclusion(compared: Comparisons) -> str:
@@ -65,69 +77,48 @@ def conclusion(compared: Comparisons) -> str:
     return "\n".join(_conclusion(compared))
 
 
-def _markdown(compared: Comparisons) -> str:
-    return _page(compared, MARKDOWN, None)
-
-
 def _page(compared: Comparisons, style: Style, width: int | None) -> str:
-    before = next(iter(compared.comparisons.values())).before
-    told = partial(_tell, width)
-    parts = [told(_caption(title, run) for title, run in _runs(compared, before))]
+    joined = partial(_joined, width)
+    runs = {f"base: {compared.baseline}": compared.before}
+    runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
+    parts = [joined(_caption(title, run) for title, run in runs.items())]
     for name, comparison in compared.comparisons.items():
         if len(compared.comparisons) > 1:
             parts += [name if style == TEXT else f"### {name}"]
         headers, rows = _rows(comparison, width)
-        parts += [told(_unlike(comparison)), lay_out(headers, rows, style)]
-        parts += [_means(comparison, style), told(_missing(compared.baseline, name, comparison))]
-        parts += [told(_dropped(headers, width)), told([_LEGEND]), told(_noise(comparison))]
-    parts += [told(_conclusion(compared))]
+        unlike = (
+            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
+            for each in comparison.differences
+        )
+        dropped = [header for header in LEAST_IMPORTANT if headers and header not in headers]
+        parts += [joined(unlike), lay_out(headers, rows, style)]
+        parts += [_means(comparison, style), joined(_missing(compared.baseline, name, comparison))]
+        parts += [joined([left_out(dropped, width)] if dropped and width else [])]
+        parts += [joined([_LEGEND]), joined(_noise(comparison))]
+    parts += [joined(_conclusion(compared))]
     return "\n\n".join(part for part in parts if part)
 
 
-def _dropped(shown: Sequence[str], width: int | None) -> list[str]:
-    """Say which columns a terminal is too narrow for."""
-    missing = [header for header in LEAST_IMPORTANT if shown and header not in shown]
-    return [left_out(missing, width)] if missing and width else []
-
-
-def _tell(width: int | None, lines: Iterable[str]) -> str:
+def _joined(width: int | None, lines: Iterable[str]) -> str:
     """Join lines, which Markdown runs together unless an empty one parts them."""
     if width is None:
         return "\n\n".join(lines)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="      ") for line in lines)
 
 
-def _runs(compared: Comparisons, before: Run) -> list[tuple[str, Run]]:
-    afters = [(f"new: {name}", c.after) for name, c in compared.comparisons.items()]
-    return [(f"base: {compared.baseline}", before), *afters]
-
-
 def _caption(title: str, run: Run) -> str:
-    """Return the facts of a run: time, commit, machine."""
-    facts = run.environment
-    commit = facts.get("commit")
-    machine = facts.get("gpu") or facts.get("cpu")
-    threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else None
-    words = [title, run.created, commit and f"commit {commit}", machine, threads]
-    return ", ".join(str(word) for word in [*words, f"torch {facts.get('torch')}"] if word)
-
-
-def _unlike(comparison: Comparison) -> list[str]:
-    return [
-        f"{'NOT COMPARABLE' if unlike.decisive else 'note'}: different {unlike}"
-        for unlike in comparison.differences
-    ]
+    commit = run.environment.get("commit")
+    return ", ".join(caption(run.environment, title, run.created, commit and f"commit {commit}"))
 
 
 def _rows(comparison: Comparison, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows of the table."""
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
     names = distinct_names(row.after.case for row in comparison.rows)
     for row in comparison.rows:
         result = row.after
         cells = [
-            _pass(result.pass_, result.mode, result.cache),
+            _pass(result),
             shorten(result.implementation),
             _seconds(row.before),
             _seconds(result),
@@ -141,9 +132,9 @@ def _rows(comparison: Comparison, width: int | None) -> tuple[list[str], list[li
     return beside_case(headers, groups, width, LEAST_IMPORTANT)
 
 
-def _pass(pass_: PassName, mode: Mode, cache: Cache) -> str:
+def _pass(timed: BenchResult | Mean) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    return " ".join([SHORT_PASSES[pass_], *how(mode, cache)])
+    return " ".join([SHORT_PASSES[timed.pass_], *mode_and_cache(timed.mode, timed.cache)])
 
 
 def _seconds(result: BenchResult) -> str:
@@ -154,14 +145,8 @@ def _means(comparison: Comparison, style: Style) -> str:
     """Lay out the geometric means by loss, pass, mode and cache."""
     headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
     rows = [
-        [
-            mean.loss,
-            _pass(mean.pass_, mean.mode, mean.cache),
-            mean.implementation,
-            str(mean.rows),
-            f"{mean.ratio:.3f}",
-        ]
-        for mean in comparison.means()
+        [each.loss, _pass(each), each.implementation, str(each.rows), f"{each.ratio:.3f}"]
+        for each in comparison.means()
     ]
     return lay_out(headers, rows, style)
 
@@ -171,13 +156,19 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
     for where, found in ((baseline, comparison.only_before), (name, comparison.only_after)):
         if found:
             lines.append(f"timed only in {where}: {count(len(found), 'row')}")
-            lines += [
-                f"    {label(each.result)}{f' (in the other run {each.why})' if each.why else ''}"
-                for each in found[:_NAMED]
-            ]
-        if len(found) > _NAMED:
-            lines.append(f"    and {len(found) - _NAMED} more")
+            lines += _named([_only_there(each) for each in found])
     return lines
+
+
+def _only_there(missing: Missing) -> str:
+    there = f" (in the other run {missing.why})" if missing.why else ""
+    return label(missing.result) + there
+
+
+def _named(rows: Sequence[str]) -> list[str]:
+    """Return a line for each of the first rows, and how many there are more."""
+    more = [f"and {len(rows) - _NAMED} more"] if len(rows) > _NAMED else []
+    return [f"    {row}" for row in (*rows[:_NAMED], *more)]
 
 
 def _noise(comparison: Comparison) -> list[str]:
@@ -206,10 +197,10 @@ def _noise_of(noise: Noise, several: bool) -> str:
 def _conclusion(compared: Comparisons) -> list[str]:
     lines = []
     for name, comparison in compared.comparisons.items():
-        verdicts = [row.verdict for row in comparison.rows]
-        counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-        rows = count(len(verdicts), "row")
-        lines.append(f"{name} against {compared.baseline}: {', '.join([rows, *sorted(counts)])}")
+        verdicts = Counter(row.verdict for row in comparison.rows)
+        counts = sorted(f"{number} {verdict}" for verdict, number in verdicts.items())
+        words = ", ".join([count(len(comparison.rows), "row"), *counts])
+        lines.append(f"{name} against {compared.baseline}: {words}")
         lines += _lost(compared.baseline, name, comparison)
     if compared.threshold is not None:
         lines += _undecided(compared, compared.threshold)
@@ -226,7 +217,7 @@ def _conclusion(compared: Comparisons) -> list[str]:
 
 
 def _not_looked(compared: Comparisons) -> list[str]:
-    """Return the rows that fail the gate because they are missing or undecided."""
+    """Return the rows that fail the comparison because they are missing or undecided."""
     lines = []
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
@@ -234,16 +225,13 @@ def _not_looked(compared: Comparisons) -> list[str]:
     if missing:
         rows = _counted(missing, [each.result.implementation for _, each in missing], "missing")
         lines.append(f"FAILED: {rows}; --no-fail-on-missing accepts that")
-        lines += [f"    {label(each.result)}" for _, each in missing[:_NAMED]]
-        lines += [f"    and {len(missing) - _NAMED} more"] if len(missing) > _NAMED else []
+        lines += _named([label(each.result) for _, each in missing])
     if undecided:
         rows = _counted(undecided, [row.after.implementation for _, row in undecided], "undecided")
         lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
     elif blind := compared.blind():
-        where = ", ".join(blind)
-        lines.append(
-            f"FAILED: no row of {where} could be judged; --no-fail-on-undecided accepts that"
-        )
+        rows = f"no row of {', '.join(blind)} could be judged"
+        lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
     return lines
 
 
@@ -258,19 +246,13 @@ def _lost(baseline: str, name: str, comparison: Comparison) -> list[str]:
     if not comparison.only_before:
         return []
     missing = comparison.only_before
-    statuses = [each.status for each in missing]
-    counts = {
-        "failed": statuses.count(FAILED),
-        "skipped": statuses.count(SKIPPED),
-        "absent": statuses.count(""),
-    }
-    why = ", ".join(f"{number} {status}" for status, number in counts.items() if number)
+    statuses = Counter(each.status or "absent" for each in missing)
+    counts = ((statuses[status], status) for status in (FAILED, SKIPPED, "absent"))
+    why = ", ".join(f"{number} {status}" for number, status in counts if number)
     were = "was" if len(missing) == 1 else "were"
     line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
-    return [
-        line,
-        *(f"    FAILED {label(each.result)}: {each.reason}" for each in comparison.broken),
-    ]
+    failed = (f"    FAILED {label(each.result)}: {each.reason}" for each in comparison.broken)
+    return [line, *failed]
 
 
 def _undecided(compared: Comparisons, threshold: float) -> list[str]:
@@ -284,54 +266,3 @@ def _undecided(compared: Comparisons, threshold: float) -> list[str]:
             noisy = f"{len(undecided)} of {count(own, 'row')}{where} {are} too noisy"
             lines.append(f"{noisy} to detect a change of {100 * threshold:g} %")
     return lines
-
-
-def record(compared: Comparisons) -> dict[str, Any]:
-    """Return the record that JSON holds."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "kind": "compare",
-        "baseline": compared.baseline,
-        "threshold": compared.threshold,
-        "fail_on_missing": compared.gate.minds_missing,
-        "fail_on_undecided": compared.gate.minds_undecided,
-        "missing": len(compared.missing()),
-        "cut_off": compared.cut_off(),
-        "failed": compared.failed,
-        "confidence": CONFIDENCE,
-        "comparisons": [
-            of_comparison(name, comparison, compared.threshold)
-            for name, comparison in compared.comparisons.items()
-        ],
-    }
-
-
-def _json(compared: Comparisons) -> str:
-    return json.dumps(json.loads(json_line(record(compared))), indent=2)
-
-
-def _jsonl(compared: Comparisons) -> str:
-    found = record(compared)
-    rows = [row for comparison in found["comparisons"] for row in comparison.pop("rows")]
-    return "\n".join(map(json_line, [found, *rows]))
-
-
-def _csv(compared: Comparisons) -> str:
-    rows = [
-        row
-        for name, comparison in compared.comparisons.items()
-        for row in of_rows(name, comparison, compared.threshold)
-    ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0] if rows else ["run", "case"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().removesuffix("\n")
-
-
-_FORMATS: dict[str, Callable[[Comparisons], str]] = {
-    "md": _markdown,
-    "csv": _csv,
-    "json": _json,
-    "jsonl": _jsonl,
-}

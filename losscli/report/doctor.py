@@ -5,21 +5,21 @@ from __future__ import annotations
 import textwrap
 from itertools import groupby
 
-from losscli.doctor.findings import OK, PROBLEM, STATES, WARNING, Report, State
+from losscli.doctor.findings import OK, PROBLEM, STATES, WARNING, Examination, State
+from losscli.report.output import GREEN, RED, YELLOW, coloured
 from losscli.report.phrases import count
 from losscli.report.tables import WIDTH
-from losscli.report.terminal import GREEN, RED, YELLOW, coloured
 
 COLOURS: dict[State, str] = {OK: GREEN, WARNING: YELLOW, PROBLEM: RED}
 
 
-def render(report: Report, *, colour: bool = False) -> str:
-    """Return the report as text."""
+def render(examination: Examination, *, colour: bool = False) -> str:
+    """Return the report of an examination as text."""
     state_width = max(map(len, STATES))
-    name_width = max((len(finding.name) for finding in report.findings), default=0)
+    name_width = max((len(finding.name) for finding in examination.findings), default=0)
     indent = " " * (2 + state_width + 2 + name_width + 2)
     lines = []
-    for area, findings in groupby(report.findings, key=lambda finding: finding.area):
+    for area, findings in groupby(examination.findings, key=lambda finding: finding.area):
         lines.append(f"{area}:")
         for finding in findings:
             start = f"  {_painted(finding.state, state_width, colour)}  "
@@ -27,16 +27,16 @@ def render(report: Report, *, colour: bool = False) -> str:
             lines.append(start + _filled(finding.found, indent).lstrip())
             if finding.advice:
                 lines.append(_filled(f"-> {finding.advice}", indent))
-    return "\n".join([*lines, "", summary(report)])
+    return "\n".join([*lines, "", summary(examination)])
 
 
-def summary(report: Report) -> str:
+def summary(examination: Examination) -> str:
     """Return the summary line."""
-    counts = f"{report.count(OK)} ok, {count(report.count(WARNING), 'warning')}"
-    if report.usable:
-        return f"doctor: {report.device} can be used; {counts}"
-    problems = count(report.count(PROBLEM), "problem")
-    return f"doctor: {report.device} cannot be used; {counts}, {problems}"
+    counts = f"{examination.count(OK)} ok, {count(examination.count(WARNING), 'warning')}"
+    if examination.usable:
+        return f"doctor: {examination.device} can be used; {counts}"
+    problems = count(examination.count(PROBLEM), "problem")
+    return f"doctor: {examination.device} cannot be used; {counts}, {problems}"
 
 
 def _painted(state: State, width: int, colour: bool) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from losscli.axes import DEVICE, Mode
+from losscli.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3
@@ -17,13 +18,22 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names and how many more there are: ``a, b and 3 more``."""
+    named = list(names)
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return separator.join(named[:most]) + more
+
+
 def with_mode(pass_: str, mode: Mode) -> str:
     """Return the name of a pass, with the mode if it is not ``device``."""
     return pass_ if mode == DEVICE else f"{pass_} {mode}"
 
 
-def format_ulp(ulp: float) -> str:
-    """Write an error in ulp in at most five characters."""
+def format_ulp(ulp: float | None) -> str:
+    """Write an error in ulp in at most five characters; nothing where it was not measured."""
+    if ulp is None:
+        return ""
     if ulp in (0.0, math.inf):
         return f"{ulp:g}"
     if ulp < 10:
@@ -33,20 +43,14 @@ def format_ulp(ulp: float) -> str:
 
 def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
     """Return a line for each reason, the implementations and cases that were skipped for it."""
-    cases: dict[tuple[str, str], dict[str, None]] = {}
-    for result in results:
-        if result.status == SKIPPED:
-            why = (result.implementation, result.reason)
-            cases.setdefault(why, {})[result.case.name] = None
+    skipped = (result for result in results if result.status == SKIPPED)
     together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (implementation, reason), names in cases.items():
-        together.setdefault((reason, tuple(names)), []).append(implementation)
+    for (implementation, reason), found in grouped(
+        skipped, lambda result: (result.implementation, result.reason)
+    ).items():
+        cases = tuple(dict.fromkeys(result.case.name for result in found))
+        together.setdefault((reason, cases), []).append(implementation)
     return [
-        f"skipped {', '.join(implementations)} ({_name_some(names)}): {reason}"
-        for (reason, names), implementations in together.items()
+        f"skipped {', '.join(implementations)} ({first_of(cases, _NAMED)}): {reason}"
+        for (reason, cases), implementations in together.items()
     ]
-
-
-def _name_some(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from losscli.axes import WARM
 from losscli.cases import Case
-from losscli.report import bench_table, peers, selftest_table, timer_test_table, verify_table
-from losscli.report.tables import MARKDOWN, TEXT, WIDTH, Style, fill, lay_out, left_out
+from losscli.report import bench_notes, bench_table, self_tests, verify_table
+from losscli.report.tables import (
+    MARKDOWN,
+    TEXT,
+    WIDTH,
+    Style,
+    Tables,
+    as_csv,
+    fill,
+    lay_out,
+    left_out,
+)
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.records import (
     SKIPPED,
@@ -26,13 +35,41 @@ from losscli.runs.records import (
 )
 from losscli.units import format_size
 
-_TABLES: dict[Kind, Any] = {
-    "bench": bench_table,
-    "verify": verify_table,
-    "self-test": selftest_table,
-    "timer-test": timer_test_table,
+
+@dataclass(frozen=True)
+class Layout:
+    """How runs of a kind are laid out.
+
+    As tables within a width, which may be any; the lines below the tables; the last lines, which a
+    person can quote; what the columns with these headers mean; and what the run comes to where
+    losscli's own kernel has peers.
+    """
+
+    tables: Callable[[Run, int | None], Tables]
+    notes: Callable[[Run], list[str]]
+    summary: Callable[[Run], str]
+    legend: Callable[[Run, Collection[str]], str] = lambda run, headers: ""
+    comparison: Callable[[Run], list[str]] = lambda run: []
+
+
+LAYOUTS: dict[Kind, Layout] = {
+    "bench": Layout(
+        bench_table.tables,
+        bench_notes.notes,
+        bench_table.summary,
+        bench_table.legend,
+        bench_notes.slower_cells,
+    ),
+    "verify": Layout(
+        verify_table.tables, verify_table.notes, verify_table.summary, verify_table.legend
+    ),
+    "self-test": Layout(
+        self_tests.tables_of_checks, self_tests.notes_on_checks, self_tests.summary_of_checks
+    ),
+    "timer-test": Layout(
+        self_tests.tables_of_timer, self_tests.notes_on_timer, self_tests.summary_of_timer
+    ),
 }
-"""The module that lays out a run, by its kind."""
 
 
 def render(run: Run, format: str, width: int = WIDTH) -> str:
@@ -45,80 +82,62 @@ def render(run: Run, format: str, width: int = WIDTH) -> str:
 
 def conclusion(run: Run) -> str:
     """Return the conclusion of a run without tables: failures, skipped rows, the summary."""
-    return "\n".join([*_notes(run), *_comparison(run), *_summary(run)])
-
-
-def _markdown(run: Run) -> str:
-    return _page(run, MARKDOWN, None)
+    layout = LAYOUTS[run.kind]
+    return "\n".join([*_notes(run), *layout.comparison(run), *layout.summary(run).splitlines()])
 
 
 def _page(run: Run, style: Style, width: int | None) -> str:
     """Lay out a report: the machine, the tables, the notes, the summary line."""
+    layout = LAYOUTS[run.kind]
     parts = [_caption(run)]
     shown: list[str] = []
-    for title, headers, rows in _tables(run, width):
+    for title, headers, rows in layout.tables(run, width):
         parts += [title and (title if style == TEXT else f"### {title}")]
         parts += [lay_out(headers, rows, style)]
         shown += headers
-    parts += [_dropped(run, shown, width), _legend(run, shown, width)]
+    legend = layout.legend(run, shown) if shown else ""
+    parts += [_dropped(run, shown, width), legend if width is None else fill(legend, width)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == TEXT else "\n\n"
-    noted = [note for note in _notes(run) if note or style == TEXT]
+    notes = [note for note in _notes(run) if note or style == TEXT]
     if width is not None and width < WIDTH:
-        noted = [fill(" ".join(note.split()), width) for note in noted]
-    parts += [line.join(noted), line.join(_comparison(run)), line.join(_summary(run))]
-    return "\n\n".join(part for part in parts if part)
+        notes = [fill(" ".join(note.split()), width) for note in notes]
+    below = (notes, layout.comparison(run), layout.summary(run).splitlines())
+    return "\n\n".join(part for part in (*parts, *map(line.join, below)) if part)
 
 
 def _dropped(run: Run, shown: Collection[str], width: int | None) -> str:
     """Return the columns that the terminal is too narrow for."""
     if width is None or width >= WIDTH:
         return ""
-    all_headers = [header for _, headers, _ in _tables(run, WIDTH) for header in headers]
+    wide = LAYOUTS[run.kind].tables(run, WIDTH)
+    all_headers = [header for _, headers, _ in wide for header in headers]
     return left_out([header for header in all_headers if header not in shown], width)
 
 
-def _legend(run: Run, shown: Collection[str], width: int | None) -> str:
-    """Return what the tables mean, where their module says so."""
-    legend = getattr(_TABLES[run.kind], "legend", None)
-    if not shown or legend is None:
-        return ""
-    text: str = legend(run, shown)
-    return text if width is None else fill(text, width)
-
-
-def _tables(run: Run, width: int | None) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Return the title, headers and rows of each table."""
-    laid_out: list[tuple[str, list[str], list[list[str]]]]
-    laid_out = _TABLES[run.kind].tables(run, width)
-    return laid_out
-
-
 def _notes(run: Run) -> list[str]:
-    lines: list[str] = _TABLES[run.kind].notes(run)
-    return [*lines, *(fill(str(exclusion)) for exclusion in run.excluded)]
+    return [*LAYOUTS[run.kind].notes(run), *(fill(str(each)) for each in run.excluded)]
 
 
-def _comparison(run: Run) -> list[str]:
-    return peers.lines(run) if run.kind == "bench" else []
-
-
-def _summary(run: Run) -> list[str]:
-    text: str = _TABLES[run.kind].summary(run)
-    return text.splitlines()
+def caption(environment: Mapping[str, Any], *before: object) -> list[str]:
+    """Return the words before, if they say anything, then the machine, its threads and torch."""
+    on_cpu = environment.get("device") == "cpu"
+    words = [
+        *before,
+        environment.get("gpu") or environment.get("cpu"),
+        f"{environment.get('threads')} threads" if on_cpu else "",
+        f"torch {environment.get('torch')}",
+    ]
+    return [str(word) for word in words if word]
 
 
 def _caption(run: Run) -> str:
     """Return the machine, and the dtype, reduction and warm cache that all cases share."""
-    facts = run.environment
-    threads = f"{facts.get('threads')} threads" if facts.get("device") == "cpu" else ""
-    machine = [facts.get("gpu") or facts.get("cpu"), threads, f"torch {facts.get('torch')}"]
     cases = [result.case for result in run.results if not isinstance(result, TimerTestResult)]
     shared = [{getattr(case, axis) for case in cases} for axis in ("dtype", "reduction")]
-    ran = [r for r in run.results if isinstance(r, BenchResult) and r.status != SKIPPED]
-    warm = "warm cache" if {r.cache for r in ran} == {WARM} else ""
-    words = [*machine, *(values.pop() for values in shared if len(values) == 1), warm]
-    return ", ".join(word for word in words if word)
+    caches = {result.cache for result in run.of(BenchResult) if result.status != SKIPPED}
+    words = [*caption(run.environment), *(each.pop() for each in shared if len(each) == 1)]
+    return ", ".join([*words, *["warm cache"] * (caches == {WARM})])
 
 
 def _csv(run: Run) -> str:
@@ -130,12 +149,7 @@ def _csv(run: Run) -> str:
     """
     rows = [_flatten(result) for result in run.results]
     likely = [_flatten(_FULL)] if run.kind == "bench" else rows
-    fields = dict.fromkeys(key for row in likely for key in row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().removesuffix("\n")
+    return as_csv(dict.fromkeys(key for row in likely for key in row), rows)
 
 
 def _flatten(result: Result) -> dict[str, Any]:
@@ -195,7 +209,7 @@ def _jsonl(run: Run) -> str:
 
 
 _FORMATS: dict[str, Callable[[Run], str]] = {
-    "md": _markdown,
+    "md": lambda run: _page(run, MARKDOWN, None),
     "csv": _csv,
     "json": _json,
     "jsonl": _jsonl,

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import Any, Literal
 
 Style = Literal["text", "markdown"]
 TEXT: Style = "text"
 MARKDOWN: Style = "markdown"
 Side = Literal["left", "right"]
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, headers and rows."""
+Tables = list[Table]
 
 IMPOSSIBLE = "IMPOSSIBLE"
 """What may stand in the place of a figure."""
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
 WIDTH = 100
-"""Of what is written for a terminal."""
+"""Characters of a line that is written for a terminal."""
 INDENT = "    "
-"""Before all lines of a note but the first."""
+"""What stands before all lines of a note but the first."""
 _FORMATS = {TEXT: "simple", MARKDOWN: "github"}
 """What tabulate calls the styles."""
 CASE = "case"
 GAP = 2
-"""Between columns."""
+"""Spaces between columns."""
 NARROWEST_CASE = 8
 COMFORTABLE_CASE = 24
 """Characters of a case's name for which columns are dropped in a narrow terminal."""
@@ -45,24 +50,19 @@ def beside_case(
         width: that the table is to stay within; names are broken to do so. None is any.
         least: headers of the columns to drop where a terminal is too narrow, the first one first.
     """
+    cells: Sequence[Sequence[str]] = [row for group in groups.values() for row in group]
     if width is not None and width < WIDTH:
         comfortable = min(max(map(len, groups), default=0), COMFORTABLE_CASE)
-        flat = [row for group in groups.values() for row in group]
-        kept = _kept(headers, flat, width - comfortable - GAP, least)
-        headers = [headers[index] for index in kept]
-        groups = {name: [[r[i] for i in kept] for r in group] for name, group in groups.items()}
-    cells = [row for group in groups.values() for row in group]
+        headers, cells = narrowed(headers, cells, width - comfortable - GAP, least)
     room = 0
     if width is not None:
         widths = _widths(_titles(headers), cells)
         room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
-    rows = []
+    rows, left = [], iter(cells)
     for name, group in groups.items():
         lines = textwrap.wrap(name, room) if 0 < room < len(name) else [name]
-        for index in range(max(len(group), len(lines))):
-            line = lines[index] if index < len(lines) else ""
-            row = group[index] if index < len(group) else [""] * len(headers)
-            rows.append([line, *row])
+        for line, row in zip_longest(lines, islice(left, len(group))):
+            rows.append([line or "", *(row or [""] * len(headers))])
     return [CASE, *headers], rows
 
 
@@ -70,21 +70,13 @@ def narrowed(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     """Return a table without its least important columns, as far as a width asks for it."""
-    kept = _kept(headers, rows, width, least)
-    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
-
-
-def _kept(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
-) -> list[int]:
-    """Return the indices of the columns that stay, those of ``least`` leaving in this order."""
     kept = list(range(len(headers)))
     widths = _widths(_titles(headers), rows)
     for header in least:
         if sum(widths[i] for i in kept) + GAP * (len(kept) - 1) <= width:
             break
         kept = [index for index in kept if headers[index] != header]
-    return kept
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
 
 
 def lay_out(
@@ -95,11 +87,8 @@ def lay_out(
 ) -> str:
     """Lay out a table, the only way in which losscli draws one; without rows there is none.
 
-    Args:
-        headers: of the columns; they may have several lines. None are for rows that need no title.
-        rows: their cells.
-        style: for a terminal, or Markdown.
-        align: for each column; None aligns to the right the columns that hold figures.
+    Headers may have several lines; there are none where rows need no title. Without ``align`` the
+    columns that hold figures are aligned to the right.
     """
     if not rows:
         return ""
@@ -119,6 +108,15 @@ def lay_out(
         disable_numparse=True,
     )
     return "\n".join(line.rstrip() for line in table.splitlines())
+
+
+def as_csv(headers: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, without a last newline."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(headers), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().removesuffix("\n")
 
 
 def left_out(headers: Sequence[str], width: int) -> str:
@@ -149,11 +147,9 @@ def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide each column is."""
     return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
 
 
 def _are_figures(cells: Sequence[str]) -> bool:
-    """Tell whether a column holds figures."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
     return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)

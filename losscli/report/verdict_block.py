@@ -11,26 +11,26 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word
 from losscli.judge.speedup import speedup
 from losscli.judge.verdict import Verdict
+from losscli.report.bench_table import MARKS, SHORT_PASSES
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, fill, lay_out, left_out
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_seconds
 
 INDENT = "  "
-SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 WIDEST_FILE = 44
-"""Of a file's name in the table, whose beginning is cut off."""
+"""Characters of a file's name in the table, whose beginning is cut off."""
 SAME = 0.04
 """Width of the interval of a ratio of two that are as fast."""
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
-"""Of the end of a log, shown where a file crashed or does not build."""
+"""Last lines of a log that are shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
 _SUMMARIES: dict[Word, str] = {
@@ -40,8 +40,11 @@ _SUMMARIES: dict[Word, str] = {
     "HANGS": "hangs",
     "DOES NOT BUILD": "does not build",
     "NOT JUDGED": "not judged",
+    "SLOWER": "slower than PyTorch",
 }
 """The words of what is not right, worst first, as the last line has them."""
+_NO_GRADIENT = {True: "", False: "none: nothing can be trained with it", None: "not tested"}
+SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"}
 
 
 def block(verdict: Verdict, width: int = WIDTH) -> str:
@@ -49,15 +52,16 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
     lines = [_title(verdict)]
     for reason in verdict.reasons:
         lines += _reason(reason)
-    facts = {
-        "checks": _checks(verdict.checks),
+    checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
+    parts = {
+        "checks": ", ".join(checks),
         "accuracy": _accuracy(verdict.accuracy),
-        "same bits": _deterministic(verdict.accuracy),
-        "gradient": _gradient(verdict),
+        "same bits": SAME_BITS[verdict.accuracy.deterministic],
+        "gradient": _NO_GRADIENT[verdict.trains],
         "speed": "" if verdict.speed else "not tested",
         "isolation": ", ".join(verdict.isolation) or "none was needed, for nothing ran",
     }
-    for name, text in facts.items():
+    for name, text in parts.items():
         if text:
             lines += _wrapped(f"{name}: {text}", 1)
     if verdict.word in _SHOW_LOG and verdict.log.strip():
@@ -84,24 +88,21 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     """Return the line that a person can quote."""
     words = Counter(verdict.word for verdict in verdicts)
     right = [verdict for verdict in verdicts if verdict.right]
-    facts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
-    facts += [f"{words[word]} {name}" for word, name in _SUMMARIES.items() if words[word]]
-    if words["SLOWER"]:
-        facts.append(f"{words['SLOWER']} slower than PyTorch")
-    cached = sum(verdict.cached for verdict in verdicts)
-    if cached:
-        facts.append(f"{cached} from the cache")
-    ratios = {v: ratio for v in range(len(right)) if (ratio := speedup(right[v])) is not None}
+    parts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
+    parts += [f"{words[word]} {name}" for word, name in _SUMMARIES.items() if words[word]]
+    if cached := sum(verdict.cached for verdict in verdicts):
+        parts.append(f"{cached} from the cache")
+    ratios = [(ratio, v.file) for v in right if (ratio := speedup(v)) is not None]
     if ratios:
-        best = max(ratios, key=lambda index: ratios[index])
-        facts.append(f"fastest {_short(right[best].file)} at {_ratio(ratios[best])} {REFERENCE}")
-    return f"judge: {', '.join(facts)}"
+        best, file = max(ratios, key=lambda pair: pair[0])
+        parts.append(f"fastest {_short(file)} at {_ratio(best)} {REFERENCE}")
+    return f"judge: {', '.join(parts)}"
 
 
 def line(verdict: Verdict) -> str:
     """Return the verdict in a line: the word, the file, its speed or its first reason."""
-    facts = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
-    why = ", ".join(facts) if verdict.right else _why(verdict)
+    times = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
+    why = ", ".join(times) if verdict.right else _why(verdict)
     cached = " (from the cache)" if verdict.cached else ""
     text = f"{verdict.word} {verdict.file or verdict.id}{cached}{f': {why}' if why else ''}"
     return textwrap.shorten(text, WIDTH, placeholder="…")
@@ -127,20 +128,14 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
         yield f"{INDENT * 2}repeat: {reason.repeat}"
 
 
-def _checks(checks: Mapping[str, int]) -> str:
-    return ", ".join(f"{checks[key]} {word}" for key, word in _STATUSES.items() if checks.get(key))
-
-
 def _accuracy(accuracy: Accuracy) -> str:
     pairs = {
         "value": (accuracy.value_ulp, accuracy.torch_value_ulp),
         "gradient": (accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
     }
-    return (
-        ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
-        if any(own is not None for own, _ in pairs.values())
-        else "not tested"
-    )
+    if all(own is None for own, _ in pairs.values()):
+        return "not tested"
+    return ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
 
 
 def _ulps(name: str, own: float | None, torch: float | None) -> str:
@@ -148,18 +143,6 @@ def _ulps(name: str, own: float | None, torch: float | None) -> str:
         return f"{name} not tested"
     beside = "" if torch is None else f" (PyTorch {format_ulp(torch)})"
     return f"{name} within {format_ulp(own)} ulp{beside}"
-
-
-def _deterministic(accuracy: Accuracy) -> str:
-    return {True: "in every run", False: "not in every run", None: "not tested"}[
-        accuracy.deterministic
-    ]
-
-
-def _gradient(verdict: Verdict) -> str:
-    return {True: "", False: "none: nothing can be trained with it", None: "not tested"}[
-        verdict.trains
-    ]
 
 
 def _log(log: str) -> Iterator[str]:
@@ -184,7 +167,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
             *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
-            _share(share, f"{timed.case}, {timed.pass_}" in impossible),
+            IMPOSSIBLE if f"{timed.case}, {timed.pass_}" in impossible else _share(share),
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
@@ -194,18 +177,13 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
-    """Return what the columns and marks of the times mean."""
     parts = [
         "vs: the time of that one over this one",
         "% of limit: of the speed of kernels that only move the bytes",
         "extra: memory beyond inputs, loss and gradient",
     ]
-    cells = [cell for row in rows for cell in row]
-    parts += ["=: as fast"] * any(cell.startswith("=") for cell in cells)
-    parts += ["?: too few or too scattered samples to decide"] * any(
-        cell.startswith("?") for cell in cells
-    )
-    return "; ".join(parts)
+    signs = {cell[:1] for row in rows for cell in row}
+    return "; ".join([*parts, *(meaning for sign, meaning in MARKS.items() if sign in signs)])
 
 
 def _mark(low: float, high: float) -> str:
@@ -215,9 +193,7 @@ def _mark(low: float, high: float) -> str:
     return "=" if high - low < SAME else "?"
 
 
-def _share(share: float | None, impossible: bool) -> str:
-    if impossible:
-        return IMPOSSIBLE
+def _share(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 
@@ -247,7 +223,6 @@ def _speedups(verdict: Verdict) -> dict[str, str]:
 
 
 def _why(verdict: Verdict) -> str:
-    """Return the first reason in a few words."""
     if not verdict.reasons:
         return ""
     first = verdict.reasons[0]

@@ -7,17 +7,17 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
-from losscli.report.terminal import show, width
+from losscli.report.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
-from losscli.runs.files import is_replaceable, replace_file
+from losscli.runs.files import is_replaceable
 
 SCHEMA_VERSION = 1
+ANOTHER = " Name another file."
 
 
 class VerdictWriter:
@@ -35,13 +35,7 @@ class VerdictWriter:
         earlier: Sequence[Verdict] = (),
         resumed: bool = False,
     ) -> None:
-        """Open the output.
-
-        Args:
-            format: ``table``, ``json`` or ``jsonl``.
-            output: None is standard output.
-            earlier: verdicts that the output has already.
-            resumed: whether to add to the output, not to begin it.
+        """Open the output, None for standard output, or go on with one that was begun.
 
         Raises:
             UsageError: the output has verdicts, and is not to be continued.
@@ -66,44 +60,25 @@ class VerdictWriter:
         elif self.format == "table" and self.output is None:
             show(f"{block(verdict, width())}\n")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Write the report on the verdicts so far."""
+    def __exit__(self, *_: object) -> None:
         if self._lines:
             self._lines.close()
         if not self.verdicts or self.format == "jsonl":
             return
-        if self.output is None:
-            if self.format == "table":
-                show(conclusion(self.verdicts))
-            else:
-                print(self._json())
-            return
-        text = self._json()
-        if self.format == "table":
+        if self.format == "json":
+            text = self._json()
+        elif self.output:
             text = "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
-        try:
-            if is_replaceable(self.output):
-                replace_file(self.output.resolve(), [text])
-            else:
-                self.output.write_text(f"{text}\n", encoding="utf-8")
-        except BrokenPipeError:
-            raise
-        except OSError as error_:
-            raise _unwritable(self.output, error_) from None
+        else:  # the blocks are written already
+            text = conclusion(self.verdicts)
+        write_report(text, self.format, self.output, ANOTHER)
 
     def _write_line(self, text: str) -> None:
         """Write at once: whoever reads may be waiting for this verdict."""
         try:
             print(text, file=self._lines or sys.stdout, flush=True)
-        except BrokenPipeError:
-            raise
         except OSError as error:
-            if self.output is None:
+            if self.output is None or isinstance(error, BrokenPipeError):
                 raise
             raise _unwritable(self.output, error) from None
 
@@ -132,4 +107,4 @@ def _open(output: Path, resumed: bool) -> IO[str]:
 
 
 def _unwritable(output: Path, error: OSError) -> UnfitError:
-    return UnfitError(f"cannot write {output}: {error.strerror}. Name another file.")
+    return UnfitError(f"cannot write {output}: {error.strerror}.{ANOTHER}")

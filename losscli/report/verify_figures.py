@@ -1,12 +1,9 @@
 """The figures of a verify run: a row per implementation and case.
 
-Columns: ``case`` is the case's name, without its dtype and reduction; ``rel`` and ``ulp`` are the
-error of the loss against the oracle, relative and in units in the last place; ``torch`` is the
-error of PyTorch's own formula in ulp; ``input``, ``target`` and so on are the largest errors of an
-element of their gradients in ulp, over all incoming gradients; ``verdict`` is the worst verdict of
-all checks of the case, including those without a figure. A case for which only checks without a
-figure ran, and passed, has no row. Implementation, dtype and reduction have a column if the run has
-more than one.
+``case`` is the case's name, without its dtype and reduction; ``LEGEND`` says what the errors are.
+``verdict`` is the worst status of all checks of the case, including those without a figure. A case
+for which only checks without a figure ran, and passed, has no row. Implementation, dtype and
+reduction have a column if the run has more than one.
 """
 
 from __future__ import annotations
@@ -15,10 +12,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from losscli.cases import Case, distinct_names
+from losscli.grouping import grouped
 from losscli.losses import ROW
 from losscli.report.phrases import format_ulp
 from losscli.report.tables import beside_case, shorten
-from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
 
 VALUE = "value"
 """The check of the loss, which has columns; so has that of the gradient of each operand."""
@@ -31,78 +29,73 @@ LEGEND = (
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 """Columns that a narrow terminal goes without, the first one first."""
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
-"""Those of losscli/truth/tolerances.py, which needs torch."""
-_WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
+"""The tolerances of losscli/truth/tolerances.py, which needs torch."""
 
-Group = Sequence[VerifyResult]
+Checks = Sequence[VerifyResult]
 """The checks of one implementation on one case."""
 
 
+def asked(run: Run) -> list[VerifyResult]:
+    """Return the results without those that show a failure again on a smaller case."""
+    return [result for result in run.of(VerifyResult) if not result.shrunk_from]
+
+
+def by_case(results: Checks) -> dict[tuple[Case, str], list[VerifyResult]]:
+    """Return the checks of each case and implementation, in the order they finished."""
+    return grouped(results, lambda result: (result.case, result.implementation))
+
+
+def worst(results: Checks) -> VerifyStatus:
+    """Return the worst status."""
+    statuses = {result.status for result in results}
+    return next(status for status in (FAIL, WARN, PASS, SKIPPED) if status in statuses)
+
+
+def check(results: Checks, name: str) -> VerifyResult | None:
+    """Return the result of a check, or of the gradient of an operand, if it ran."""
+    names = (name, f"{name}_gradient")
+    return next((result for result in results if result.check in names), None)
+
+
+def own_ulp(result: VerifyResult | None) -> float | None:
+    """Return the error of what the check is about: of the loss, or of a gradient."""
+    if result is None:
+        return None
+    error = result.error
+    return error.grad_ulp if error.value_ulp is None else error.value_ulp
+
+
 def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
-    """Return the headers and rows of the groups that ran, by case, within a width."""
-    groups = [group for group in _groups(run) if _is_shown(group)]
-    columns: dict[str, Callable[[Group], str]] = {
-        "impl": lambda group: shorten(group[0].implementation),
-        "dtype": lambda group: group[0].case.dtype,
-        "reduce": lambda group: group[0].case.reduction,
-        "rel": lambda group: _relative(_check(group, VALUE)),
-        "ulp": lambda group: _ulp(_check(group, VALUE)),
-        "torch": lambda group: _reference_ulp(_check(group, VALUE)),
+    """Return the headers and rows of the cases that ran, within a width."""
+    cases = {key: checks for key, checks in by_case(asked(run)).items() if _is_shown(checks)}
+    columns: dict[str, Callable[[Checks], str]] = {
+        "impl": lambda checks: shorten(checks[0].implementation),
+        "dtype": lambda checks: checks[0].case.dtype,
+        "reduce": lambda checks: checks[0].case.reduction,
+        "rel": lambda checks: _relative(check(checks, VALUE)),
+        "ulp": partial(_ulp, operand=VALUE),
+        "torch": lambda checks: _reference_ulp(check(checks, VALUE)),
     }
-    for operand in dict.fromkeys(name for group in groups for name in _operands(group)):
-        columns[operand] = partial(_gradient_ulp, operand=operand)
+    for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
+        columns[operand] = partial(_ulp, operand=operand)
     columns[VERDICT] = _verdict
     for header in ("impl", "dtype", "reduce"):
-        if len({columns[header](group) for group in groups}) < 2:
+        if len({columns[header](checks) for checks in cases.values()}) < 2:
             del columns[header]
+    names = distinct_names(case for case, _ in cases)
     rows: dict[str, list[list[str]]] = {}
-    names = distinct_names(group[0].case for group in groups)
-    for group in groups:
-        cells = [cell(group) for cell in columns.values()]
-        case = group[0].case
-        rows.setdefault(_without_columns(case, names[case]), []).append(cells)
+    for (case, _), checks in cases.items():
+        # The other words have a column, or stand above the table.
+        words = (w for w in names[case].split() if w not in (case.dtype, case.reduction))
+        rows.setdefault(" ".join(words), []).append([cell(checks) for cell in columns.values()])
     return beside_case(list(columns), rows, width, LEAST_IMPORTANT)
 
 
-def _results(run: Run) -> list[VerifyResult]:
-    results = [result for result in run.results if isinstance(result, VerifyResult)]
-    return [result for result in results if not result.shrunk_from]
-
-
-def _groups(run: Run) -> list[Group]:
-    """Gather the checks of each case and implementation, in the order they finished."""
-    groups: dict[tuple[Case, str], list[VerifyResult]] = {}
-    for result in _results(run):
-        groups.setdefault((result.case, result.implementation), []).append(result)
-    return list(groups.values())
-
-
-def _is_shown(group: Group) -> bool:
-    """Tell whether a group has a figure, a failure or a warning to show."""
-    statuses = {result.status for result in group}
-    if statuses & {FAIL, WARN}:
-        return True
-    figures = {VALUE, *(_check_of(operand) for operand in _operands(group))}
-    return any(result.check in figures and result.status == PASS for result in group)
-
-
-def _operands(group: Group) -> tuple[str, ...]:
-    """Return the names of the operands that have a gradient."""
-    return group[0].case.spec.differentiable
-
-
-def _check_of(operand: str) -> str:
-    """Return the name of the check of an operand's gradient."""
-    return f"{operand}_gradient"
-
-
-def _without_columns(case: Case, name: str) -> str:
-    """Return the name of a case without the words that have a column or stand above the table."""
-    return " ".join(word for word in name.split() if word not in (case.dtype, case.reduction))
-
-
-def _check(group: Group, name: str) -> VerifyResult | None:
-    return next((result for result in group if result.check == name), None)
+def _is_shown(checks: Checks) -> bool:
+    """Tell whether checks have a figure, a failure or a warning to show."""
+    names = (VALUE, *checks[0].case.spec.differentiable)
+    figures = [found for name in names if (found := check(checks, name))]
+    return worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
 
 
 def _relative(result: VerifyResult | None) -> str:
@@ -111,12 +104,11 @@ def _relative(result: VerifyResult | None) -> str:
     return f"{result.error.value_rel:.1e}" if result.error.value_rel else "0"
 
 
-def _ulp(result: VerifyResult | None) -> str:
+def _ulp(checks: Checks, operand: str) -> str:
     """Return the error of a loss or gradient and, after a slash, what passes in any case."""
-    if result is None:
-        return "-"
-    ulp = result.error.grad_ulp if result.error.value_ulp is None else result.error.value_ulp
-    return "-" if ulp is None else f"{format_ulp(ulp)}/{allowed_ulp(result):g}"
+    result = check(checks, operand)
+    ulp = own_ulp(result)
+    return "-" if result is None or ulp is None else f"{format_ulp(ulp)}/{allowed_ulp(result):g}"
 
 
 def allowed_ulp(result: VerifyResult) -> float:
@@ -130,21 +122,14 @@ def allowed_ulp(result: VerifyResult) -> float:
     return max(bar, result.tolerance_ulp or 0.0)
 
 
-def _gradient_ulp(group: Group, operand: str) -> str:
-    return _ulp(_check(group, _check_of(operand)))
-
-
 def _reference_ulp(result: VerifyResult | None) -> str:
-    if result is None or result.reference_error.value_ulp is None:
-        return "-"
-    return format_ulp(result.reference_error.value_ulp)
+    return (format_ulp(result.reference_error.value_ulp) if result else "") or "-"
 
 
-def _verdict(group: Group) -> str:
+def _verdict(checks: Checks) -> str:
     """Return the worst status, and a loosened tolerance without its reason."""
-    statuses = [result.status for result in group]
-    worst = next(status for status in _WORST_FIRST if status in statuses)
-    loosened = next((result.tolerance for result in group if result.tolerance), "")
+    status = worst(checks)
+    loosened = next((result.tolerance for result in checks if result.tolerance), "")
     tolerance = loosened.partition(":")[0]
-    shown = worst.upper() if worst in (FAIL, WARN) else worst
+    shown = status.upper() if status in (FAIL, WARN) else status
     return f"{shown} ({tolerance})" if tolerance else shown

@@ -15,26 +15,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from losscli.grouping import grouped
 from losscli.report import verify_figures
 from losscli.report.phrases import count, format_ulp, skips
-from losscli.report.tables import GAP, fill
-from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
+from losscli.report.tables import GAP, Tables, fill
+from losscli.report.verify_figures import asked, worst
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 from losscli.verify.repeating import line
 
 FEW_ROWS = 12
 """Most rows of figures that a terminal report shows below the table."""
 
 Results = Sequence[VerifyResult]
-Table = tuple[str, list[str], list[list[str]]]
 
 
-def tables(run: Run, width: int | None) -> list[Table]:
+def tables(run: Run, width: int | None) -> Tables:
     """Return the title, headers and rows of each table, within a width; None is any."""
-    results = _asked(run)
-    losses = list(dict.fromkeys(result.case.loss for result in results))
+    results = asked(run)
+    losses = dict.fromkeys(result.case.loss for result in results)
     checks = list(dict.fromkeys(result.check for result in results))
     columns = {loss: [_cell(results, check, loss) for check in checks] for loss in losses}
-    found: list[Table] = [
+    found: Tables = [
         (
             "",
             ["check", *part],
@@ -51,7 +52,7 @@ def tables(run: Run, width: int | None) -> list[Table]:
 def legend(run: Run, headers: Collection[str]) -> str:
     """Return what the cells and columns of the tables mean."""
     parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
-    statuses = {result.status for result in _asked(run)}
+    statuses = {result.status for result in asked(run)}
     parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)
     parts += ["WARN M/N: M of N cases are less accurate than they could be"] * (WARN in statuses)
     parts.append("-: the check does not apply")
@@ -60,21 +61,29 @@ def legend(run: Run, headers: Collection[str]) -> str:
     return "; ".join(parts)
 
 
+def alike(results: Results) -> Iterator[tuple[Results, Results]]:
+    """Yield the failures of an implementation, a check and a loss, and all results of these.
+
+    Then the warnings, then the passes that have a reason.
+    """
+
+    def key(result: VerifyResult) -> tuple[str, str, str]:
+        return result.implementation, result.check, result.case.loss
+
+    everything = grouped(results, key)
+    for status in (FAIL, WARN, PASS):
+        shown = (result for result in results if result.status == status and result.reason)
+        for which, group in grouped(shown, key).items():
+            yield group, everything[which]
+
+
 def notes(run: Run) -> list[str]:
     """Return failures, warnings, passes with a reason, loosened tolerances and skipped checks.
 
-    Of a loss whose errors are measured at its terms, also why.
+    For a loss whose errors are measured at its terms, return why they are.
     """
-    results = _results(run)
-    texts = []
-    for status in (FAIL, WARN, PASS):
-        groups: dict[tuple[str, str, str], list[VerifyResult]] = {}
-        for r in results:
-            if r.status == status and r.reason:
-                groups.setdefault((r.implementation, r.check, r.case.loss), []).append(r)
-        for key, group in groups.items():
-            asked = [r for r in results if (r.implementation, r.check, r.case.loss) == key]
-            texts += _note(group, sum(map(_counts, asked)))
+    results = run.of(VerifyResult)
+    texts = [text for group, of in alike(results) for text in _note(group, sum(map(_counts, of)))]
     reasons = [
         f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
     ]
@@ -89,7 +98,7 @@ def notes(run: Run) -> list[str]:
 
 def summary(run: Run) -> str:
     """Return the summary line."""
-    results = _asked(run)
+    results = asked(run)
     statuses = Counter(result.status for result in results)
     cases = {r.case for r in results if r.status != SKIPPED}
     largest = _largest_ulp(results)
@@ -100,36 +109,25 @@ def summary(run: Run) -> str:
     )
 
 
-def _results(run: Run) -> list[VerifyResult]:
-    return [result for result in run.results if isinstance(result, VerifyResult)]
-
-
-def _asked(run: Run) -> list[VerifyResult]:
-    """Return the results without those that show a failure again on a smaller case."""
-    return [result for result in _results(run) if not result.shrunk_from]
-
-
 def _counts(result: VerifyResult) -> bool:
     return result.status != SKIPPED and not result.shrunk_from
 
 
 def _cell(results: Results, check: str, loss: str) -> str:
-    """Return the cell of a check and a loss."""
-    asked = [result for result in results if result.check == check]
-    if all(result.status == SKIPPED for result in asked):
+    of_check = [result for result in results if result.check == check]
+    if all(result.status == SKIPPED for result in of_check):
         return "skipped"  # once for all losses, where the device is why
-    ran = [r for r in asked if r.case.loss == loss and r.status != SKIPPED]
+    ran = [r for r in of_check if r.case.loss == loss and r.status != SKIPPED]
     if not ran:
-        return "skipped" if any(r.case.loss == loss for r in asked) else "-"
-    statuses = Counter(result.status for result in ran)
-    worst: VerifyStatus = FAIL if statuses[FAIL] else WARN if statuses[WARN] else PASS
-    text = f"pass {len(ran)}" if worst == PASS else f"{worst.upper()} {statuses[worst]}/{len(ran)}"
+        return "skipped" if any(r.case.loss == loss for r in of_check) else "-"
+    status = worst(ran)
+    bad = sum(result.status == status for result in ran)
+    text = f"pass {len(ran)}" if status == PASS else f"{status.upper()} {bad}/{len(ran)}"
     return ", ".join(part for part in (text, _largest_ulp(ran)) if part)
 
 
 def _largest_ulp(results: Results) -> str:
-    errors = [result.error for result in results]
-    ulps = [ulp for error in errors for ulp in (error.value_ulp, error.grad_ulp) if ulp is not None]
+    ulps = [result.error.ulp for result in results if result.error.ulp is not None]
     return f"{format_ulp(max(ulps))} ulp" if ulps else ""
 
 
@@ -150,14 +148,14 @@ def _parts(
     yield part
 
 
-def _note(group: Results, asked: int) -> list[str]:
+def _note(group: Results, of: int) -> list[str]:
     """Return the note on a group of failures, shown on its smallest case."""
     smallest = min(group, key=lambda result: result.case.elements)
     cases = sum(map(_counts, group))
     status = smallest.status
     name = f"{smallest.case.name}, {smallest.implementation}, {smallest.check}"
     said = {FAIL: "Fails", WARN: "Warns"}.get(status, "Alike")
-    more = [f"{said} in {cases} of {asked} cases"] if cases > 1 else []
+    more = [f"{said} in {cases} of {of} cases"] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
     text = fill(". ".join([f"{status.upper()} {name}: {smallest.told}", *more]))
     return [text] if status == PASS else [text, fill(line(smallest)), ""]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from msgspec.structs import replace
 
-from losscli.compare.peers import headline
-from losscli.errors import UnfitError
+from losscli.compare.cells import headline
+from losscli.report.output import width, write_report
 from losscli.report.render import render
 from losscli.report.tables import WIDTH
-from losscli.report.terminal import show, width
-from losscli.runs.files import is_replaceable, replace_file
+from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal
 from losscli.runs.records import Result, Run
 
@@ -38,14 +36,9 @@ class Writer:
         saved: Path | None = None,
         resumed: Path | None = None,
     ) -> None:
-        """Begin with the results that ``run`` has already.
+        """Begin with the results that ``run`` has already, from the file ``resumed``.
 
-        Args:
-            run: what is written.
-            format: of the report.
-            output: of the report; None is standard output.
-            saved: where the run is kept as well, in JSONL.
-            resumed: the file that the results of ``run`` are from.
+        The run is kept in ``saved`` as well, in JSONL.
 
         Raises:
             UsageError: there is a journal whose run was never reported.
@@ -82,42 +75,15 @@ class Writer:
         if self._journal:
             self._journal.add(result)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Report the results so far."""
+    def __exit__(self, *_: object) -> None:
         if self._journal:
             self._journal.close()
         if self._results:
+            kept = f" {self.journal_path} holds the finished cases." if self._journal else ""
             # First what can be rendered again from the other.
             if self.saved:
-                self._write(self.saved, render(self.run, "jsonl"))
-            self._report(render(self.run, self.format, width() if self.output is None else WIDTH))
+                write_file(self.saved, render(self.run, "jsonl"), kept)
+            text = render(self.run, self.format, width() if self.output is None else WIDTH)
+            write_report(text, self.format, self.output, kept)
         if self._journal and (self.format in WHOLE or self.saved or not self._results):
             self._journal.path.unlink()
-
-    def _report(self, text: str) -> None:
-        """Write the report to its output."""
-        if self.output is None:
-            if self.format == "table":
-                show(text)
-            else:
-                print(text)
-        else:
-            self._write(self.output, text)
-
-    def _write(self, path: Path, text: str) -> None:
-        """Write a text to a file, atomically if possible."""
-        try:
-            if self._journal and is_replaceable(path):
-                replace_file(path, [text])
-            else:
-                path.write_text(f"{text}\n", encoding="utf-8")
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            kept = f" {self.journal_path} holds the finished cases." if self._journal else ""
-            raise UnfitError(f"cannot write {path}: {error.strerror}.{kept}") from None

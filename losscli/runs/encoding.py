@@ -1,15 +1,35 @@
-"""Encodes a run as JSON: one record, or a line for its header and for each result."""
+"""Records as JSON: what is written, and what is read back, checked."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+
+from losscli.errors import unknown
+from losscli.record import Record
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+_PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
+"""Where msgspec says that something is wrong: the index of a record, and its field."""
+_QUOTED = re.compile(r"'([^']*)'")
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What is raised where a text is not JSON, or nested too deeply."""
 
 
 def json_line(record: Mapping[str, Any]) -> str:
-    """Return one line of JSON. What is not finite becomes null, for JSON has no word for it."""
+    """Return one line of JSON. What is not finite becomes null, for JSON has no word for it.
+
+    msgspec would refuse file names that are not UTF-8.
+    """
     return json.dumps(finite(record), allow_nan=False)
 
 
@@ -22,3 +42,76 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     return value
+
+
+class RecordError(ValueError):
+    """A value is not what its field holds; the message names the field."""
+
+    def __init__(self, text: str, index: int | None = None) -> None:
+        """``index`` is that of the record among those that were read."""
+        super().__init__(text)
+        self.index = index
+
+
+def read_array(kind: type[AnyRecord], text: bytes) -> list[AnyRecord]:
+    """Return the records in a JSON array.
+
+    Keys that are not fields are passed over: those of a later version, and figures that follow
+    from others.
+
+    Raises:
+        RecordError: a field is missing or of another type.
+        UNREADABLE: the text is not JSON.
+    """
+    with _record_errors(kind):
+        records: list[AnyRecord] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+        return records
+
+
+def read_object(kind: type[AnyRecord], text: bytes) -> AnyRecord:
+    """Return the record in a JSON object; see :func:`read_array`."""
+    with _record_errors(kind):
+        record: AnyRecord = _decoder(kind).decode(text)
+        return record
+
+
+def read_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
+    """Return the record of an object that is parsed already; see :func:`read_array`."""
+    with _record_errors(kind):
+        return msgspec.convert(value, kind)
+
+
+@contextmanager
+def _record_errors(kind: type[Record]) -> Iterator[None]:
+    """Turn what msgspec says of a value, of a record of a kind, into a RecordError."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        text = str(error)
+        place = _PLACE.search(text)
+        found = text[: place.start()] if place else text
+        path = place["field"] if place else ""
+        index = int(place["index"]) if place and place["index"] else None
+        given = _QUOTED.search(found)
+        if given and (candidates := _candidates(kind, path)):
+            name = path.rpartition(".")[2]
+            known = unknown(name, given[1], candidates).removesuffix(".")
+            raise RecordError(f"'{name}': {known}", index) from None
+        field = f"'{path}': " if path else ""
+        raise RecordError(f"{field}{found[:1].lower()}{found[1:]}", index) from None
+
+
+def _candidates(kind: Any, path: str) -> tuple[str, ...]:
+    """Return the texts that a field may hold; none where it may hold others."""
+    for name in path.split("."):
+        if not (isinstance(kind, type) and issubclass(kind, Record)):
+            return ()
+        types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        kind = types.get(name)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+@cache
+def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Any]:
+    """Return what reads a kind of record; to make one takes longer than to read with it."""
+    return msgspec.json.Decoder(kind)

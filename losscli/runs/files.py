@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from losscli.errors import UnfitError, UsageError
 
 
 def is_replaceable(path: Path) -> bool:
@@ -36,6 +38,31 @@ def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
     except BaseException:
         os.unlink(partial)
         raise
+
+
+def write_file(path: Path, content: str | bytes, kept: str = "") -> None:
+    """Write what a user asked for, a text and a last newline or bytes, atomically if possible.
+
+    Raises:
+        UnfitError: it cannot be written; ``kept`` ends the message.
+    """
+    data = content if isinstance(content, bytes) else f"{content}\n".encode()
+    try:
+        if is_replaceable(path):
+            replace_bytes(path.resolve(), [data])
+        else:
+            path.write_bytes(data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnfitError(f"cannot write {path}: {error.strerror}.{kept}") from None
+
+
+def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> None:
+    """Refuse an output that is one of the files that are read; ``what`` says what these are."""
+    for name, path in inputs.items():
+        if os.path.exists(output) and os.path.samefile(output, path):
+            raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
 
 
 def _umask() -> int:

@@ -26,11 +26,8 @@ class Journal:
     ) -> None:
         """Begin with the header of ``run`` and the results that it has already.
 
-        Args:
-            run: what is recorded.
-            output: where its report will be.
-            resumed: the journal that those results are from, which may be in the place of this.
-            name: that the run is saved by, where nothing but that was asked for.
+        These are from the journal ``resumed``, which may be in the place of this. ``name`` is that
+        by which the run is saved, where nothing but that was asked for.
 
         Raises:
             UsageError: there is the journal of another run, one that was never reported.
@@ -85,14 +82,9 @@ def is_being_written(path: Path) -> bool:
 
 
 def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:
-    """Refuse to overwrite the journal of a run that was never reported.
+    """Refuse to overwrite the journal of a run of a kind whose output was never written.
 
-    Args:
-        path: of the journal.
-        output: of the run.
-        kind: of the run.
-        name: what ``--resume`` knows it by.
-        option: that had it written.
+    ``name`` is what ``--resume`` knows it by, and ``option`` what had it written.
     """
     if not path.exists():
         return

@@ -28,7 +28,7 @@ BUSY = 0.1
 """Part of the CPU's cores above which the use by other programs is reported."""
 
 
-def verdict(low: float, high: float) -> Judgement:
+def judged(low: float, high: float) -> Judgement:
     """Return what two times come to whose ratio lies between two figures; above 1 is faster."""
     if low > 1 + DIFFERENT_BEYOND:
         return FASTER

@@ -15,7 +15,7 @@ from losscli.cases import Case
 from losscli.errors import UsageError
 from losscli.losses import EVERY_LOSS
 from losscli.reading import RECORD_BYTES, read_bytes
-from losscli.runs.decoding import UNREADABLE, RecordError, read_array, read_object, read_value
+from losscli.runs.encoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
     RESULTS,
     SCHEMA_VERSION,
@@ -46,27 +46,25 @@ def read_run(path: Path, kind: Kind) -> Run:
     where = "the header"
     try:
         keys = [key for key in Header.__struct_encode_fields__ if key in fields]
-        facts = {key: msgspec.json.decode(fields[key]) for key in keys}
-        _check_kind(path, facts, kind)
-        header = read_value(Header, facts)
+        values = {key: msgspec.json.decode(fields[key]) for key in keys}
+        _check_kind(path, values, kind)
+        header, cut_off = read_value(Header, values), False
         where = "a result"
-        cut_off = False
         if is_lines:
             results, cut_off = _lines(path, RESULTS[kind], text)
         else:
             results = read_array(RESULTS[kind], text)
-        return Run(**msgspec.structs.asdict(header), results=_checked(results), cut_off=cut_off)
+        return Run(**msgspec.structs.asdict(header), results=_plausible(results), cut_off=cut_off)
     except RecordError as error:
-        if error.index is not None:
-            where = f"result {error.index + 1}"
+        where = where if error.index is None else f"result {error.index + 1}"
         raise UsageError(f"{path}: {where} is not valid: {error}.") from None
     except UNREADABLE as error:
         raise _damaged(path, error) from None
 
 
-def _check_kind(path: Path, facts: dict[str, Any], kind: Kind) -> None:
+def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
     """Refuse a file that is not ours, of another kind of run, or of a later version."""
-    version, found = facts.get("schema_version"), facts.get("kind")
+    version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)
     if version > SCHEMA_VERSION:
@@ -78,7 +76,7 @@ def _check_kind(path: Path, facts: dict[str, Any], kind: Kind) -> None:
         raise UsageError(f"{path} holds a run of '{found}'. Name one of `losscli {kind}`.")
 
 
-def _checked(results: Sequence[Result]) -> tuple[Result, ...]:
+def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
     """Refuse records with the right types that cannot have been measured.
 
     The results of a case follow each other, and then share it.
@@ -116,18 +114,14 @@ def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) 
 def _check(result: BenchResult) -> None:
     if result.seconds is None:
         return
-    samples = result.seconds.samples
+    samples, counts = result.seconds.samples, result.seconds.processes
     if not samples:
         raise RecordError("'seconds': 'samples' is empty, so no time was measured")
-    for field, seconds in (
-        ("median", result.seconds.median),
-        ("samples", min(samples)),
-        ("samples", max(samples)),
-    ):
-        if not 0 < seconds < _LONGEST:
-            raise RecordError(f"'seconds': '{field}': {seconds:g} s is not a valid time")
-    counts = result.seconds.processes
-    if counts and (min(counts) < 1 or sum(counts) != len(result.seconds.samples)):
+    for field, times in (("median", (result.seconds.median,)), ("samples", samples)):
+        for seconds in (min(times), max(times)):
+            if not 0 < seconds < _LONGEST:
+                raise RecordError(f"'seconds': '{field}': {seconds:g} s is not a valid time")
+    if counts and (min(counts) < 1 or sum(counts) != len(samples)):
         raise RecordError("'seconds': 'processes': expected the number of samples of each process")
 
 
@@ -167,12 +161,13 @@ def _open(path: Path) -> tuple[_Fields, bytes, bool]:
 
 
 def _bytes(path: Path) -> bytes:
+    another = "Name a result in JSON or JSONL."
     try:
         return read_bytes(path, RECORD_BYTES)
     except FileNotFoundError:
-        raise UsageError(f"there is no file '{path}'. Name a result in JSON or JSONL.") from None
+        raise UsageError(f"there is no file '{path}'. {another}") from None
     except IsADirectoryError:
-        raise UsageError(f"'{path}' is a directory. Name a result in JSON or JSONL.") from None
+        raise UsageError(f"'{path}' is a directory. {another}") from None
     except OSError as error:
         raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
 

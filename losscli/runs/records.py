@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from msgspec import field
 
@@ -12,9 +12,7 @@ from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases import Case
 from losscli.reasons import Code
 from losscli.record import Record
-from losscli.runs.exclusion import Exclusion
-from losscli.runs.headline import Headline
-from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, verdict
+from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
 
 SCHEMA_VERSION = 1
 
@@ -84,7 +82,7 @@ class Speedup(Record, frozen=True):
         """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
         if not self.confident:
             return UNCLEAR
-        return verdict(self.low, self.high)
+        return judged(self.low, self.high)
 
 
 class Error(Record, frozen=True):
@@ -97,6 +95,11 @@ class Error(Record, frozen=True):
     """Largest over the elements of the gradients."""
     grad_rel: float | None = None
     """Norm of the difference over the norm of the gradient."""
+
+    @property
+    def ulp(self) -> float | None:
+        """The larger of the errors of the loss and the gradient."""
+        return max((u for u in (self.value_ulp, self.grad_ulp) if u is not None), default=None)
 
 
 class BenchResult(Record, frozen=True):
@@ -246,6 +249,7 @@ class TimerTestResult(Record, frozen=True):
 
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
+AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 Kind = Literal["bench", "verify", "self-test", "timer-test"]
@@ -257,6 +261,49 @@ RESULTS: Mapping[Kind, type[Result]] = {
     "timer-test": TimerTestResult,
 }
 """The type of the results of a run, by its kind."""
+
+
+class Exclusion(Record, frozen=True):
+    """A rule of the config's ``exclude`` that left rows out."""
+
+    rule: str
+    """The rule as a config has it: ``{device: cpu, implementation: compile}``."""
+    rows: int
+    """Cases, passes and implementations that it left out."""
+    reason: str = ""
+    """The reason that the config gives."""
+
+    def __str__(self) -> str:
+        """Return a line for people."""
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        why = f": {self.reason}" if self.reason else ""
+        return f"excluded {rows} by the config's rule {self.rule}{why}"
+
+
+class SlowerCell(Record, frozen=True):
+    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
+
+    case: str
+    """Its name."""
+    pass_: PassName
+    mode: Mode
+    table: str
+    peer: str
+    """The peer against which the kernel is worst."""
+    ratio: float
+    """The peer's time over the kernel's, below 1."""
+
+
+class Headline(Record, frozen=True):
+    """The headline of a bench run: the cells in which losscli's own kernel is slower."""
+
+    cells: int
+    """Cases and passes in which both the kernel and a peer were timed."""
+    slower: tuple[SlowerCell, ...] = ()
+    too_short: int = 0
+    """Cells in which the kernel was behind in too few rounds for any test to tell."""
+    untimed: int = 0
+    """Cells in which a peer was timed and the kernel was not."""
 
 
 class Header(Record, frozen=True, kw_only=True):
@@ -273,7 +320,7 @@ class Header(Record, frozen=True, kw_only=True):
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None
-    """Of a bench that is finished and has peers."""
+    """The headline of a bench that is finished and has peers."""
 
 
 class Run(Header, frozen=True, kw_only=True):
@@ -282,6 +329,10 @@ class Run(Header, frozen=True, kw_only=True):
     results: tuple[Result, ...] = ()
     cut_off: bool = False
     """Whether the run was read from a file whose last line is cut; no part of the record."""
+
+    def of(self, kind: type[AnyResult]) -> list[AnyResult]:
+        """Return the results of a kind: a run of `losscli bench` has no other than its own."""
+        return [result for result in self.results if isinstance(result, kind)]
 
     @property
     def header(self) -> Header:

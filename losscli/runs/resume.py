@@ -33,10 +33,7 @@ def find_unfinished(name: str) -> Path:
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
     """Return an interrupted bench run, and the changes of the machine since.
 
-    Args:
-        path: of the run.
-        run: the one that would begin now.
-        host: whether what calls cost the host is measured.
+    ``run`` would begin now; ``host`` says whether what calls cost the host is measured.
 
     Raises:
         UsageError: the run that would begin now would not measure the same.

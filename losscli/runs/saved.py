@@ -63,28 +63,28 @@ def prepare(name: str) -> Path:
     return folder / f"{name}{SUFFIX}"
 
 
-def saved_runs() -> dict[str, Path]:
-    """Return the runs that are kept, by name, the oldest first."""
+def _names() -> list[str]:
+    """Return the names of the files in the directory of runs."""
     folder = runs_directory()
     try:
-        names = os.listdir(folder) if is_there(folder) else []
-        runs = [folder / n for n in names if n.endswith(SUFFIX) and not n.endswith(_JOURNAL)]
-        found = {path: path.stat().st_mtime_ns for path in runs if is_there(path)}
+        return os.listdir(folder) if is_there(folder) else []
     except OSError as error:
         raise UnfitError(
             f"cannot read {folder}: {error.strerror}. Name another directory in {VARIABLE}."
         ) from None
-    return {path.stem: path for path in sorted(found, key=lambda path: found[path])}
+
+
+def saved_runs() -> dict[str, Path]:
+    """Return the runs that are kept, by name, the oldest first."""
+    names = (name for name in _names() if name.endswith(SUFFIX) and not name.endswith(_JOURNAL))
+    runs = filter(is_there, map(runs_directory().joinpath, names))
+    return {path.stem: path for path in sorted(runs, key=lambda path: path.stat().st_mtime_ns)}
 
 
 def killed_runs() -> dict[str, Path]:
     """Return the journals of runs that are not finished, by the name of the run."""
-    folder = runs_directory()
-    try:
-        names = os.listdir(folder) if is_there(folder) else []
-    except OSError as error:
-        raise UnfitError(f"cannot read {folder}: {error.strerror}.") from None
-    return {n.removesuffix(_JOURNAL): folder / n for n in sorted(names) if n.endswith(_JOURNAL)}
+    names = (name for name in sorted(_names()) if name.endswith(_JOURNAL))
+    return {name.removesuffix(_JOURNAL): runs_directory() / name for name in names}
 
 
 def find_run(name: str) -> Path:

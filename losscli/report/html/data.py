@@ -9,9 +9,9 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from losscli.cases import Case, distinct_names
-from losscli.report.html.measured import Measured
-from losscli.report.html.panels.results import pass_of
+from losscli.cases import distinct_names
+from losscli.report.html.measured import Measured, pass_of
+from losscli.report.verify_figures import VALUE, asked, by_case
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 
 _STEPS = 2048
@@ -47,18 +47,16 @@ def of_bench(measured: Measured) -> dict[str, Any]:
     }
 
 
-def of_checks(run: Run, results: Sequence[VerifyResult]) -> dict[str, Any]:
+def of_checks(run: Run) -> dict[str, Any]:
     """Return the summary of a verify run: a letter for each check of a case, as for pass."""
-    checks = list(dict.fromkeys(r.check for r in results))
-    groups: dict[tuple[Case, str], dict[str, VerifyResult]] = {}
-    for r in results:
-        if not r.shrunk_from:
-            groups.setdefault((r.case, r.implementation), {})[r.check] = r
+    checks = list(dict.fromkeys(r.check for r in run.of(VerifyResult)))
+    groups = by_case(asked(run))
     names = distinct_names(case for case, _ in groups)
     rows = []
-    for (case, implementation), found in groups.items():
+    for (case, implementation), results in groups.items():
+        found = {r.check: r for r in results}
         letters = "".join(found[c].status[0] if c in found else "-" for c in checks)
-        value = found.get("value")
+        value = found.get(VALUE)
         errors = [value.error.value_ulp, value.reference_error.value_ulp] if value else []
         rows.append([names[case], implementation, letters, *map(_rounded, errors)])
     return {
@@ -74,10 +72,9 @@ def of_checks(run: Run, results: Sequence[VerifyResult]) -> dict[str, Any]:
 def _row(result: BenchResult, case: int, implementation: int) -> list[Any]:
     seconds = result.seconds
     times = (seconds.median, seconds.p20, seconds.p80) if seconds else (None,) * 3
-    ulps = [u for u in (result.error.value_ulp, result.error.grad_ulp) if u is not None]
     figures = (
         *times, result.gbps, result.limit_gbps, result.speedup.get("reference"),
-        max(ulps, default=None), result.peak_extra_bytes,
+        result.error.ulp, result.peak_extra_bytes,
     )  # fmt: skip
     return [case, pass_of(result), implementation, result.status, *map(_rounded, figures)]
 

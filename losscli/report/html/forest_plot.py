@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from losscli.report.html.line_plot import shape_at
-from losscli.report.html.scales import (
-    LETTER,
-    Axis,
-    Scale,
-    ratio_ticks,
-    short_exponent,
-    spaced,
-    within,
+from losscli.report.html.scales import LETTER, Axis, Scale, ratio_ticks, short_exponent, spaced
+from losscli.report.html.svg import (
+    Plot,
+    below,
+    element,
+    escape,
+    number,
+    shortened,
+    text,
+    upright,
 )
-from losscli.report.html.svg import Plot, element, escape, number, shortened, text
 
 WIDTH = 440
 _PLOT_RIGHT = 318
@@ -70,18 +71,13 @@ def forest_plot(
     ticks = spaced(ratio_ticks(across.low, across.high), across)
     parts = [
         element("rect", x=low, y=_TOP, width=high - low, height=bottom - _TOP, class_="band"),
-        element(
-            "path", d="".join(f"M{number(across(v))} {_TOP}V{bottom}" for v, _ in ticks),
-            class_="grid",
-        ),
+        element("path", d=upright(ticks, across, _TOP, bottom), class_="grid"),
         element("path", d=f"M{number(across(1))} {_TOP}V{bottom}", class_="base"),
         _head(base, across(1)),
-    ]  # fmt: skip
-    for height_ in (bottom + 14, _TOP - 6) if len(rows) > 8 else (bottom + 14,):
-        parts += [
-            text(within(across(v), words, 0, WIDTH), height_, words, anchor="middle")
-            for v, words in ticks
-        ]
+    ]
+    parts.append(below(ticks, across, bottom + 14, WIDTH))
+    if len(rows) > 8:
+        parts.append(below(ticks, across, _TOP - 6, WIDTH))
     y = float(_TOP)
     for row in rows:
         parts.append(_row(row, y, across))
@@ -113,10 +109,8 @@ def _row(row: ForestRow, y: float, across: Scale) -> str:
         words = f"{mark.label} {mark.note}"
         shape = shape_at(mark.style, value, middle)
         dot = element("path", element("title", escape(words.strip())), d=shape, class_="mark")
-        figures = text(
-            WIDTH, middle + 4, f"{ratio(mark.value)} ({interval(mark)})", anchor="end",
-            class_="value",
-        )  # fmt: skip
+        value_text = f"{ratio(mark.value)} ({interval(mark.low, mark.high)})"
+        figures = text(WIDTH, middle + 4, value_text, anchor="end", class_="value")
         parts.append(element("g", line + dot + figures, class_=f"s{mark.style}"))
     return "".join(parts)
 
@@ -130,11 +124,6 @@ def ratio(value: float) -> str:
     return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
 
 
-def interval(mark: Mark) -> str:
-    """Return the interval of a mark."""
-    return span(mark.low, mark.high)
-
-
-def span(low: float, high: float) -> str:
+def interval(low: float, high: float) -> str:
     """Return ``4.49-4.51``."""
     return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"

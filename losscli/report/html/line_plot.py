@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from losscli.report.html.scales import Axis, Scale, spaced, within
-from losscli.report.html.svg import Plot, dots, element, escape, number, polyline, text
+from losscli.report.html.scales import Axis, Scale, spaced
+from losscli.report.html.svg import (
+    Plot,
+    below,
+    dots,
+    element,
+    escape,
+    number,
+    polyline,
+    text,
+    upright,
+)
 
 WIDTH, HEIGHT = 440, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
@@ -42,7 +52,7 @@ class Roof:
     name: str
     points: tuple[tuple[float, float], ...] = ()
     level: float | None = None
-    """Of a roof that is the same everywhere."""
+    """The height of a roof that is the same everywhere."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +75,10 @@ def line_plot(
     region: Region | None = None,
 ) -> Plot:
     """Draw lines; the figures of the points stand in their titles."""
-    xs = [p.x for line in lines for p in line.points] + [c[0] for li in lines for c in li.cloud]
-    ys = [p.y for line in lines for p in line.points] + [c[1] for li in lines for c in li.cloud]
-    ys += [place[1] for place in roof.points] if roof else []
+    places = [(p.x, p.y) for line in lines for p in line.points]
+    places += [place for line in lines for place in line.cloud]
+    xs, ys = ([place[i] for place in places] for i in (0, 1))
+    ys += [y for _, y in roof.points] if roof else []
     across = x.scale(xs, _LEFT, WIDTH - _RIGHT)
     up = y.scale(ys, HEIGHT - _BOTTOM, _TOP)
     parts = [_region(region, across)] if region else []
@@ -91,10 +102,7 @@ def small_plot(
     shown = ticks if len(ticks) < 3 else [ticks[0], ticks[-1]]
     parts = [element("path", d=f"M36 {number(up(level))}H{width - 8}", class_="roof")]
     parts += [element("path", d=f"M36 {height - 20}H{width - 8}", class_="edge")]
-    parts += [
-        text(within(across(v), words, 0, width), height - 5, words, anchor="middle")
-        for v, words in shown
-    ]
+    parts.append(below(shown, across, height - 5, width))
     parts += [text(31, up(v) + 4, f"{100 * v:.0f}", anchor="end") for v in (0.0, level)]
     for line in reversed(lines):
         places = [(across(p.x), up(p.y)) for p in line.points]
@@ -110,13 +118,9 @@ def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
     level = y.ticks(up.low, up.high)
     down = spaced(x.ticks(across.low, across.high), across)
     path = "".join(f"M{left} {number(up(v))}H{right}" for v, _ in level)
-    path += "".join(f"M{number(across(v))} {_TOP}V{bottom}" for v, _ in down)
+    path += upright(down, across, _TOP, bottom)
     words = [text(left - 6, up(value) + 4, words, anchor="end") for value, words in level]
-    words += [
-        text(within(across(v), words, 0, WIDTH), bottom + 16, words, anchor="middle")
-        for v, words in down
-    ]
-    words += [text(0, 11, y.title)]
+    words += [below(down, across, bottom + 16, WIDTH), text(0, 11, y.title)]
     words += [text((left + right) / 2, HEIGHT - 6, x.title, anchor="middle")]
     frame = element("path", d=f"M{left} {bottom}H{right}", class_="edge")
     return element("path", d=path, class_="grid") + frame + "".join(words)
@@ -152,22 +156,14 @@ def _line(line: Line, across: Scale, up: Scale) -> str:
     places = [(across(point.x), up(point.y)) for point in line.points]
     if line.joined and len(places) > 1:
         parts.append(element("path", d=polyline(places), class_="line"))
-    parts += map(_mark, _shapes(line.style, places), line.points)
+    for point, (x, y) in zip(line.points, places, strict=True):
+        words = element("title", escape(point.words)) if point.words else ""
+        parts.append(element("path", words, d=shape_at(line.style, x, y), class_="mark"))
     return element("g", "".join(parts), class_=f"s{line.style}")
 
 
-def _mark(shape: str, point: Point) -> str:
-    words = element("title", escape(point.words)) if point.words else ""
-    return element("path", words, d=shape, class_="mark")
-
-
-def _shapes(style: int, places: Iterable[tuple[float, float]]) -> list[str]:
-    """Return the outlines of marks: colours alone do not tell implementations apart."""
-    return [shape_at(style, x, y) for x, y in places]
-
-
 def shape_at(style: int, x: float, y: float, size: float = _RADIUS) -> str:
-    """Return the outline of the mark of a style."""
+    """Return the outline of the mark of a style: colours alone do not tell styles apart."""
     left, right, top, bottom = map(number, (x - size, x + size, y - size, y + size))
     middle, center = number(x), number(y)
     if style % 4 == 0:

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Any
 
-from losscli.axes import CACHES, MODES, PASSES
 from losscli.cases import Case, distinct_names
-from losscli.compare.rows import how
+from losscli.compare.rows import mode_and_cache
+from losscli.grouping import grouped
 from losscli.implementations import CUSTOM, is_own
-from losscli.report.bench_table import LONG_PASSES, REFERENCE
+from losscli.report.bench_table import LONG_PASSES, REFERENCE, place, short_pass
 from losscli.report.html.scales import Axis, byte_ticks
 from losscli.report.html.svg import STYLES
 from losscli.runs.records import BenchResult, Run
@@ -43,40 +42,31 @@ class Measured:
     @cached_property
     def results(self) -> list[BenchResult]:
         """All results, those without a time too."""
-        return [result for result in self.run.results if isinstance(result, BenchResult)]
+        return self.run.of(BenchResult)
 
     @cached_property
     def timed(self) -> list[BenchResult]:
         """The results with a time, each row once."""
-        found: dict[object, BenchResult] = {}
-        for r in self.results:
-            if r.seconds:
-                found.setdefault((r.case, r.pass_, r.mode, r.cache, r.implementation), r)
-        return list(found.values())
+        timed = (result for result in self.results if result.seconds)
+        rows = grouped(timed, lambda r: (r.case, r.pass_, r.mode, r.cache, r.implementation))
+        return [first for first, *_ in rows.values()]
 
     @cached_property
-    def ways(self) -> dict[str, list[BenchResult]]:
+    def by_pass(self) -> dict[str, list[BenchResult]]:
         """The timed results of each pass, mode and cache, by its name."""
-        places = sorted(self.timed, key=_place)
-        found: dict[str, list[BenchResult]] = {}
-        for result in places:
-            found.setdefault(way(result), []).append(result)
-        return found
+        return grouped(sorted(self.timed, key=place), pass_in_full)
 
     @cached_property
     def facets(self) -> dict[str, list[BenchResult]]:
         """The timed results that only size and implementation tell apart, by their name."""
-        found: dict[str, list[BenchResult]] = {}
-        for result in self.timed:
-            found.setdefault(f"{without_size(result.case)}, {way(result)}", []).append(result)
-        return found
+        return grouped(self.timed, lambda r: f"{without_size(r.case)}, {pass_in_full(r)}")
 
     @cached_property
     def names(self) -> dict[Case, str]:
         """The name of each case, without the dtype and reduction that all share."""
         cases = [result.case for result in self.results]
-        dtypes, reductions = {case.dtype for case in cases}, {case.reduction for case in cases}
-        shared = (*_only(dtypes), *_only(reductions))
+        axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
+        shared = [value for values in axes for value in values if len(values) == 1]
         return {
             case: " ".join(word for word in name.split() if word not in shared)
             for case, name in distinct_names(cases).items()
@@ -104,15 +94,19 @@ class Measured:
 
     def by_name(self, results: Sequence[BenchResult]) -> dict[str, list[BenchResult]]:
         """Return results by implementation, in the order of the colours."""
-        found: dict[str, list[BenchResult]] = {}
-        for result in results:
-            found.setdefault(result.implementation, []).append(result)
+        found = grouped(results, lambda result: result.implementation)
         return dict(sorted(found.items(), key=lambda item: self.styles[item[0]]))
 
 
-def way(result: BenchResult) -> str:
+def pass_in_full(result: BenchResult) -> str:
     """Return ``forward``, or ``forward+backward, host, warm`` where mode and cache are others."""
-    return ", ".join([LONG_PASSES[result.pass_], *how(result.mode, result.cache)])
+    return ", ".join([LONG_PASSES[result.pass_], *mode_and_cache(result.mode, result.cache)])
+
+
+def pass_of(result: BenchResult) -> str:
+    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the usual."""
+    words = short_pass(result)
+    return words if result.cache == "cold" else f"{words} {result.cache}"
 
 
 def without_size(case: Case) -> str:
@@ -129,11 +123,10 @@ def binned(
 ) -> list[tuple[float, float]]:
     """Return the medians of places whose sizes lie within a factor, or the highest of them."""
     bins: list[list[tuple[float, float]]] = []
-    for place in sorted(places):
-        if bins and place[0] < bins[-1][0][0] * factor:
-            bins[-1].append(place)
-        else:
-            bins.append([place])
+    for x, y in sorted(places):
+        if not bins or x >= bins[-1][0][0] * factor:
+            bins.append([])
+        bins[-1].append((x, y))
     of_bin = max if highest else median
     return [(median(x for x, _ in each), of_bin([y for _, y in each])) for each in bins]
 
@@ -142,12 +135,3 @@ def slug(words: str) -> str:
     """Return words as a part of a plot's name: ``forward-backward``."""
     kept = "".join(letter if letter.isalnum() else " " for letter in words.lower())
     return "-".join(kept.split())
-
-
-def _only(values: set[Any]) -> list[str]:
-    """Return the value that all have; nothing where they differ."""
-    return [str(value) for value in values] if len(values) == 1 else []
-
-
-def _place(result: BenchResult) -> tuple[int, ...]:
-    return MODES.index(result.mode), CACHES.index(result.cache), PASSES.index(result.pass_)

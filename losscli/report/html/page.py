@@ -11,31 +11,27 @@ from typing import Any
 
 from losscli import __version__
 from losscli.compare.comparison import Comparisons, compare
-from losscli.compare.record import ComparisonRecord
-from losscli.report import selftest_table, timer_test_table
+from losscli.compare.record import ComparisonRecord, record_of
 from losscli.report.bench_table import REFERENCE
-from losscli.report.comparison import record as comparison_record
 from losscli.report.html import data
 from losscli.report.html.line_plot import shape_at
 from losscli.report.html.measured import Measured, styles
 from losscli.report.html.panel import Panel, Row, Table
 from losscli.report.html.panels import (
-    cases,
     changes,
     checks,
     environment,
     errors,
     judged,
-    limit,
     outcome,
     results,
     samples,
+    sizes,
     speedups,
-    times,
 )
-from losscli.report.html.records import AnyReport, Verdicts
+from losscli.report.html.records import AnyRecord, Verdicts
 from losscli.report.html.svg import Plot, printable, stylesheet
-from losscli.runs.decoding import read_value
+from losscli.report.render import LAYOUTS
 from losscli.runs.encoding import finite
 from losscli.runs.records import BenchResult, Run, VerifyResult
 
@@ -47,7 +43,7 @@ class Section:
     key: str
     """Begins the ids of its panels, so that they differ from those of other records."""
     name: str
-    """By which the user named the record."""
+    """The name that the user gave the record."""
     about: str
     panels: tuple[Panel, ...]
     data: Mapping[str, Any] | None = None
@@ -55,14 +51,11 @@ class Section:
     @property
     def plots(self) -> list[Plot]:
         """All plots of the panels."""
-        found: list[Plot] = []
-        for panel in self.panels:
-            found += panel.plots
-            found += [plot for group in panel.groups for plot in group.plots]
-        return found
+        both = ((panel.plots, *(group.plots for group in panel.groups)) for panel in self.panels)
+        return [plot for found in both for plots in found for plot in plots]
 
 
-def sections(records: Mapping[str, AnyReport]) -> list[Section]:
+def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
     """Return a section for each record, by the name that the user gave it.
 
     Several bench runs are compared with the first of them as well, in a section of its own.
@@ -78,7 +71,7 @@ def sections(records: Mapping[str, AnyReport]) -> list[Section]:
     return found
 
 
-def render_page(found: Sequence[Section], records: Mapping[str, AnyReport]) -> str:
+def render_page(found: Sequence[Section], records: Mapping[str, AnyRecord]) -> str:
     """Return the page.
 
     Raises:
@@ -127,25 +120,23 @@ def _in_script(value: object) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _section(key: str, name: str, record: AnyReport, colours: dict[str, int]) -> Section:
+def _section(key: str, name: str, record: AnyRecord, colours: dict[str, int]) -> Section:
     if isinstance(record, Verdicts):
-        facts = {"command": " ".join(record.command), "created": record.created}
-        known = {fact: text for fact, text in facts.items() if text}
+        given = {"command": " ".join(record.command), "created": record.created}
+        known = {name: text for name, text in given.items() if text}
         panels = judged.panels(record.verdicts, known, colours, key)
         return Section(key, name, _about("judge", record.created, ""), tuple(panels))
     if isinstance(record, ComparisonRecord):
         about = f"compare, baseline {changes.short(record.baseline)}"
         return Section(key, name, about, tuple(changes.panels(record, colours)))
-    facts_ = record.environment
-    machine = str(facts_.get("gpu") or facts_.get("cpu") or "")
+    machine = str(record.environment.get("gpu") or record.environment.get("cpu") or "")
     about = _about(record.kind, record.created, machine)
     if record.kind == "bench":
         measured = Measured(record, colours)
         return Section(key, name, about, tuple(_of_bench(measured, key)), data.of_bench(measured))
     if record.kind == "verify":
-        verified = [r for r in record.results if isinstance(r, VerifyResult)]
-        panels = list(_of_checks(record, verified, colours, key))
-        return Section(key, name, about, tuple(panels), data.of_checks(record, verified))
+        panels = list(_of_checks(record, colours, key))
+        return Section(key, name, about, tuple(panels), data.of_checks(record))
     return Section(key, name, about, tuple(_of_self_test(record)))
 
 
@@ -155,19 +146,18 @@ def _about(kind: str, created: str, machine: str) -> str:
 
 def _of_bench(measured: Measured, key: str) -> Iterator[Panel]:
     yield outcome.of_bench(measured)
-    yield limit.panel(measured)
-    yield times.panel(measured)
+    yield sizes.limit(measured)
+    yield sizes.times(measured)
     yield speedups.panel(measured)
     yield samples.panel(measured)
     yield errors.panel(measured)
-    yield results.panel(measured, key)
-    yield cases.panel(measured, key)
+    yield results.results(measured, key)
+    yield results.cases(measured, key)
     yield environment.panel(measured.run, measured.results)
 
 
-def _of_checks(
-    run: Run, verified: Sequence[VerifyResult], colours: dict[str, int], key: str
-) -> Iterator[Panel]:
+def _of_checks(run: Run, colours: dict[str, int], key: str) -> Iterator[Panel]:
+    verified = run.of(VerifyResult)
     yield outcome.of_checks(run, verified)
     yield checks.matrix(verified)
     yield errors.of_checks(verified, colours)
@@ -177,10 +167,9 @@ def _of_checks(
 
 def _of_self_test(run: Run) -> Iterator[Panel]:
     yield outcome.of_self_test(run)
-    kind = selftest_table if run.kind == "self-test" else timer_test_table
     found = tuple(
         Table(title or "Results", tuple(headers), tuple(Row(tuple(row)) for row in rows), words=2)
-        for title, headers, rows in kind.tables(run, None)
+        for title, headers, rows in LAYOUTS[run.kind].tables(run, None)
     )
     yield Panel("results", "All results", tables=found)
     yield environment.panel(run)
@@ -190,12 +179,11 @@ def _compared(benches: Mapping[str, Run], colours: dict[str, int]) -> Section:
     """Return the comparison of bench runs with the first of them."""
     (base, before), *others = benches.items()
     compared = Comparisons(base, {name: compare(before, run) for name, run in others})
-    record = read_value(ComparisonRecord, finite(comparison_record(compared)))
-    panels = tuple(changes.panels(record, colours))
+    panels = tuple(changes.panels(record_of(compared), colours))
     return Section("compared-", "Comparison", f"baseline {changes.short(base)}", panels)
 
 
-def _implementations(records: Iterable[AnyReport]) -> Iterator[str]:
+def _implementations(records: Iterable[AnyRecord]) -> Iterator[str]:
     for record in records:
         if isinstance(record, Run):
             timed = (r for r in record.results if isinstance(r, BenchResult | VerifyResult))

@@ -9,7 +9,7 @@ from typing import Literal
 from losscli.report.html.svg import Plot
 
 _URGENT = 8
-"""Most findings that are shown at once."""
+"""Most notes that are shown at once."""
 State = Literal["", "good", "warn", "bad", "off"]
 """How a cell or a row is coloured; the words say the same."""
 
@@ -57,8 +57,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A failure or a note: its words, and lines that are to be pasted or read as they are."""
+class Note:
+    """A failure or a remark: its words, and lines that are to be pasted or read as they are."""
 
     title: str
     text: str = ""
@@ -93,24 +93,24 @@ class Panel:
     """Shown at once."""
     behind: tuple[Table, ...] = ()
     """The figures of the plots, closed at first."""
-    findings: tuple[Finding, ...] = ()
+    notes: tuple[Note, ...] = ()
     parts: tuple[Part, ...] = ()
     sentence: str = ""
     """The verdict."""
     state: State = ""
-    """Of the verdict."""
+    """The state of the verdict."""
     missing: str = ""
     """Why there is nothing to show."""
 
     @property
-    def urgent(self) -> tuple[Finding, ...]:
+    def urgent(self) -> tuple[Note, ...]:
         """The first failures and warnings, which are shown at once."""
-        return tuple(each for each in self.findings if each.state in ("bad", "warn"))[:_URGENT]
+        return tuple(each for each in self.notes if each.state in ("bad", "warn"))[:_URGENT]
 
     @property
-    def further(self) -> tuple[Finding, ...]:
-        """The other findings, closed at first."""
-        return tuple(each for each in self.findings if each not in self.urgent)
+    def further(self) -> tuple[Note, ...]:
+        """The other notes, closed at first."""
+        return tuple(each for each in self.notes if each not in self.urgent)
 
 
 def without_shared(

@@ -3,54 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 from msgspec.structs import replace
 
-from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord
+from losscli.compare.record import ComparedRow, ComparisonRecord
 from losscli.errors import UsageError
+from losscli.grouping import grouped
 from losscli.judge.verdict import Verdict
 from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.record import Record
-from losscli.runs.decoding import UNREADABLE, RecordError, read_object
+from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 from losscli.runs.reading import read_run
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 
 _HEAD = 64 * 2**10
 """Bytes at the beginning of a file in which its kind stands."""
 _MOST = 1e30
-"""Above any ratio of times."""
+"""A figure above any ratio of times."""
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """How a line of verdicts begins, which have no header."""
 _NAMED = "a run of bench, verify or self-test, verdicts of judge, or a comparison"
 
 
-@dataclass(frozen=True)
-class Verdicts:
+class Verdicts(Record, frozen=True):
     """The verdicts of a judge, with what the record says of itself."""
 
-    verdicts: tuple[Verdict, ...]
-    command: tuple[str, ...] = ()
-    created: str = ""
-    environment: Mapping[str, Any] = field(default_factory=dict)
-
-
-AnyReport = Run | Verdicts | ComparisonRecord
-
-
-class _JudgeFile(Record, frozen=True):
     verdicts: tuple[Verdict, ...]
     schema_version: int = SCHEMA_VERSION
     command: tuple[str, ...] = ()
     created: str = ""
 
 
-def read_record(path: Path) -> AnyReport:
+AnyRecord = Run | Verdicts | ComparisonRecord
+
+
+def read_record(path: Path) -> AnyRecord:
     """Return what a file holds, whatever its kind.
 
     Raises:
@@ -61,12 +53,10 @@ def read_record(path: Path) -> AnyReport:
         if kind in get_args(Kind):
             return _plausible_run(read_run(path, cast(Kind, kind)))
         data = read_bytes(path, RECORD_BYTES)
-        if kind == "judge":
-            record = read_object(_JudgeFile, data)
-            return Verdicts(_plausible(record.verdicts), record.command, record.created)
         if kind == "compare":
-            return _comparison(data)
-        return Verdicts(_plausible(_verdicts(data)))
+            return _plausible_comparison(_comparison(data))
+        judge = kind == "judge"
+        return _plausible(read_object(Verdicts, data) if judge else Verdicts(_verdicts(data)))
     except RecordError as error:
         raise UsageError(f"{path}: the record is not valid: {error}.") from None
     except UNREADABLE as error:
@@ -98,36 +88,41 @@ def _plausible_run(run: Run) -> Run:
     """Return a run whose ratios are ratios, and whose conditions are what a bench writes."""
     for index, result in enumerate(run.results):
         if isinstance(result, BenchResult):
-            ratios = [
-                f for each in result.ratios.values() for f in (each.value, each.low, each.high)
-            ]
-            _check_positive([*result.speedup.values(), *ratios], f"result {index + 1}, a ratio")
+            ratios = [(each.value, each.low, each.high) for each in result.ratios.values()]
+            figures = [*result.speedup.values(), *(figure for each in ratios for figure in each)]
+            _check_positive(figures, f"result {index + 1}, a ratio")
             others = result.conditions.get("others")
             reasons = result.conditions.get("throttle_reasons", ())
-            if not isinstance(others, float | int | None) or not _are_texts(reasons):
+            texts = isinstance(reasons, list | tuple) and all(isinstance(r, str) for r in reasons)
+            if not isinstance(others, float | int | None) or not texts:
                 raise RecordError(f"result {index + 1}: 'conditions' are not those of a bench")
     return run
 
 
-def _plausible(verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
+def _plausible(record: Verdicts) -> Verdicts:
     """Return verdicts whose times and ratios are positive."""
-    for verdict in verdicts:
+    for verdict in record.verdicts:
         for speed in verdict.speed:
-            ratios = [figure for found in speed.ratios.values() for figure in found]
-            _check_positive(
-                [speed.seconds, *ratios], f"{verdict.file or verdict.id}, a time or ratio"
-            )
-    return tuple(verdicts)
+            figures = [speed.seconds, *(each for found in speed.ratios.values() for each in found)]
+            _check_positive(figures, f"{verdict.file or verdict.id}, a time or ratio")
+    return record
+
+
+def _plausible_comparison(record: ComparisonRecord) -> ComparisonRecord:
+    """Return a comparison whose ratios and noise are possible."""
+    for one in record.comparisons:
+        for row in one.rows:
+            figures = [row.ratio, row.ratio_low, row.ratio_high]
+            _check_positive(figures, f"{row.case}, {row.implementation}, a ratio")
+        if not 0 <= one.noise < _MOST:
+            raise RecordError(f"{one.run}, the noise: {one.noise:g} is not possible")
+    return record
 
 
 def _check_positive(figures: Sequence[float], what: str) -> None:
     for figure in figures:
         if not 0 < figure < _MOST:
             raise RecordError(f"{what}: {figure:g} is not possible")
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
 def _verdicts(data: bytes) -> tuple[Verdict, ...]:
@@ -143,18 +138,6 @@ def _verdicts(data: bytes) -> tuple[Verdict, ...]:
 
 
 def _comparison(data: bytes) -> ComparisonRecord:
-    """Return a comparison whose ratios and noise are possible."""
-    record = _read_comparison(data)
-    for one in record.comparisons:
-        for row in one.rows:
-            figures = [row.ratio, row.ratio_low, row.ratio_high]
-            _check_positive(figures, f"{row.case}, {row.implementation}, a ratio")
-        if not 0 <= one.noise < _MOST:
-            raise RecordError(f"{one.run}, the noise: {one.noise:g} is not possible")
-    return record
-
-
-def _read_comparison(data: bytes) -> ComparisonRecord:
     """Read a comparison in JSON, or in JSONL: the record without its rows, then a row a line."""
     first, _, rest = data.partition(b"\n")
     try:
@@ -163,8 +146,6 @@ def _read_comparison(data: bytes) -> ComparisonRecord:
         return read_object(ComparisonRecord, data)
     record = read_object(ComparisonRecord, first)
     rows = [read_object(ComparedRow, line) for line in rest.split(b"\n") if line.strip()]
-
-    def with_rows(run: ComparedRun) -> ComparedRun:
-        return replace(run, rows=run.rows + tuple(row for row in rows if row.run == run.run))
-
-    return replace(record, comparisons=tuple(map(with_rows, record.comparisons)))
+    by_run = grouped(rows, lambda row: row.run)
+    runs = (replace(o, rows=(*o.rows, *by_run.get(o.run, ()))) for o in record.comparisons)
+    return replace(record, comparisons=tuple(runs))

@@ -16,11 +16,11 @@ LETTER = 7.2
 _GAP = 4
 """Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
-"""Between ticks of powers of two."""
+"""Steps between ticks of powers of two."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
 _LARGEST = 1e300
-"""At which an axis ends, so that no step on it overflows."""
+"""The end of an axis, beyond which a step on it would overflow."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,8 @@ def format_power(power: int) -> str:
 
 
 def second_ticks(low: float, high: float) -> Ticks:
-    """Return powers of ten: ``10 us``."""
-    found = _decades(low, high, format_ten_seconds)
-    return found if len(found) > 1 else _round(low, high, format_ten_seconds)
+    """Return powers of ten, or 1, 2 and 5 times them where they are few: ``10 us``."""
+    return _decades_or_round(low, high, format_ten_seconds, 2)
 
 
 def format_ten_seconds(seconds: float) -> str:
@@ -115,15 +114,14 @@ def format_ten_seconds(seconds: float) -> str:
 
 def log_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or 1, 2 and 5 times them where they are few."""
-    found = _decades(low, high, _plain)
-    return found if len(found) > 2 else _round(low, high, _plain)
+    return _decades_or_round(low, high, _plain, 3)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
     """Return round ratios, 1 among them: ``2x``."""
-    found = _round(low, high, lambda value: f"{_plain(value)}x")
+    found = _round(low, high, _times)
     if len(found) > 7:
-        found = _decades(low, high, lambda value: f"{_plain(value)}x")
+        found = _decades(low, high, _times)
     close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
     extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
     return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
@@ -141,6 +139,11 @@ def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
 def percent_ticks(low: float, high: float) -> Ticks:
     """Return about five round parts of a whole, as percent."""
     return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
+
+
+def _decades_or_round(low: float, high: float, text: Callable[[float], str], few: int) -> Ticks:
+    found = _decades(low, high, text)
+    return found if len(found) >= few else _round(low, high, text)
 
 
 def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
@@ -167,3 +170,7 @@ def _plain(value: float) -> str:
     if value >= 1e5:
         return short_exponent(value)
     return f"{value:,.0f}" if value >= 10000 else f"{value:g}"
+
+
+def _times(value: float) -> str:
+    return f"{_plain(value)}x"

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from losscli.report.html.scales import Scale, percent_ticks, spaced, within
-from losscli.report.html.svg import Plot, element, escape, number, shortened, text
+from losscli.report.html.scales import Scale, percent_ticks, spaced
+from losscli.report.html.svg import Plot, below, element, escape, number, shortened, text, upright
+from losscli.report.phrases import count
 
 WIDTH = 440
 _LABEL, _PROCESS, _GAP = 31, 9, 8
@@ -37,19 +38,15 @@ def strip_plot(name: str, title: str, strips: Sequence[Strip]) -> Plot:
     height = _TOP + sum(map(_height, strips)) + _BOTTOM
     bottom = height - _BOTTOM
     ticks = spaced(percent_ticks(low, reach), across)
-    grid = "".join(f"M{number(across(value))} {_TOP}V{bottom}" for value, _ in ticks)
-    parts = [element("path", d=grid, class_="grid")]
+    parts = [element("path", d=upright(ticks, across, _TOP, bottom), class_="grid")]
     parts += [element("path", d=f"M{number(across(0))} {_TOP}V{bottom}", class_="base")]
     y = float(_TOP)
     for strip in strips:
         parts.append(_strip(strip, y, across, reach))
         y += _height(strip)
-    parts += [
-        text(within(across(v), words, 0, WIDTH), bottom + 14, words, anchor="middle")
-        for v, words in ticks
-    ]
+    parts.append(below(ticks, across, bottom + 14, WIDTH))
     parts += [text(WIDTH / 2, height - 4, "distance from the median", anchor="middle")]
-    description = "; ".join(f"{s.label} {s.value}, {_told(s, reach)}" for s in strips[:12])
+    description = "; ".join(f"{s.label} {s.value}, {_size(s, reach)}" for s in strips[:12])
     return Plot(name, title, description, WIDTH, round(height), "".join(parts))
 
 
@@ -59,7 +56,7 @@ def _height(strip: Strip) -> int:
 
 def _strip(strip: Strip, y: float, across: Scale, reach: float) -> str:
     parts = [text(8, y + 12, shortened(strip.label), class_="name")]
-    parts += [text(8, y + 26, f"{strip.value}, {_told(strip, reach)}", class_="over")]
+    parts += [text(8, y + 26, f"{strip.value}, {_size(strip, reach)}", class_="over")]
     y += _LABEL
     low, high = (across(part) for part in strip.middle)
     height = _PROCESS * len(strip.processes)
@@ -101,12 +98,12 @@ def _ticks(samples: Sequence[float], across: Scale, y: float, height: int) -> st
     return path
 
 
-def _told(strip: Strip, reach: float) -> str:
+def _size(strip: Strip, reach: float) -> str:
     """Say how many samples there are, and how many lie beyond the axis."""
     samples = [sample for each in strip.processes for sample in each]
     beyond = sum(abs(sample) > reach for sample in samples)
-    count = f"{len(samples)} samples" if len(samples) != 1 else "1 sample"
-    return f"{count}, {beyond} at the ends or beyond" if beyond else count
+    size = count(len(samples), "sample")
+    return f"{size}, {beyond} at the ends or beyond" if beyond else size
 
 
 def distances(samples: Sequence[float], median: float) -> tuple[float, ...]:

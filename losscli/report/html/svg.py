@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from losscli.report.html.scales import LETTER
+from losscli.errors import UnfitError
+from losscli.report.html.scales import LETTER, Scale, Ticks, within
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 """What neither HTML nor XML may hold."""
@@ -20,6 +21,12 @@ _ANCHORS = {"middle": "mid", "end": "end"}
 _QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
 """What HTML, unlike XML, takes without quotes."""
 _LEGEND_HEIGHT = 22
+_VARIABLE = re.compile(r"(--[a-z0-9-]+)\s*:\s*(#[0-9a-f]+)")
+_DARK = re.compile(r"@media [^{]*prefers-color-scheme: ?dark\)\{:root\{[^}]*\}\}")
+_NO_RESVG = (
+    "PNG needs resvg-py, which is not installed. Install it with `pip install 'losscli[report]'`, "
+    "or choose --format svg."
+)
 
 
 def printable(text: str) -> str:
@@ -75,6 +82,19 @@ def polyline(places: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in places)
 
 
+def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
+    """Return the path of an upright line at each tick."""
+    return "".join(f"M{number(across(value))} {top}V{bottom}" for value, _ in ticks)
+
+
+def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
+    """Return the words of ticks in a line, moved to lie within a width."""
+    return "".join(
+        text(within(across(value), words, 0, width), y, words, anchor="middle")
+        for value, words in ticks
+    )
+
+
 def _short(value: object) -> object:
     return number(value) if isinstance(value, float) else value
 
@@ -84,7 +104,7 @@ class Plot:
     """A picture with its words: pure SVG, whose colours are variables of the page's style."""
 
     name: str
-    """By which ``losscli report --plot`` knows it."""
+    """The name that ``losscli report --plot`` takes."""
     title: str
     description: str
     """What a reader who does not see it is told."""
@@ -96,18 +116,17 @@ class Plot:
 
     def in_page(self) -> str:
         """Return the element for a page, in as few characters as HTML allows."""
-        words = element("title", escape(self.title)) + element("desc", escape(self.description))
         box = f"0 0 {self.width} {self.height}"
-        whole = element("svg", words + self.body, role="img", viewBox=box)
+        whole = element("svg", self._words() + self.body, role="img", viewBox=box)
         return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", whole)
 
     def standalone(self) -> str:
         """Return a file of its own, with title, legend and both themes."""
         lines = self._legend_lines()
         top = 26 + _LEGEND_HEIGHT * len(lines)
-        height = self.height + top + 8
+        width, height = self.width + 24, self.height + top + 8
         style = f"{stylesheet('colours.css')}{stylesheet('plot.css')}"
-        ground = element("rect", width=self.width + 24, height=height, class_="ground")
+        ground = element("rect", width=width, height=height, class_="ground")
         head = text(12, 20, self.title, class_="head")
         keys = "".join(
             element(
@@ -121,16 +140,30 @@ class Plot:
             for y in [40 + _LEGEND_HEIGHT * row]
         )
         body = element("g", self.body, transform=f"translate(12 {top})")
-        words = element("title", escape(self.title)) + element("desc", escape(self.description))
-        size = {"width": self.width + 24, "height": height}
         return element(
             "svg",
-            f"{words}<style>{style}</style>{ground}{head}{keys}{body}",
+            f"{self._words()}<style>{style}</style>{ground}{head}{keys}{body}",
             xmlns="http://www.w3.org/2000/svg",
             role="img",
-            **size,
-            viewBox=f"0 0 {self.width + 24} {height}",
+            width=width,
+            height=height,
+            viewBox=f"0 0 {width} {height}",
         )
+
+    def png(self, scale: int = 2) -> bytes:
+        """Return a PNG of the light theme, with ``scale`` pixels for each unit.
+
+        Raises:
+            UnfitError: what renders it is not installed.
+        """
+        try:
+            import resvg_py
+        except ImportError:
+            raise UnfitError(_NO_RESVG) from None
+        return bytes(resvg_py.svg_to_bytes(svg_string=in_light(self.standalone()), zoom=scale))
+
+    def _words(self) -> str:
+        return element("title", escape(self.title)) + element("desc", escape(self.description))
 
     def _legend_lines(self) -> list[list[tuple[int, int, str]]]:
         """Return the place, colour and name of each implementation, in lines that fit."""
@@ -144,6 +177,13 @@ class Plot:
             lines[-1].append((x, index, label))
             x += width
         return lines
+
+
+def in_light(svg: str) -> str:
+    """Return an SVG with the colours of the light theme, for renderers know no variables."""
+    plain = _DARK.sub("", svg)
+    colours = dict(_VARIABLE.findall(plain))
+    return re.sub(r"var\((--[a-z0-9-]+)\)", lambda found: colours[found[1]], plain)
 
 
 def stylesheet(name: str) -> str:

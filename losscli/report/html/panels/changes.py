@@ -7,19 +7,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord
+from losscli.compare.record import (
+    NOT_COMPARABLE,
+    ComparedRow,
+    ComparedRun,
+    ComparisonRecord,
+)
+from losscli.grouping import grouped
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
 from losscli.report.html.measured import slug
-from losscli.report.html.panel import Cell, Finding, Group, Panel, Row, State, Table
+from losscli.report.html.panel import Cell, Group, Note, Panel, Row, State, Table
 from losscli.report.html.svg import Plot
-from losscli.report.phrases import count
+from losscli.report.phrases import count, first_of
 from losscli.units import format_seconds
 
-_APART = "not comparable"
 _FEW = 16
-_SHOWN = 16
-"""Rows that a plot of many shows: those whose ratio is farthest from 1."""
+"""Most rows that a plot shows: of more, those whose ratio is farthest from 1."""
 _LEAD = (
     "The time of {after} over that of {before}: right of the dashed line the new run is slower. "
     "All intervals hold together with {confidence:g} % confidence. The grey band is the noise "
@@ -38,20 +42,18 @@ def panels(record: ComparisonRecord, styles: Mapping[str, int]) -> list[Panel]:
 
 
 def _verdict(record: ComparisonRecord) -> Panel:
-    told, findings = [], []
+    lines, notes = [], []
     for one in record.comparisons:
         verdicts = Counter(row.verdict for row in one.rows)
-        counts = ", ".join(f"{number} {verdict}" for verdict, number in verdicts.most_common())
-        names = f"{short(one.run)} against {short(record.baseline)}"
-        told.append(f"{names}: {count(len(one.rows), 'row')}{', ' if counts else ''}{counts}")
-        findings += _findings(record, one)
-    sentence = f"{'; '.join(told)}."
+        counts = [f"{number} {verdict}" for verdict, number in verdicts.most_common()]
+        words = ", ".join([count(len(one.rows), "row"), *counts])
+        lines.append(f"{short(one.run)} against {short(record.baseline)}: {words}")
+        notes += _notes(record, one)
+    sentence = f"{'; '.join(lines)}."
     if record.threshold is not None:
         fate = "is closed: it failed" if record.failed else "is passed"
         sentence += f" The gate of {100 * record.threshold:g} % {fate}."
-    return Panel(
-        "verdict", "Verdict", sentence=sentence, findings=tuple(findings), state=_fate(record)
-    )
+    return Panel("verdict", "Verdict", sentence=sentence, notes=tuple(notes), state=_fate(record))
 
 
 def _fate(record: ComparisonRecord) -> State:
@@ -60,31 +62,25 @@ def _fate(record: ComparisonRecord) -> State:
     return "good" if record.threshold is not None else ""
 
 
-def _findings(record: ComparisonRecord, one: ComparedRun) -> list[Finding]:
-    found = [
-        Finding(
-            f"{unlike.grade if unlike.grade == _APART else 'different'}: {unlike.fact}",
-            f"{unlike.before}, then {unlike.after}",
-            "bad" if unlike.grade == _APART else "",
-        )
-        for unlike in one.differences
-    ]
-    found += [
-        Finding(f"slower: {_name(row)}", f"{ratio(row.ratio)} of the time before.", "bad")
+def _notes(record: ComparisonRecord, one: ComparedRun) -> list[Note]:
+    notes = []
+    for unlike in one.differences:
+        apart = unlike.grade == NOT_COMPARABLE
+        title = f"{NOT_COMPARABLE if apart else 'different'}: {unlike.fact}"
+        notes.append(Note(title, f"{unlike.before}, then {unlike.after}", "bad" if apart else ""))
+    notes += [
+        Note(f"slower: {_name(row)}", f"{ratio(row.ratio)} of the time before.", "bad")
         for row in one.rows
         if row.regression
     ]
     for where, rows in ((record.baseline, one.only_before), (one.run, one.only_after)):
         if rows:
-            names = "; ".join(
-                f"{r.case}, {r.implementation}{f' ({r.reason})' if r.reason else ''}"
-                for r in rows[:5]
-            )
-            more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-            found.append(
-                Finding(f"timed only in {where}: {count(len(rows), 'row')}", names + more, "warn")
-            )
-    return found
+            names = [
+                f"{r.case}, {r.implementation}{f' ({r.reason})' if r.reason else ''}" for r in rows
+            ]
+            title = f"timed only in {where}: {count(len(rows), 'row')}"
+            notes.append(Note(title, first_of(names, 5, "; "), "warn"))
+    return notes
 
 
 def _forest(
@@ -97,7 +93,8 @@ def _forest(
     base = Baseline("the baseline", one.noise, "faster", "slower")
     farthest = sorted(known, key=lambda row: abs(math.log(row.ratio)), reverse=True)
     name = f"changes{end}"
-    shown = known if len(known) <= _FEW else sorted(farthest[:_SHOWN], key=lambda r: -r.ratio)
+    many = len(known) > _FEW
+    shown = sorted(farthest[:_FEW], key=lambda r: -r.ratio) if many else known
     plots = [
         forest_plot(
             f"{name}-{slug(pass_)}", f"Time over the baseline's, {_long(pass_)}",
@@ -106,27 +103,22 @@ def _forest(
         )
         for pass_, rows in _by_pass(shown).items()
     ]  # fmt: skip
-    groups: list[Group] = []
-    if len(known) > _FEW:
-        groups = [
-            Group(f"All {len(rows)} rows, {_long(pass_)}", _all(name, pass_, rows, styles, base))
-            for pass_, rows in _by_pass(known).items()
-        ]
-    told = [n for n in one.noises if n.controls and not n.why]
-    how = (
-        f"measured on {count(one.controls, 'row')} of PyTorch's own implementations"
-        if told
-        else "measured between processes"
-        if any(n.from_processes for n in one.noises)
-        else "assumed"
-    )
+    groups = [
+        Group(f"All {len(rows)} rows, {_long(pass_)}", _all(name, pass_, rows, styles, base))
+        for pass_, rows in (_by_pass(known).items() if many else ())
+    ]
+    how = "assumed"
+    if any(n.controls and not n.why for n in one.noises):
+        how = f"measured on {count(one.controls, 'row')} of PyTorch's own implementations"
+    elif any(n.from_processes for n in one.noises):
+        how = "measured between processes"
     lead = _LEAD.format(
         after=short(one.run), before=short(record.baseline), confidence=100 * record.confidence,
         noise=100 * one.noise,
         known=how,
     )  # fmt: skip
-    if groups:
-        lead += f" Shown are the {_SHOWN} rows that changed most."
+    if many:
+        lead += f" Shown are the {_FEW} rows that changed most."
     return Panel(name, title, lead, tuple(plots), tuple(groups))
 
 
@@ -134,41 +126,41 @@ def _all(
     name: str, pass_: str, rows: Sequence[ComparedRow], styles: Mapping[str, int], base: Baseline
 ) -> tuple[Plot, ...]:
     """Return plots of all rows, one for each loss."""
-    losses: dict[str, list[ComparedRow]] = {}
-    for row in rows:
-        losses.setdefault(row.case.partition(" ")[0], []).append(row)
     return tuple(
         forest_plot(
             f"{name}-{slug(pass_)}-{slug(loss)}", f"{loss}, {_long(pass_)}",
             f"Ratios of {count(len(found), 'row')} of {loss}.",
             _forest_rows(found, styles), base,
         )
-        for loss, found in losses.items()
+        for loss, found in grouped(rows, lambda row: row.case.partition(" ")[0]).items()
     )  # fmt: skip
 
 
 def _forest_rows(rows: Sequence[ComparedRow], styles: Mapping[str, int]) -> list[ForestRow]:
     """Return a row for each case, with a mark for each implementation."""
-    tables: dict[str, set[str]] = {}
-    for row in rows:
-        tables.setdefault(row.case, set()).add(row.table)
-    cases: dict[str, list[Mark]] = {}
-    for row in rows:
-        mark = Mark(
-            styles[row.implementation], row.implementation,
-            row.ratio, row.ratio_low, row.ratio_high, row.verdict,
-        )  # fmt: skip
-        title = f"{row.case} ({row.table})" if len(tables[row.case]) > 1 else row.case
-        cases.setdefault(title, []).append(mark)
-    return [ForestRow(case, tuple(marks)) for case, marks in cases.items()]
+    tables = {case: {r.table for r in of} for case, of in grouped(rows, lambda r: r.case).items()}
+
+    def title(row: ComparedRow) -> str:
+        return f"{row.case} ({row.table})" if len(tables[row.case]) > 1 else row.case
+
+    return [
+        ForestRow(
+            case,
+            tuple(
+                Mark(
+                    styles[row.implementation], row.implementation,
+                    row.ratio, row.ratio_low, row.ratio_high, row.verdict,
+                )
+                for row in found
+            ),
+        )
+        for case, found in grouped(rows, title).items()
+    ]  # fmt: skip
 
 
 def _by_pass(rows: Sequence[ComparedRow]) -> dict[str, list[ComparedRow]]:
     """Return the rows of each pass, the forward pass first."""
-    found: dict[str, list[ComparedRow]] = {}
-    for row in sorted(rows, key=lambda row: (len(row.pass_), row.pass_)):
-        found.setdefault(row.pass_, []).append(row)
-    return found
+    return grouped(sorted(rows, key=lambda row: (len(row.pass_), row.pass_)), lambda r: r.pass_)
 
 
 def _rows(one: ComparedRun, styles: Mapping[str, int], end: str) -> Panel:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from losscli.cases import Case, distinct_names
-from losscli.report.html.panel import Cell, Finding, Panel, Part, Row, State, Table, without_shared
+from losscli.cases import distinct_names
+from losscli.grouping import grouped
+from losscli.report.html.panel import Cell, Note, Panel, Part, Row, State, Table, without_shared
 from losscli.report.phrases import count, format_ulp
+from losscli.report.verify_figures import VALUE, by_case, check, own_ulp, worst
+from losscli.report.verify_table import alike
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.verify.repeating import line
 
 _STATES: dict[str, State] = {FAIL: "bad", WARN: "warn", PASS: "good", SKIPPED: "off"}
-_WORST_FIRST = (FAIL, WARN, PASS, SKIPPED)
+_SIGNS = {FAIL: "✗", WARN: "!", PASS: "✓"}
 _LEAD = (
     "A row is a check, a column a loss. A cell counts the cases that passed (✓), or those that "
     "failed (✗) or warned (!) of all; it is empty where the check does not apply."
@@ -24,53 +27,38 @@ def matrix(results: Results) -> Panel:
     """Return the panel of the matrix, with each failure and warning on its smallest case."""
     asked = [r for r in results if not r.shrunk_from]
     losses = list(dict.fromkeys(r.case.loss for r in asked))
-    checks = list(dict.fromkeys(r.check for r in asked))
-    found: dict[tuple[str, str], list[VerifyResult]] = {}
-    for result in asked:
-        found.setdefault((result.check, result.case.loss), []).append(result)
+    found = grouped(asked, lambda result: (result.check, result.case.loss))
     rows = tuple(
-        Row((check, *(_cell(found.get((check, loss), [])) for loss in losses))) for check in checks
+        Row((check, *(_cell(found.get((check, loss), [])) for loss in losses)))
+        for check in dict.fromkeys(r.check for r in asked)
     )
     table = Table("Checks by loss", ("check", *losses), rows, upright=len(losses) > 6)
-    return Panel("checks", "Checks", _LEAD, tables=(table,), findings=_findings(results, asked))
+    return Panel("checks", "Checks", _LEAD, tables=(table,), notes=_notes(results, asked))
 
 
 def _cell(results: Results) -> Cell:
     if not results:
         return Cell("")
     ran = [r for r in results if r.status != SKIPPED]
-    worst = next(s for s in _WORST_FIRST if any(r.status == s for r in results))
     if not ran:
         return Cell("skip", "off")
-    number = sum(r.status == worst for r in ran)
-    text = (
-        f"✓ {number}" if worst == PASS else f"{'✗' if worst == FAIL else '!'} {number}/{len(ran)}"
-    )
-    return Cell(text, _STATES[worst])
+    status = worst(ran)
+    number = sum(r.status == status for r in ran)
+    of = "" if status == PASS else f"/{len(ran)}"
+    return Cell(f"{_SIGNS[status]} {number}{of}", _STATES[status])
 
 
-def _findings(results: Results, asked: Results) -> tuple[Finding, ...]:
+def _notes(results: Results, asked: Results) -> tuple[Note, ...]:
     """Return failures, then warnings, passes with a reason, and what was skipped."""
-    found = []
-    for status in (FAIL, WARN, PASS):
-        groups: dict[tuple[str, str, str], list[VerifyResult]] = {}
-        for r in results:
-            if r.status == status and r.reason:
-                groups.setdefault((r.implementation, r.check, r.case.loss), []).append(r)
-        for key, group in groups.items():
-            of = [r for r in asked if (r.implementation, r.check, r.case.loss) == key]
-            found.append(_finding(group, of))
-    skipped: dict[str, list[VerifyResult]] = {}
-    for r in asked:
-        if r.status == SKIPPED:
-            skipped.setdefault(r.reason, []).append(r)
+    notes = [_note(group, [r for r in of if not r.shrunk_from]) for group, of in alike(results)]
+    skipped = grouped((r for r in asked if r.status == SKIPPED), lambda result: result.reason)
     for reason, group in skipped.items():
         checks = ", ".join(dict.fromkeys(r.check for r in group))
-        found.append(Finding(f"skipped {checks} in {count(len(group), 'case')}", reason, "off"))
-    return tuple(found)
+        notes.append(Note(f"skipped {checks} in {count(len(group), 'case')}", reason, "off"))
+    return tuple(notes)
 
 
-def _finding(group: Results, asked: Results) -> Finding:
+def _note(group: Results, asked: Results) -> Note:
     smallest = min(group, key=lambda result: result.case.elements)
     cases = sum(not r.shrunk_from for r in group)
     title = (
@@ -81,15 +69,12 @@ def _finding(group: Results, asked: Results) -> Finding:
     more += [f"Shrunk from {smallest.shrunk_from}."] if smallest.shrunk_from else []
     text = " ".join([f"{smallest.told}.", *more])
     lines = () if smallest.status == PASS else (line(smallest),)
-    return Finding(title, text, _STATES[smallest.status], lines)
+    return Note(title, text, _STATES[smallest.status], lines)
 
 
 def figures(results: Results, styles: dict[str, int], prefix: str) -> tuple[Panel, Panel]:
     """Return the panel of the full table, a row for each case, and that of the cases."""
-    groups: dict[tuple[Case, str], list[VerifyResult]] = {}
-    for result in results:
-        if not result.shrunk_from:
-            groups.setdefault((result.case, result.implementation), []).append(result)
+    groups = by_case([result for result in results if not result.shrunk_from])
     names = distinct_names(case for case, _ in groups)
     operands = dict.fromkeys(name for case, _ in groups for name in case.spec.differentiable)
     headers = (
@@ -103,7 +88,7 @@ def figures(results: Results, styles: dict[str, int], prefix: str) -> tuple[Pane
             Row(
                 (
                     Cell(names[case], link=key), implementation, *_counts(group),
-                    *_value(group), *(_gradient(group, name) for name in operands),
+                    *_value(group), *(format_ulp(own_ulp(check(group, name))) for name in operands),
                 ),
                 styles[implementation],
             )
@@ -124,51 +109,29 @@ def _counts(group: Results) -> tuple[str | Cell, ...]:
     bad = [r for r in ran if r.status in (FAIL, WARN)]
     if not bad:
         return f"{len(ran)}", ""
-    worst = next(s for s in _WORST_FIRST if any(r.status == s for r in bad))
     words = ", ".join(f"{r.status.upper()} {r.check}" for r in bad)
-    return f"{len(ran)}", Cell(words, _STATES[worst])
+    return f"{len(ran)}", Cell(words, _STATES[worst(bad)])
 
 
 def _value(group: Results) -> tuple[str, str, str]:
-    value = next((r for r in group if r.check == "value"), None)
+    value = check(group, VALUE)
     if value is None:
         return "", "", ""
-    relative = value.error.value_rel
-    own = value.error.value_ulp if value.error.value_ulp is not None else value.error.grad_ulp
-    return (
-        "" if relative is None else f"{relative:.1e}",
-        _ulp(own),
-        _ulp(value.reference_error.value_ulp),
-    )
-
-
-def _gradient(group: Results, operand: str) -> str:
-    found = next((r for r in group if r.check == f"{operand}_gradient"), None)
-    if found is None:
-        return ""
-    value = found.error.value_ulp
-    return _ulp(found.error.grad_ulp if value is None else value)
-
-
-def _ulp(ulp: float | None) -> str:
-    return "" if ulp is None else format_ulp(ulp)
+    relative = "" if value.error.value_rel is None else f"{value.error.value_rel:.1e}"
+    return relative, format_ulp(own_ulp(value)), format_ulp(value.reference_error.value_ulp)
 
 
 def _part(key: str, name: str, implementation: str, group: Results) -> Part:
     """Return the section of a case: one row for each check that says more than that it passed."""
-    told = [r for r in group if r.status != PASS or r.reason or _worst(r) is not None]
-    quiet = [r.check for r in group if r not in told]
+    shown = [r for r in group if r.status != PASS or r.reason or r.error.ulp is not None]
+    others = [r.check for r in group if r not in shown]
     rows = tuple(
-        Row((r.check, Cell(r.status, _STATES[r.status]), _ulp(_worst(r)), r.told)) for r in told
+        Row((r.check, Cell(r.status, _STATES[r.status]), format_ulp(r.error.ulp), r.told))
+        for r in shown
     )
     headers, rows = without_shared(("check", "status", "ulp", "reason"), rows, keep=2)
-    worst = next(s for s in _WORST_FIRST if any(r.status == s for r in group))
-    state: State = _STATES[worst] if worst in (FAIL, WARN) else ""
-    summary = f"{implementation}: {worst}"
-    notes = (f"Passed: {', '.join(quiet)}.",) if quiet else ()
-    return Part(key, name, summary, Table("", headers, rows, words=2), notes, state)
-
-
-def _worst(result: VerifyResult) -> float | None:
-    found = [u for u in (result.error.value_ulp, result.error.grad_ulp) if u is not None]
-    return max(found, default=None)
+    status = worst(group)
+    state: State = _STATES[status] if status in (FAIL, WARN) else ""
+    notes = (f"Passed: {', '.join(others)}.",) if others else ()
+    table = Table("", headers, rows, words=2)
+    return Part(key, name, f"{implementation}: {status}", table, notes, state)

@@ -29,7 +29,7 @@ def panel(header: Header, results: Iterable[object] = ()) -> Panel:
         facts["created"] = header.created
     for key, value in header.environment.items():
         if value is not None:
-            facts[_LABELS.get(key, key)] = _told(key, value)
+            facts[_LABELS.get(key, key)] = _written(key, value)
     facts |= _conditions([r.conditions for r in results if isinstance(r, BenchResult)])
     return of_facts(facts)
 
@@ -43,7 +43,7 @@ def of_facts(facts: Mapping[str, str]) -> Panel:
     return Panel("environment", "Environment", tables=(table,))
 
 
-def _told(key: str, value: Any) -> str:
+def _written(key: str, value: Any) -> str:
     if key.endswith("_bytes") and isinstance(value, int | float):
         return format_bytes(value)
     return str(value)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from losscli.report.bench_table import REFERENCE
 from losscli.report.html.line_plot import Line, Point, line_plot
 from losscli.report.html.measured import BYTES, Measured, binned
-from losscli.report.html.over_size import Figure, plots
 from losscli.report.html.panel import Panel, Row, Table
+from losscli.report.html.panels.sizes import Figure, plots
 from losscli.report.html.scales import Axis, log_ticks
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import format_ulp
-from losscli.runs.records import VerifyResult
+from losscli.runs.records import Error, VerifyResult
 
 _TITLE = "Errors"
 FLOOR = 0.01
@@ -28,68 +28,66 @@ _AXIS = Axis("error in ulp", log_ticks, log=True, low=FLOOR)
 
 def panel(measured: Measured) -> Panel:
     """Return the panel of a bench."""
-    figures = [
-        Figure("ulp-loss", "Error of the loss", _AXIS, lambda r: _shown(r.error.value_ulp),
-               _write, lambda _: None, highest=True),
-        Figure("ulp-gradient", "Error of the gradient", _AXIS, lambda r: _shown(r.error.grad_ulp),
-               _write, lambda _: None, highest=True),
-    ]  # fmt: skip
-    made = [plots(measured, figure) for figure in figures]
-    drawn = tuple(plot for found, _ in made for plot in found)
+    loss = Figure(
+        "ulp-loss", "Error of the loss", _AXIS, lambda r: _on_axis(r.error.value_ulp), _write,
+        highest=True,
+    )  # fmt: skip
+    gradient = Figure(
+        "ulp-gradient", "Error of the gradient", _AXIS, lambda r: _on_axis(r.error.grad_ulp),
+        _write, highest=True,
+    )  # fmt: skip
+    drawn, tables = plots(measured, loss, gradient)
     if not drawn:
         return Panel("errors", _TITLE, missing="Left out: the record has no errors.")
-    tables = tuple(table for _, found in made for table in found)
     return Panel("errors", _TITLE, _LEAD, drawn, behind=tables)
 
 
 def of_checks(results: Sequence[VerifyResult], styles: dict[str, int]) -> Panel:
     """Return the panel of a verify run: the loss beside torch's, and the gradients."""
-    plots: list[Plot] = []
-    tables: list[Table] = []
-    for name, title, field in (
-        ("ulp-loss", "Error of the loss", "value_ulp"),
-        ("ulp-gradient", "Error of the gradients", "grad_ulp"),
-    ):
-        made = _of_checks(name, title, field, results, styles)
-        plots += made[0]
-        tables += made[1]
-    if not plots:
+    made = [
+        _of_checks("ulp-loss", "Error of the loss", "value_ulp", results, styles),
+        _of_checks("ulp-gradient", "Error of the gradients", "grad_ulp", results, styles),
+    ]
+    drawn = [each for each in made if each]
+    if not drawn:
         return Panel("errors", _TITLE, missing="Left out: no check measured an error.")
-    return Panel("errors", _TITLE, _LEAD, tuple(plots), behind=tuple(tables))
+    found, tables = zip(*drawn, strict=True)
+    return Panel("errors", _TITLE, _LEAD, found, behind=tables)
 
 
 def _of_checks(
     name: str, title: str, field: str, results: Sequence[VerifyResult], styles: dict[str, int]
-) -> tuple[list[Plot], list[Table]]:
+) -> tuple[Plot, Table] | None:
+    """Return the plot and table of an error; None where no check measured it."""
     places: dict[tuple[int, str], list[tuple[float, float]]] = {}
+
+    def add(label: str, error: Error, size: float) -> None:
+        ulp = _on_axis(getattr(error, field))
+        if ulp is not None:
+            places.setdefault((styles[label], label), []).append((size, ulp))
+
     for result in results:
         size = float(sum(result.case.operand_bytes.values()))
-        if size <= 0:
-            continue
-        for label, error, style in (
-            (result.implementation, result.error, styles[result.implementation]),
-            (REFERENCE, result.reference_error, styles[REFERENCE]),
-        ):
-            ulp = _shown(getattr(error, field))
-            if ulp is not None:
-                places.setdefault((style, label), []).append((size, ulp))
+        if size > 0:
+            add(result.implementation, result.error, size)
+            add(REFERENCE, result.reference_error, size)
     if not places:
-        return [], []
+        return None
     lines = [
         Line(style, label, _points(label, found), tuple(found), joined=False)
         for (style, label), found in sorted(places.items())
     ]
-    told = "; ".join(f"{li.label} up to {_write(max(p.y for p in li.points))}" for li in lines)
-    description = f"{title} over size, the largest of about the same size: {told}."
+    largest = "; ".join(f"{li.label} up to {_write(max(p.y for p in li.points))}" for li in lines)
+    description = f"{title} over size, the largest of about the same size: {largest}."
     axis = Axis("bytes of the operands", BYTES.ticks, log=True)
-    plot = line_plot(name, f"{title}, over size", description, lines, axis, _AXIS)
     rows = tuple(
         Row((line.label, f"{point.x:,.0f}", _write(point.y)), line.style)
         for line in lines
         for point in line.points
     )
     headers = ("implementation", "bytes of the operands, about", "largest error")
-    return [plot], [Table(title, headers, rows)]
+    plot = line_plot(name, f"{title}, over size", description, lines, axis, _AXIS)
+    return plot, Table(title, headers, rows)
 
 
 def _points(label: str, places: Sequence[tuple[float, float]]) -> tuple[Point, ...]:
@@ -97,8 +95,8 @@ def _points(label: str, places: Sequence[tuple[float, float]]) -> tuple[Point, .
     return tuple(Point(x, y, f"{label}: {_write(y)} at {x:,.0f} bytes") for x, y in found)
 
 
-def _shown(ulp: float | None) -> float | None:
-    """Return an error that has a place on the axis."""
+def _on_axis(ulp: float | None) -> float | None:
+    """Return where an error stands on the axis."""
     return None if ulp is None or not math.isfinite(ulp) else max(ulp, FLOOR)
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from losscli.judge.parts import JudgeReason
+from losscli.judge.parts import JudgeReason, Speed
 from losscli.judge.verdict import Verdict
 from losscli.report.bench_table import LONG_PASSES
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot
 from losscli.report.html.measured import slug
-from losscli.report.html.panel import Cell, Finding, Panel, Row, State, Table, without_shared
+from losscli.report.html.panel import Cell, Note, Panel, Row, State, Table, without_shared
 from losscli.report.html.panels.environment import of_facts
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import format_ulp
-from losscli.report.verdict_block import line, summary
+from losscli.report.verdict_block import SAME_BITS, line, summary
 from losscli.runs.judgements import SAME_WITHIN
 from losscli.units import format_bytes, format_seconds
 
 _BASE = "the others"
+_HAS_GRADIENT = {True: "yes", False: "no: nothing can be trained with it", None: "not tested"}
 _WORST_FIRST: tuple[State, ...] = ("bad", "warn", "off")
 
 
@@ -63,49 +64,46 @@ def _overview(verdicts: Sequence[Verdict], prefix: str) -> Panel:
 
 
 def _file(verdict: Verdict, name: str, colours: Mapping[str, int]) -> Panel:
-    """Return the panel of one file."""
     device = f" on {verdict.device}" if verdict.device else ""
     cached = ", from the cache" if verdict.cached else ""
     lead = f"Judged against {verdict.against or 'nothing'}{device}{cached}."
-    findings = [_reason(reason) for reason in verdict.reasons]
+    notes = [_reason(reason) for reason in verdict.reasons]
     if verdict.log.strip() and verdict.word in ("CRASHED", "DOES NOT BUILD"):
         lines = tuple(verdict.log.rstrip().splitlines()[-12:])
-        findings.append(Finding("The end of its output", lines=lines))
+        notes.append(Note("The end of its output", lines=lines))
     speedups, tables = _speed(verdict, name, colours)
     return Panel(
         name,
         verdict.file or verdict.id,
         lead,
         speedups,
-        tables=(_facts(verdict), *tables),
-        findings=tuple(findings),
+        tables=(_table(verdict), *tables),
+        notes=tuple(notes),
         sentence=verdict.word,
         state=_state(verdict),
     )
 
 
-def _reason(reason: JudgeReason) -> Finding:
+def _reason(reason: JudgeReason) -> Note:
     where = f", in the check {reason.check}" if reason.check else ""
     case = f"Smallest case: {reason.case}." if reason.case else ""
     state: State = "warn" if reason.code in ("refuses", "no_worse_than_torch", "slower") else "bad"
     lines = (reason.repeat,) if reason.repeat else ()
     title = f"{reason.code.replace('_', ' ')}{where}"
-    return Finding(title, f"{reason.text}. {case}".strip(), state, lines)
+    return Note(title, f"{reason.text}. {case}".strip(), state, lines)
 
 
-def _facts(verdict: Verdict) -> Table:
-    """Return what was found out, and of what was not tested that it was not."""
+def _table(verdict: Verdict) -> Table:
+    """Return what was found out; what was not tested says so."""
     accuracy = verdict.accuracy
-    same = {True: "in every run", False: "not in every run", None: "not tested"}
-    gradient = {True: "yes", False: "no: nothing can be trained with it", None: "not tested"}
     checks = ", ".join(f"{number} {status}" for status, number in verdict.checks.items() if number)
     stages = ", ".join(f"{name} {format_seconds(s, 3)}" for name, s in verdict.seconds.items())
     rows = {
         "checks": checks or "none ran",
         "error of the loss": _beside(accuracy.value_ulp, accuracy.torch_value_ulp),
         "error of the gradient": _beside(accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
-        "same bits": same[accuracy.deterministic],
-        "has a gradient": gradient[verdict.trains],
+        "same bits": SAME_BITS[accuracy.deterministic],
+        "has a gradient": _HAS_GRADIENT[verdict.trains],
         "isolated by": ", ".join(verdict.isolation) or "nothing, for nothing ran",
         "time of each stage": stages,
         "source": f"SHA-256 {verdict.sha256}" if verdict.sha256 else "",
@@ -134,9 +132,7 @@ def _speed(
             if other in speed.ratios and min(speed.ratios[other]) > 0
         )
         if marks:
-            ways.setdefault(LONG_PASSES.get(speed.pass_, speed.pass_), []).append(
-                ForestRow(speed.case, marks)
-            )
+            ways.setdefault(_long(speed), []).append(ForestRow(speed.case, marks))
     plots = tuple(
         forest_plot(
             f"speedup-{name}-{slug(way)}", f"Speedup of the file, {way}",
@@ -147,18 +143,12 @@ def _speed(
     )  # fmt: skip
     if not verdict.speed:
         return plots, ()
-    headers = (
-        "case",
-        "pass",
-        "median",
-        *(f"vs {other}" for other in others),
-        "% of limit",
-        "extra",
-    )
+    versus = (f"vs {other}" for other in others)
+    headers = ("case", "pass", "median", *versus, "% of limit", "extra")
     rows = [
         Row(
             (
-                s.case, LONG_PASSES.get(s.pass_, s.pass_), format_seconds(s.seconds),
+                s.case, _long(s), format_seconds(s.seconds),
                 *(_ratio(s.ratios.get(other)) for other in others),
                 "" if s.limit_share is None else f"{100 * s.limit_share:.1f}",
                 "" if s.peak_extra_bytes is None else format_bytes(s.peak_extra_bytes),
@@ -168,6 +158,10 @@ def _speed(
     ]  # fmt: skip
     shown, kept = without_shared(headers, rows, keep=3)
     return plots, (Table("Times", shown, kept, words=2),)
+
+
+def _long(speed: Speed) -> str:
+    return LONG_PASSES.get(speed.pass_, speed.pass_)
 
 
 def _ratio(found: tuple[float, float, float] | None) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
 
 from losscli.compare.rows import label
-from losscli.report.html.measured import Measured
+from losscli.report.html.measured import Measured, pass_of
 from losscli.report.html.panel import Panel, Row, Table
-from losscli.report.html.panels.results import pass_of
 from losscli.report.html.strip_plot import Strip, distances, strip_plot
-from losscli.runs.records import BenchResult, Seconds
+from losscli.runs.records import BenchResult
 from losscli.units import format_seconds
 
 _TITLE = "Samples by process"
@@ -29,33 +27,35 @@ def panel(measured: Measured) -> Panel:
     known = [r for r in measured.timed if r.seconds and len(r.seconds.samples) > 1]
     if not known:
         return Panel("samples", _TITLE, missing="Left out: no result has several samples.")
-    widest = sorted(known, key=_spread, reverse=True)[:_SHOWN]
-    strips = [_labelled(measured, result) for result in widest]
+    widest = sorted(known, key=_width, reverse=True)[:_SHOWN]
+    strips = [
+        strip(measured, r, measured.names[r.case], f"{r.implementation}, {pass_of(r)}: ")
+        for r in widest
+    ]
     half = (len(strips) + 1) // 2
     parts = [part for part in (strips[:half], strips[half:]) if part]
     plots = tuple(
         strip_plot(f"samples-{n}", f"Samples that spread most, {n} of {len(parts)}", part)
         for n, part in enumerate(parts, 1)
     )
-    rows = tuple(row for result in widest for row in process_rows(measured, result))
+    rows = tuple(row for result in widest for row in _by_process(measured, result))
     headers = ("result", "process", "samples", "median", "least", "largest")
     lead = _LEAD.format(f"{len(widest)} of {len(known)} results", _processes(known))
     return Panel("samples", _TITLE, lead, plots, behind=(Table(_TITLE, headers, rows, words=2),))
 
 
-def strip(measured: Measured, result: BenchResult, name: str) -> Strip:
-    """Return the samples of a result as a strip."""
+def strip(measured: Measured, result: BenchResult, name: str, below: str = "") -> Strip:
+    """Return the samples of a result as a strip; ``below`` stands before its median."""
     seconds = result.seconds
     assert seconds
     middle = distances((seconds.p20, seconds.p80), seconds.median)
     parts = tuple(distances(each, seconds.median) for each in seconds.by_process)
-    value = format_seconds(seconds.median)
+    value = below + format_seconds(seconds.median)
     style = measured.styles[result.implementation]
     return Strip(style, name, value, parts, (middle[0], middle[1]))
 
 
-def process_rows(measured: Measured, result: BenchResult) -> list[Row]:
-    """Return the figures of each process of a result."""
+def _by_process(measured: Measured, result: BenchResult) -> list[Row]:
     seconds = result.seconds
     assert seconds
     return [
@@ -70,25 +70,15 @@ def process_rows(measured: Measured, result: BenchResult) -> list[Row]:
     ]  # fmt: skip
 
 
-def _labelled(measured: Measured, result: BenchResult) -> Strip:
-    """Return a strip with the name of its case; implementation and pass stand below it."""
-    found = strip(measured, result, measured.names[result.case])
-    return replace(found, value=f"{result.implementation}, {pass_of(result)}: {found.value}")
-
-
-def _spread(result: BenchResult) -> float:
+def _width(result: BenchResult) -> float:
     seconds = result.seconds
     assert seconds
     return (seconds.p80 - seconds.p20) / seconds.median
 
 
 def _processes(results: Sequence[BenchResult]) -> str:
-    counts = {_count(r.seconds) for r in results if r.seconds}
+    counts = {len(r.seconds.by_process) for r in results if r.seconds}
     if counts == {1}:
         return "One process took them all, so the spread between processes is unknown."
     least, most = min(counts), max(counts)
     return f"Each result is of {most if least == most else f'{least} to {most}'} processes."
-
-
-def _count(seconds: Seconds) -> int:
-    return max(len(seconds.processes), 1)

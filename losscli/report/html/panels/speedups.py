@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import geometric_mean
 
+from losscli.cases import Case
+from losscli.grouping import grouped
 from losscli.report.bench_table import REFERENCE
 from losscli.report.html.forest_plot import (
     Baseline,
@@ -17,6 +20,7 @@ from losscli.report.html.forest_plot import (
 from losscli.report.html.measured import Measured, slug
 from losscli.report.html.panel import Group, Panel, Row, Table
 from losscli.report.html.svg import Plot
+from losscli.report.phrases import count
 from losscli.runs.judgements import SAME_WITHIN
 from losscli.runs.records import BenchResult, Speedup
 
@@ -47,7 +51,7 @@ def panel(measured: Measured) -> Panel:
     groups: list[Group] = []
     means = False
     rows: list[Row] = []
-    for how, results in measured.ways.items():
+    for how, results in measured.by_pass.items():
         cells = _cells(measured, results, name)
         rows += _figures(how, cells)
         every = [row for found in cells.values() for row in found]
@@ -59,7 +63,7 @@ def panel(measured: Measured) -> Panel:
         plots.append(
             forest_plot(
                 f"speedup-{slug(how)}", f"Speedup over {name}, {how}",
-                f"Speedups over {name}, {what}: {_told(shown)}.", shown, base,
+                f"Speedups over {name}, {what}: {_description(shown)}.", shown, base,
             )
         )  # fmt: skip
         means = means or several
@@ -73,10 +77,9 @@ def panel(measured: Measured) -> Panel:
 
 def _baseline(measured: Measured) -> str | None:
     """Return what others are compared with: the reference, else what most ratios are to."""
-    counts: dict[str, int] = {}
-    for result in measured.timed:
-        for other in result.ratios or result.speedup:
-            counts[other] = counts.get(other, 0) + 1
+    counts = Counter(
+        other for result in measured.timed for other in result.ratios or result.speedup
+    )
     if REFERENCE in counts:
         return REFERENCE
     return max(counts, key=lambda name: counts[name], default=None)
@@ -86,23 +89,21 @@ def _cells(
     measured: Measured, results: Sequence[BenchResult], base: str
 ) -> dict[str, list[ForestRow]]:
     """Return a row for each case, by loss."""
-    marks: dict[str, dict[str, list[Mark]]] = {}
-    for result in results:
-        found = speedup_to(result, base)
-        if found is None:
-            continue
-        mark = Mark(
-            measured.styles[result.implementation],
-            result.implementation,
-            found.value, found.low, found.high, found.verdict,
-        )  # fmt: skip
-        of_loss = marks.setdefault(result.case.loss, {})
-        of_loss.setdefault(measured.names[result.case], []).append(mark)
+    known = [(result, found) for result in results if (found := speedup_to(result, base))]
+
+    def row(case: Case, pairs: Sequence[tuple[BenchResult, Speedup]]) -> ForestRow:
+        marks = [
+            Mark(
+                measured.styles[result.implementation], result.implementation,
+                found.value, found.low, found.high, found.verdict,
+            )
+            for result, found in pairs
+        ]  # fmt: skip
+        return ForestRow(measured.names[case], tuple(sorted(marks, key=lambda m: m.style)))
+
     return {
-        loss: [
-            ForestRow(name, tuple(sorted(each, key=lambda m: m.style))) for name, each in of.items()
-        ]
-        for loss, of in marks.items()
+        loss: [row(*each) for each in grouped(of_loss, lambda pair: pair[0].case).items()]
+        for loss, of_loss in grouped(known, lambda pair: pair[0].case.loss).items()
     }
 
 
@@ -115,16 +116,10 @@ def speedup_to(result: BenchResult, base: str) -> Speedup | None:
 
 
 def _mean(loss: str, rows: Sequence[ForestRow]) -> ForestRow:
-    marks: dict[tuple[int, str], list[float]] = {}
-    for row in rows:
-        for mark in row.marks:
-            marks.setdefault((mark.style, mark.label), []).append(mark.value)
-    means = (
-        Mark(*key, geometric_mean(values), min(values), max(values))
-        for key, values in sorted(marks.items())
-    )
-    cases = f"{len(rows)} cases" if len(rows) != 1 else "1 case"
-    return ForestRow(f"{loss} ({cases})", tuple(means))
+    marks = grouped((mark for row in rows for mark in row.marks), lambda m: (m.style, m.label))
+    values = {key: [mark.value for mark in found] for key, found in sorted(marks.items())}
+    means = (Mark(*key, geometric_mean(of), min(of), max(of)) for key, of in values.items())
+    return ForestRow(f"{loss} ({count(len(rows), 'case')})", tuple(means))
 
 
 def _group(how: str, base: str, cells: dict[str, list[ForestRow]], baseline: Baseline) -> Group:
@@ -135,8 +130,8 @@ def _group(how: str, base: str, cells: dict[str, list[ForestRow]], baseline: Bas
         )
         for loss, rows in cells.items()
     ]  # fmt: skip
-    count = sum(map(len, cells.values()))
-    return Group(f"All {count} cases, {how}: one plot for each loss", tuple(plots))
+    number = sum(map(len, cells.values()))
+    return Group(f"All {number} cases, {how}: one plot for each loss", tuple(plots))
 
 
 def _figures(how: str, cells: dict[str, list[ForestRow]]) -> list[Row]:
@@ -145,14 +140,17 @@ def _figures(how: str, cells: dict[str, list[ForestRow]]) -> list[Row]:
     for loss, found in cells.items():
         shown = [_mean(loss, found)] if len(found) > 1 else found
         rows += [
-            Row((how, row.label, mark.label, ratio(mark.value), interval(mark)), mark.style)
+            Row(
+                (how, row.label, mark.label, ratio(mark.value), interval(mark.low, mark.high)),
+                mark.style,
+            )
             for row in shown
             for mark in row.marks
         ]
     return rows
 
 
-def _told(rows: Sequence[ForestRow]) -> str:
+def _description(rows: Sequence[ForestRow]) -> str:
     return "; ".join(
         f"{row.label}: {', '.join(f'{m.label} {ratio(m.value)}' for m in row.marks)}"
         for row in rows[:20]

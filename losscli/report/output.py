@@ -1,4 +1,4 @@
-"""What a terminal changes in a report: its colours and its width."""
+"""Where a report goes: to a terminal, in its width and colours, a file, or GitHub Actions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import IO
 
 from losscli.report.tables import WIDTH
+from losscli.runs.files import write_file
 
 GREEN, YELLOW, RED = "32", "33", "31"
 NARROWEST = 48
 """Characters a line that a report needs at least."""
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable that names the file of a step's summary, in Markdown."""
+LARGEST_SUMMARY = 2**20 - 2**10
+"""Most bytes of one step's summary; GitHub shows no larger summary at all."""
 
 _BAD = (
     *("CHEATS", "WRONG", "CRASHED", "HANGS", "DOES NOT BUILD", "FAILED", "FAIL"),
@@ -62,3 +68,42 @@ def with_verdicts_in_colour(text: str) -> str:
 def show(text: str) -> None:
     """Write a report to standard output, its verdicts in colour where it takes colour."""
     print(with_verdicts_in_colour(text) if in_colour() else text, flush=True)
+
+
+def write_report(text: str, format: str, output: Path | None, kept: str = "") -> None:
+    """Write a report to its output, or to standard output; ``kept`` ends the message of an error.
+
+    Raises:
+        UnfitError: the output cannot be written.
+    """
+    if output:
+        write_file(output, text, kept)
+    elif format == "table":
+        show(text)
+    else:
+        print(text)
+
+
+def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
+    """Append what ``render`` returns to the summary, if this is a step of GitHub Actions.
+
+    A summary that cannot be written is only a warning.
+    """
+    path = environ.get(STEP_SUMMARY)
+    if not path:
+        return
+    markdown = f"## losscli {title}\n\n{render()}"
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            room = LARGEST_SUMMARY - file.tell()
+            file.write(f"{_cut(markdown, room)}\n\n")
+    except OSError as error:
+        print(f"losscli: cannot write the step summary {path}: {error.strerror}", file=sys.stderr)
+
+
+def _cut(markdown: str, room: int) -> str:
+    """Cut a summary that is too long after a line, and add a note."""
+    if len(markdown.encode()) <= room:
+        return markdown
+    kept = markdown.encode()[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
+    return f"{kept}\n\nThe rest is too long for a step summary."

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from losscli.compare.peers import cells
-from losscli.report.peers import lines
+from losscli.compare.cells import cells
+from losscli.report import bench_notes
 from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.reading import read_run
@@ -22,6 +22,10 @@ ONE_LOSS = (
     timed("compile", around(2.0e-3), pass_="forward_backward"),
 )
 """Slower than one peer in one of two cells."""
+
+
+def slower_cells(*results):
+    return bench_notes.slower_cells(run(*results))
 
 
 def test_headline_is_in_the_record_and_read_back(tmp_path):
@@ -43,11 +47,11 @@ def test_headline_is_in_the_record_and_read_back(tmp_path):
 
 def test_report_is_one_line_where_custom_is_never_slower():
     results = [timed("custom", around(1.0)), timed("compile", around(1.1))]
-    assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 1 cell"]
+    assert slower_cells(*results) == ["custom is slower than the best peer in 0 of 1 cell"]
 
 
 def test_slower_cell_is_named_with_the_best_peer_and_the_ratio():
-    assert lines(run(*ONE_LOSS)) == [
+    assert slower_cells(*ONE_LOSS) == [
         "custom is slower than the best peer in 1 of 2 cells",
         "    mse 4096x4096 float32 mean, forward: 0.950x compile (1.000 ms against 950.0 us)",
     ]
@@ -63,7 +67,7 @@ def test_slower_cell_is_named_with_the_best_peer_and_the_ratio():
 )
 def test_noise_is_not_reported_as_slower(peer, losses):
     results = [timed("custom", around(1.0)), timed("compile", peer)]
-    assert lines(run(*results))[0] == f"custom is slower than the best peer in {losses} of 1 cell"
+    assert slower_cells(*results)[0] == f"custom is slower than the best peer in {losses} of 1 cell"
 
 
 def test_disturbance_of_a_whole_round_makes_no_cell_slower():
@@ -75,7 +79,7 @@ def test_disturbance_of_a_whole_round_makes_no_cell_slower():
 
 def test_cell_with_too_few_rounds_is_named():
     results = [timed("custom", around(1.0, count=3)), timed("compile", around(0.9, count=3))]
-    assert lines(run(*results)) == [
+    assert slower_cells(*results) == [
         "custom is slower than the best peer in 0 of 1 cell",
         "custom is behind in 1 cell with too few samples to decide",
         "    mse 4096x4096 float32 mean, forward: 0.900x compile (1.000 s against 900.0 ms)",
@@ -90,8 +94,10 @@ def shaped(rows, ours, theirs):
 def test_with_many_cells_slower_needs_stronger_evidence():
     behind = shaped(1, around(1.0), [*around(0.95)[:-1], 1.1])  # in 10 rounds of 11
     ties = [result for n in range(2, 102) for result in shaped(n, around(1.0), around(1.0))]
-    assert lines(run(*behind))[0] == "custom is slower than the best peer in 1 of 1 cell"
-    assert lines(run(*behind, *ties))[0] == "custom is slower than the best peer in 0 of 101 cells"
+    assert slower_cells(*behind)[0] == "custom is slower than the best peer in 1 of 1 cell"
+    assert (
+        slower_cells(*behind, *ties)[0] == "custom is slower than the best peer in 0 of 101 cells"
+    )
 
 
 def test_many_slower_cells_are_all_reported():
@@ -100,7 +106,7 @@ def test_many_slower_cells_are_all_reported():
         for n in range(1, 31)
         for result in shaped(n, around(1.0, count=12), around(0.9, count=12))
     ]
-    assert lines(run(*behind))[0] == "custom is slower than the best peer in 30 of 30 cells"
+    assert slower_cells(*behind)[0] == "custom is slower than the best peer in 30 of 30 cells"
 
 
 def test_slower_than_any_peer_counts_whatever_its_median():
@@ -110,7 +116,7 @@ def test_slower_than_any_peer_counts_whatever_its_median():
         timed("compile", scattered),
         timed("reference", around(0.9)),
     ]
-    assert lines(run(*results))[1].endswith(": 0.900x reference (1.000 s against 900.0 ms)")
+    assert slower_cells(*results)[1].endswith(": 0.900x reference (1.000 s against 900.0 ms)")
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -121,24 +127,24 @@ def test_equal_cells_are_called_slower_in_under_1_percent_of_runs(seed):
         return [math.exp(noise.gauss(0, 0.1)) for _ in range(20)]
 
     equals = [result for n in range(1, 201) for result in shaped(n, times(), times())]
-    assert lines(run(*equals)) == ["custom is slower than the best peer in 0 of 200 cells"]
+    assert slower_cells(*equals) == ["custom is slower than the best peer in 0 of 200 cells"]
 
 
 def test_strategies_do_not_count_as_peers():
     results = [timed("custom", around(1.0)), timed("custom:tree", around(0.5))]
-    assert lines(run(*results)) == []
+    assert slower_cells(*results) == []
 
 
 def test_the_same_case_in_two_tables_is_two_cells():
     pair = [("custom", around(1.0)), ("compile", around(2.0))]
     results = [timed(*each, table=title) for title in ("one", "two") for each in pair]
-    assert lines(run(*results)) == ["custom is slower than the best peer in 0 of 2 cells"]
+    assert slower_cells(*results) == ["custom is slower than the best peer in 0 of 2 cells"]
 
 
 def test_the_same_case_in_two_modes_is_two_cells_and_the_mode_is_named():
     pair = [("custom", around(1.0)), ("compile", around(0.5))]
     results = [timed(*each, mode=mode) for mode in ("device", "graph") for each in pair]
-    told = lines(run(*results))
+    told = slower_cells(*results)
     assert told[0] == "custom is slower than the best peer in 2 of 2 cells"
     assert told[2].startswith("    mse 4096x4096 float32 mean, forward graph: 0.500x compile")
 
@@ -151,7 +157,7 @@ def test_cell_without_a_time_of_custom_is_reported():
         timed("custom", around(1.0), case=other),
         timed("compile", around(2.0), case=other),
     ]
-    assert lines(run(*results)) == [
+    assert slower_cells(*results) == [
         "custom is slower than the best peer in 0 of 1 cell",
         "custom was not timed in 1 cell where a peer was",
         "    mse 4096x4096 float32 mean, forward: failed",

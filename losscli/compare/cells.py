@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from losscli.cases import Case
+from losscli.grouping import grouped
 from losscli.implementations import CUSTOM, is_own
-from losscli.runs.headline import Headline, Loss
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
-from losscli.runs.records import BenchResult, Run
+from losscli.runs.records import BenchResult, Headline, Run, SlowerCell
 
 RISK = 0.01
 
@@ -34,7 +33,7 @@ class Cell(dict[str, BenchResult]):
 
     @property
     def peers(self) -> list[BenchResult]:
-        """Those that were timed."""
+        """The peers that were timed."""
         return [r for name, r in self.items() if r.seconds and not is_own(name)]
 
 
@@ -44,7 +43,7 @@ def headline(run: Run) -> Headline | None:
     if not found:
         return None
     untimed = sum(cell[CUSTOM].seconds is None for cell in found)
-    slower = tuple(_loss(cell) for cell in found if cell.slower_than)
+    slower = tuple(_slower(cell) for cell in found if cell.slower_than)
     short = sum(cell.too_short for cell in found)
     return Headline(len(found) - untimed, slower, short, untimed)
 
@@ -54,21 +53,17 @@ def compared(run: Run) -> list[Cell]:
     return [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
 
 
-def _loss(cell: Cell) -> Loss:
+def _slower(cell: Cell) -> SlowerCell:
     custom, peer = cell[CUSTOM], best_peer(cell)
     assert peer
     name, how = custom.case.name, (custom.pass_, custom.mode, custom.table)
-    return Loss(name, *how, peer.implementation, ratio(custom, peer))
+    return SlowerCell(name, *how, peer.implementation, ratio(custom, peer))
 
 
 def cells(run: Run) -> list[Cell]:
     """Gather the results of each case and pass, and test them all."""
-    gathered: dict[tuple[str, Case, str, str], Cell] = {}
-    for result in run.results:
-        if isinstance(result, BenchResult):
-            key = (result.table, result.case, result.pass_, result.mode)
-            gathered.setdefault(key, Cell())[result.implementation] = result
-    found = list(gathered.values())
+    by_cell = grouped(run.of(BenchResult), lambda r: (r.table, r.case, r.pass_, r.mode))
+    found = [Cell((r.implementation, r) for r in results) for results in by_cell.values()]
     _test(found)
     return found
 
@@ -100,8 +95,7 @@ def ratio(custom: BenchResult, peer: BenchResult) -> float:
     return peer.seconds.median / custom.seconds.median
 
 
-@dataclass(frozen=True)
-class _Comparison:
+class _Comparison(NamedTuple):
     """Custom beside one peer, and how likely it is to be behind in so many rounds by chance."""
 
     cell: Cell
