@@ -41,7 +41,9 @@ from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.losses import CLASS_NUMBERS, ELEMENT, MASK, Domain
+from losscli.model_case import ModelCase
 from losscli.truth.blocks import blocks, part
+from losscli.truth.model import make_model_inputs
 from losscli.truth.streams import OTHERS, Stream, make_generator
 
 LARGEST = 100.0
@@ -71,6 +73,8 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 
 def make_inputs(case: Case) -> Operands:
     """Return the operands of a case by their names, on its device."""
+    if isinstance(case, ModelCase):
+        return make_model_inputs(case)
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):

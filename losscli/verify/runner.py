@@ -15,8 +15,8 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import CUSTOM, Implementation, find_implementation
-from losscli.implementations.errors import SandboxError, SubjectError
-from losscli.implementations.process_state import ProcessState
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.process_state import Change, ProcessState, reason_of
 from losscli.implementations.remote import changes_of
 from losscli.implementations.subject import bind
 from losscli.machine import devices, memory
@@ -258,14 +258,15 @@ def run(
         yield from (_blamed(result, changed) for result in results)
 
 
-def _blamed(result: VerifyResult, changed: Sequence[str]) -> VerifyResult:
+def _blamed(result: VerifyResult, changed: Sequence[Change]) -> VerifyResult:
     """Fail a result of a call that changed the state of the process."""
     if not changed:
         return result
-    reason = f"left behind: {'; '.join(changed)}"
+    reason = reason_of(changed)
     if result.status == FAIL:
-        return replace(result, reason=f"{result.reason}; {reason}")
-    return replace(result, status=FAIL, reason=reason, code="left_behind")
+        code = reason.code if reason.code == "patched" else result.code
+        return replace(result, reason=f"{result.reason}; {reason}", code=code)
+    return replace(result, status=FAIL, reason=reason.text, code=reason.code)
 
 
 def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
@@ -291,10 +292,8 @@ def _remember(error: Exception, device: str, name: str) -> None:
 
 def _code(error: Exception) -> Code:
     """Return the code of an error: of a process, of a GPU, which may be broken, or of one call."""
-    if isinstance(error, SandboxError):
+    if isinstance(error, SubjectError) and error.code != "raised":
         return error.code
-    if isinstance(error, SubjectError) and error.wrong:
-        return "wrong"
     return "broke_device" if DEAD in str(error) else "raised"
 
 

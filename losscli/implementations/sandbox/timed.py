@@ -12,13 +12,16 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
 from losscli.implementations.local import LocalSubject, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
+from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
 from losscli.implementations.turning import turn
+from losscli.model_case import ModelCase
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
@@ -36,8 +39,8 @@ def loop(
         thread.join(JOIN_SECONDS)
 
 
-class _Turned:
-    """Which of the flips are done: a timer on a GPU may take a batch of samples once more."""
+class _Flips:
+    """The flips of a batch, and how many are done: a timer on a GPU may take a batch once more."""
 
     def __init__(self, flips: Sequence[Flip], flip: Callable[[Flip], None]) -> None:
         """``flip`` does one, and undoes one that is done."""
@@ -63,6 +66,20 @@ class Timed:
         self.case, self.device, self.pass_ = case, case.device, asked.pass_
         operands = tuple(asked.operands.values())
         self.prediction = operands[0]
+        self.model: BoundModel | None = None
+        self.leaves: list[Tensor] = []
+        if isinstance(case, ModelCase):
+            # As it is called: with parameters of its own, for the gradients of all arguments.
+            subject = subject.again()
+            self.model = subject.function  # type: ignore[assignment]
+            assert self.model
+            self.model.hold(asked.operands)
+            wanted = {a.name for a in case.arguments if a.differentiable}
+            operands = tuple(
+                each.detach().requires_grad_(name in wanted and asked.pass_ == FORWARD_BACKWARD)
+                for name, each in asked.operands.items()
+            )
+            self.leaves = [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory(
             asked.pass_,
             case.reduction,
@@ -94,8 +111,8 @@ class Timed:
     def samples(self, flips: list[Flip], keep: int) -> Samples:
         """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
         assert self.warm is not None
-        turned = _Turned(flips, self._flip)
-        queue = [replace(self.warm, before=partial(turned.reach, n)) for n in range(len(flips))]
+        queued = _Flips(flips, self._flip)
+        queue = [replace(self.warm, before=partial(queued.reach, n)) for n in range(len(flips))]
         found = Samples([], None, None, 1.0)
         with gradients(self.pass_):
             seconds = self.timer.measure(queue[: keep + 1])
@@ -116,6 +133,10 @@ class Timed:
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
             turn(rows, self.case)
+        for leaf in self.leaves:
+            leaf.grad = None
+        if self.model:
+            self.model.release()
         self.call.prepare()
 
     def _answer(self, seconds: list[float]) -> Samples:

@@ -32,7 +32,8 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
             worst[name].add(verdict, errors, f"incoming gradient {incoming.name}: ")
     for name in problem.wrt:
         error = to_error(gradient=worst[name].errors)
-        yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
+        torchs = to_error(gradient=problem.torchs_gradients.get(name))
+        yield worst[name].result(problem, subject.name, f"{name}_gradient", error, torchs)
 
 
 def _results(spec: Spec) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from losscli.implementations.process_state import reason_of
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.problem import Problem
@@ -34,9 +35,9 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     for name, step in steps.items():
         changed = subject.watch(step)
         if changed:
-            reason = f"{name} left behind: {'; '.join(changed)}"
+            reason = reason_of(changed)
             yield VerifyResult(
-                problem.case, subject.name, CHECK.name, FAIL, reason, code="left_behind"
+                problem.case, subject.name, CHECK.name, FAIL, f"{name} {reason}", code=reason.code
             )
             return
     yield VerifyResult(problem.case, subject.name, CHECK.name, PASS)

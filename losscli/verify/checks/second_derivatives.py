@@ -22,7 +22,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.subject import Subject
-from losscli.losses import ROW
+from losscli.losses import ELEMENT, MODEL, ROW
 from losscli.runs.records import (
     FAIL,
     NO_WORSE_THAN_TORCH,
@@ -33,9 +33,11 @@ from losscli.runs.records import (
 )
 from losscli.truth.distances import misfit
 from losscli.truth.excuse import no_worse
+from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
+from losscli.truth.tolerances import REFERENCE_FACTOR, unit_roundoff
 from losscli.verify.checks.check import Check
 from losscli.verify.checks.layouts import layout_case
 
@@ -69,8 +71,12 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
     if missing:
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
         return
-    truths = _truth_of_rows if problem.case.spec.unit == ROW else _truth
-    for name, truth in truths(problem, curvature).items():
+    try:
+        truths = _TRUTHS[problem.case.spec.unit](problem, curvature)
+    except WrongReferenceError as error:
+        yield replace(result, status=SKIPPED, reason=f"no second derivatives: {error}")
+        return
+    for name, truth in truths.items():
         wrong = _judge(found[name], truth)
         if wrong:
             reason = f"of the {name}: {wrong}"
@@ -198,6 +204,31 @@ def _truth_of_rows(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
             magnitude = magnitude.clamp(min=terms / rows)
         truths[name] = _Truth(operand, value.to(operand.device), float(magnitude))
     return truths
+
+
+def _truth_of_model(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+    """Return the truth by the Model itself in float64, measured at the largest of its tensor.
+
+    At more where it is off by more itself, in the candidate's dtype; as a candidate may be by four
+    times as much.
+    """
+    assert isinstance(problem.oracle, ModelOracle)
+    own, exact = problem.torchs_own[0].second_derivatives(asked), problem.oracle.curvature(asked)
+    asked_of = {**{name: asked.operands[name] for name in asked.toward}}
+    asked_of[INCOMING_GRADIENT] = asked.grad_output
+    truths = {}
+    for name, operand in asked_of.items():
+        value, rough = (
+            torch.zeros_like(operand, dtype=torch.float64) if found is None else found.double()
+            for found in (exact[name], own[name])
+        )
+        largest, off = (float(each.abs().max()) for each in (value, rough - value))
+        rounding = ROUNDINGS * unit_roundoff(operand.dtype)
+        truths[name] = _Truth(operand, value, max(largest, REFERENCE_FACTOR * off / rounding))
+    return truths
+
+
+_TRUTHS = {ELEMENT: _truth, ROW: _truth_of_rows, MODEL: _truth_of_model}
 
 
 def _judge(found: Tensor | None, truth: _Truth) -> str:

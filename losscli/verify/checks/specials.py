@@ -19,8 +19,9 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
-from losscli.losses import RowSpec
+from losscli.losses import MODEL, RowSpec
 from losscli.runs.records import VerifyResult
+from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Check, Tally
 
@@ -65,7 +66,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
     spec = problem.case.spec
-    squares = isinstance(spec, RowSpec) and spec.squares
+    squares = spec.unit == MODEL or (isinstance(spec, RowSpec) and spec.squares)
     for title, value in special_values(problem.oracle.dtype, squares).items():
         operands = _free(problem)
         places: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
@@ -97,7 +98,7 @@ def _is_taken(problem: Problem) -> bool:
     """Tell whether PyTorch's own formula takes the operands; it may check them itself."""
     try:
         next(iter(problem.value()))
-    except RuntimeError:
+    except (RuntimeError, WrongReferenceError):
         return False
     return True
 
@@ -106,8 +107,9 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
     """Return the problem with a value in one place of some operands."""
 
     def put(values: Tensor) -> Tensor:
-        values = values.clone()
-        values[PLACE[-values.dim() :]] = value
+        values = values.clone(memory_format=torch.contiguous_format)
+        row = values.reshape(-1, values.shape[-1]) if values.dim() else values.view(1, 1)
+        row[PLACE[0] % len(row), PLACE[1] % row.shape[1]] = value
         return values
 
     planted = {name: put(problem.operands[name]) for name in names}

@@ -113,7 +113,7 @@ def _run(problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         _judge_heads(dues, subject, [], "two heads", worst)
         between = list(_other_losses(problem, subject))
         if between:
-            losses = tuple(head.case.loss for head in between)
+            losses = tuple(head.case.loss for head in between if head.case)
             title = f"two heads, {' and '.join(losses)} between them"
             _judge_heads(dues, subject, between, title, worst)
         if problem.case.device != "cpu":
@@ -128,7 +128,7 @@ def _judge_heads(
     """Judge two heads of one loss that have different weights in one step."""
     for number, weights in enumerate(HEADS, 1):
         first, last = (
-            Head(subject.case, Call(due.problem.operands, due.problem.wrt), weight)
+            Head(None, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
         found = subject.joint_gradients([first, *between, last])
