@@ -7,7 +7,7 @@ import click
 from losscli.cli.completing import OneOf
 from losscli.cli.options import examples
 from losscli.errors import UnfitError, UsageError
-from losscli.judge.row_template import ROW_FORMULAS
+from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render, template_path
 
 
