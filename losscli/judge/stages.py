@@ -44,6 +44,7 @@ from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
 from losscli.machine import devices
 from losscli.machine.description import describe
+from losscli.model_case import ModelCase
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, FAILED, PASS, SKIPPED, WARN, BenchResult, VerifyResult
 from losscli.truth.model import WrongReferenceError
@@ -53,7 +54,7 @@ from losscli.verify.runner import Job as Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-SMALL_RESULTS = ("value", "_gradient")
+SMALL_RESULTS = ("value", "gradients", "_gradient")
 """How the names of results end that a candidate has to have, whatever operands it refuses."""
 CLEARLY_SLOWER = 0.8
 """A ratio that is below this with its interval is slower, however few the samples."""
@@ -300,9 +301,10 @@ class _Judging:
         try:
             subject = bind(self.implementation, case)
             self._check_value(problem, subject)
-            for name, values in problem.sibling().operands.items():
-                problem.operands[name].copy_(values)
-            self._check_value(problem.like(problem.operands), subject, "new contents: ")
+            if not draft.reasons:
+                for name, values in problem.sibling().operands.items():
+                    problem.operands[name].copy_(values)
+                self._check_value(problem.like(problem.operands), subject, "new contents: ")
             subject.answer(problem.call(problem.filled(1.0)))
             draft.trains = draft.trains is not False
         except SubjectError as error:
@@ -318,16 +320,18 @@ class _Judging:
             self._look_at(other)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
-        """End the judging where a value is wrong, or an operand was overwritten."""
+        """Take a value that is wrong; an operand that was overwritten ends the judging."""
         problem.mark()
         loss, case = subject.loss(problem.operands), problem.case.name
         if name := problem.spoiled():
             text = f"{where}overwrote its {name}"
             self.draft.end("overwrote", text, check="value", case=case)
-        verdict, _ = problem.judge_loss(loss)
+        verdict, errors = problem.judge_loss(loss)
         if verdict.status == FAIL:
-            code = verdict.code or "wrong"
-            self.draft.end(code, where + verdict.reason, check="value", case=case)
+            self.draft.add("wrong", where + verdict.reason, check="value", case=case)
+            # What its gradient does may say less, unless nothing else is known of the formula.
+            if errors is None or not isinstance(problem.case, ModelCase):
+                raise Ended
 
     def _check(self, jobs: Iterable[Checks]) -> None:
         """Run checks; failures are shrunk, and end the judging."""

@@ -5,6 +5,7 @@ A tensor passes if no element is off by more than the largest of
 - 4 ulp of the tensor's largest truth: as an element of a known loss may be, see ``tolerances.py``,
   but of the tensor, because a term that cancels cannot be seen from outside;
 - 4 times the largest error of the reference itself, run in the candidate's dtype;
+- in float64 what the reference's own roundings and its own sums may lose;
 - for the result alone what a sum in tiles may lose, of which the order is the candidate's own,
   where several elements of an argument make one of the result.
 
@@ -15,9 +16,9 @@ known, so that a draw stays in the domain of the loss: probabilities stay probab
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -39,6 +40,7 @@ from losscli.truth.tolerances import (
     TILE_ELEMENTS,
     Verdict,
     describe,
+    lost_in_sum,
     unit_roundoff,
 )
 
@@ -161,6 +163,18 @@ class ModelOracle(Oracle):
         return Reference(self.case.of_dtype("float64"))
 
 
+def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor) -> Iterator[Truth]:
+    """Yield truths in which a result's infinity stands for NaN.
+
+    Whether infinity less infinity is met depends on how a formula is written, and any Model may be
+    written in another way than its reference.
+    """
+    for truth in truths():
+        got = result.detach()[truth.block].double()
+        replaced = truth.value.isnan() & got.isinf()
+        yield replace(truth, value=torch.where(replaced, got, truth.value))
+
+
 def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Verdict:
     """Judge a tensor beside the reference's own error.
 
@@ -168,6 +182,8 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
     """
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
+    if dtype == torch.float64:  # the truth is rounded as well
+        allowed = max(allowed, 2 * ELEMENT_ULP + lost_in_sum(TILE_ELEMENTS))
     if terms > 1:
         lost = math.sqrt(min(terms, TILE_ELEMENTS)) * unit_roundoff(accumulator)
         allowed = max(allowed, lost / torch.finfo(dtype).eps)

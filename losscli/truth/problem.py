@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import cast
 
@@ -25,7 +25,7 @@ from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
-from losscli.truth.model import ModelOracle, Reference, judge_model
+from losscli.truth.model import ModelOracle, Reference, judge_model, take_infinity_for_nan
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.row_oracle import RowOracle
 from losscli.truth.tolerances import (
@@ -264,7 +264,10 @@ class Problem:
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Verdict(FAIL, wrong), None
-        errors = compare(loss, self.value())
+        truths: Callable[[], Iterable[Truth]] = self.value
+        if isinstance(self.case, ModelCase):
+            truths = partial(take_infinity_for_nan, self.value, loss)
+        errors = compare(loss, truths())
 
         def verdict_of(errors: Errors) -> Verdict:
             if isinstance(self.case, ModelCase):
@@ -278,7 +281,7 @@ class Problem:
         verdict = verdict_of(errors)
         if verdict.status == FAIL and self._may_be_excused:
             torchs = (own.loss(self.operands) for own in self.torchs_own)
-            verdict = excused(verdict, loss, self.value, torchs, verdict_of)
+            verdict = excused(verdict, loss, truths, torchs, verdict_of)
         return verdict, errors
 
     def judge_gradient(

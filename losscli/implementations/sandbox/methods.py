@@ -20,6 +20,7 @@ from losscli.implementations.call_data import (
     Replay,
 )
 from losscli.implementations.process_state import Change
+from losscli.losses import Shape
 from losscli.model_case import Argument
 
 Gradients = dict[str, Tensor | None]
@@ -57,13 +58,6 @@ class Samples(msgspec.Struct):
     loss: Tensor | None
     gradient: Tensor | None
     incoming: float
-
-
-class InputFacts(msgspec.Struct):
-    """A tensor that a file's ``get_inputs`` gives."""
-
-    shape: list[int]
-    dtype: str
 
 
 def _answers(answer: Answer, call: Call, *_: Any) -> bool:
@@ -156,7 +150,7 @@ METHODS: dict[str, Method] = {
     ),
     "looped": Method(tuple[int], None),
     "changes": Method(tuple[()], list[Change]),
-    "inputs": Method(tuple[()], list[InputFacts]),
+    "input_shapes": Method(tuple[()], list[Shape]),
     "leftovers": Method(tuple[()], list[str]),
     "model_arguments": Method(tuple[()], list[Argument]),
     "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], builds=True),

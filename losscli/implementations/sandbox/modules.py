@@ -63,16 +63,16 @@ class BoundModel:
         found = functional_call(self.made, state, tuple(arguments))
         return found
 
-    def hold(self, operands: Operands) -> None:
-        """Take parameters and buffers from operands for good, so that calls are plain calls."""
+    def hold(self, operands: Operands) -> list[Tensor]:
+        """Take parameters and buffers from operands for good, so that calls are plain calls.
+
+        Returns:
+            The parameters.
+        """
         if self.case.state:
             self.made.load_state_dict({a.name: operands[a.name] for a in self.case.state})
             self.holds = True
-
-    def release(self) -> None:
-        """Drop the gradients of its parameters."""
-        if isinstance(self.made, nn.Module):
-            self.made.zero_grad(set_to_none=True)
+        return [*self.made.parameters()] if isinstance(self.made, nn.Module) else []
 
 
 def arguments_of(module: ModuleType) -> list[Argument]:

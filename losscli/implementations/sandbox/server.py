@@ -32,7 +32,6 @@ from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replie
 from losscli.implementations.sandbox.methods import (
     METHODS,
     Flip,
-    InputFacts,
     Samples,
     TimedData,
     WarmData,
@@ -40,6 +39,7 @@ from losscli.implementations.sandbox.methods import (
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.sandbox.wire import Incoming
+from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.model_case import Argument, ModelCase
@@ -173,7 +173,7 @@ class _Server:
         self.before = ProcessState.read()
         return changed
 
-    def do_inputs(self, subject: LocalSubject | None) -> list[InputFacts]:
+    def do_input_shapes(self, subject: LocalSubject | None) -> list[Shape]:
         """Return the shapes of what the file's ``get_inputs`` gives, without computing it."""
         make: Any = getattr(self.module, "get_inputs", list)
         try:
@@ -181,8 +181,7 @@ class _Server:
                 given = make()
         except Exception:
             given = make()
-        tensors = [each for each in given if isinstance(each, torch.Tensor)]
-        return [InputFacts(list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+        return [tuple(each.shape) for each in given if isinstance(each, torch.Tensor)]
 
     def do_model_arguments(self, subject: LocalSubject | None) -> list[Argument]:
         """Return what the file's ``get_inputs`` gives, without its contents."""

@@ -66,20 +66,20 @@ class Timed:
         self.case, self.device, self.pass_ = case, case.device, asked.pass_
         operands = tuple(asked.operands.values())
         self.prediction = operands[0]
-        self.model: BoundModel | None = None
         self.leaves: list[Tensor] = []
+        """What has a gradient of a Model beside the prediction."""
         if isinstance(case, ModelCase):
             # As it is called: with parameters of its own, for the gradients of all arguments.
             subject = subject.again()
-            self.model = subject.function  # type: ignore[assignment]
-            assert self.model
-            self.model.hold(asked.operands)
+            model = subject.function
+            assert isinstance(model, BoundModel)
+            self.leaves = model.hold(asked.operands)
             wanted = {a.name for a in case.arguments if a.differentiable}
             operands = tuple(
                 each.detach().requires_grad_(name in wanted and asked.pass_ == FORWARD_BACKWARD)
                 for name, each in asked.operands.items()
             )
-            self.leaves = [each for each in operands[1:] if each.requires_grad]
+            self.leaves += [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory(
             asked.pass_,
             case.reduction,
@@ -105,7 +105,10 @@ class Timed:
         """Warm up, and measure the memory of a call."""
         with gradients(self.pass_):
             self.warm = replace(self.timer.warm_up(self.call), repeats=1)
+            self._drop_gradients()
             extra = self.call.peak_extra_bytes(self.device)
+            if extra is not None:
+                extra = max(extra - self._drop_gradients(), 0)
         return WarmData(1, self.warm.host_seconds, extra)
 
     def samples(self, flips: list[Flip], keep: int) -> Samples:
@@ -133,11 +136,16 @@ class Timed:
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
             turn(rows, self.case)
-        for leaf in self.leaves:
-            leaf.grad = None
-        if self.model:
-            self.model.release()
+        self._drop_gradients()
         self.call.prepare()
+
+    def _drop_gradients(self) -> int:
+        """Drop those that are not the prediction's; return their bytes."""
+        count = 0
+        for leaf in self.leaves:
+            count += 0 if leaf.grad is None else leaf.grad.nbytes
+            leaf.grad = None
+        return count
 
     def _answer(self, seconds: list[float]) -> Samples:
         """Return the loss of the last call, and the gradient of one more on the same contents."""

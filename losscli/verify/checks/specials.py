@@ -20,6 +20,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
 from losscli.losses import MODEL, RowSpec
+from losscli.model_case import ModelCase
 from losscli.runs.records import VerifyResult
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
@@ -84,8 +85,13 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 
 def _free(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the operands that may have any value: none whose values are discrete."""
-    return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
+    """Return the names of the operands that may have any value: none whose values are discrete.
+
+    And no parameters of a Model.
+    """
+    case = problem.case
+    given = {a.name for a in case.arguments} if isinstance(case, ModelCase) else {*case.spec.names}
+    return tuple(n for n, domain in case.spec.domains.items() if n in given and not domain.discrete)
 
 
 def _is_refused(problem: Problem, name: str, value: float) -> bool:
