@@ -96,9 +96,9 @@ class ModelCase(Case, frozen=True):
 
     @property
     def tensors(self) -> tuple[Argument, ...]:
-        """The arguments and the state that are operands, one with a gradient first."""
+        """The arguments and the state that are operands, one with a gradient first if there is."""
         given = [a for a in self.arguments if a.shape is not None]
-        first = next((a for a in given if a.differentiable), given[0])
+        first = max(given, key=lambda a: (a.differentiable, a.is_floating))
         return (first, *(a for a in given if a is not first), *self.state)
 
     @property
@@ -147,11 +147,14 @@ class ModelCase(Case, frozen=True):
         return None
 
     @property
+    def largest(self) -> int:
+        """Elements of the largest argument."""
+        return max(math.prod(a.shape) for a in self.arguments if a.shape is not None)
+
+    @property
     def terms(self) -> int:
         """How many elements of an argument make one of the result."""
-        return max(a.bytes // _BYTES.get(a.dtype, 8) for a in self.tensors) // max(
-            math.prod(self.output), 1
-        )
+        return self.largest // max(math.prod(self.output), 1)
 
     def name_with(self, shown: Collection[str] = ()) -> str:
         """Return the shapes and dtypes of the arguments, in their order."""

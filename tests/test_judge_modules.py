@@ -215,6 +215,25 @@ def test_candidate_without_gradient_is_right_but_cannot_train(judged):
     assert verdict.trains is False
 
 
+@pytest.mark.parametrize(
+    ("body", "check"),
+    [
+        ("return Model()(x, y).nan_to_num(1.0)", "specials"),
+        (
+            "x = x.as_strided(x.shape, (x.shape[1], 1), 0)\n            return Model()(x, y)",
+            "layouts",
+        ),
+    ],
+    ids=["nan", "strides"],
+)
+def test_candidate_without_gradient_has_its_forward_checked(judged, body, check):
+    verdict = judged(COSINE, new(f"with torch.no_grad():\n            {body}", "x, y"))
+
+    assert verdict.word == "WRONG", verdict.reasons
+    assert check in checks(verdict)
+    assert verdict.checks["pass"] > 3
+
+
 def test_candidate_that_overwrites_its_input_is_told_so(judged):
     body = (
         "result = Model()(predictions, targets)\n        targets.data.mul_(2)\n"

@@ -57,10 +57,10 @@ class KnownLoss:
         self.seed = seed
 
     def start(self) -> None:
-        """Do nothing: the loss is there."""
+        """Start what knows the truth: the loss is there."""
 
     def check(self) -> None:
-        """Do nothing: a loss has no parameters to be trained."""
+        """Compare a candidate's parameters with those of the truth: a loss has none."""
 
     def firsts(self) -> list[Case]:
         """Return the smallest case, which is looked at before all others."""

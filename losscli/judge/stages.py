@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import msgspec
 import torch
 
 from losscli import __version__
-from losscli.bench.plan import Task
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.cases import Case
@@ -71,45 +70,8 @@ NO_GRADIENT = "its result has no gradient, so that nothing can be trained with i
 LOG_CHARACTERS = 4000
 
 
-class Against(Protocol):
-    """What a candidate is judged against."""
-
-    in_processes: bool
-    """Whether several fresh processes may take the times."""
-    compared: tuple[str, ...]
-    """What a candidate must not be slower than."""
-
-    def start(self) -> None:
-        """Start it; WrongReferenceError where it can be no truth."""
-        ...
-
-    def check(self) -> None:
-        """Find out whether the candidate can be compared with it; SubjectError where it raises."""
-        ...
-
-    def firsts(self) -> list[Case]:
-        """Return the cases that are looked at before all others."""
-        ...
-
-    def small(self, *, trains: bool) -> Iterator[Checks]:
-        """Yield few checks."""
-        ...
-
-    def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
-        """Yield the other checks in rounds, each of which has to be passed."""
-        ...
-
-    def tasks(self, *, trains: bool) -> list[Task]:
-        """Return what is timed."""
-        ...
-
-    def instead_of(self, case: Case) -> Case | None:
-        """Return the case for a candidate that refuses one of the first; None where it must not."""
-        ...
-
-    def called(self, implementation: str) -> str:
-        """Return what a verdict calls an implementation that was timed."""
-        ...
+Against = KnownLoss | AnyModel
+"""What a candidate is judged against."""
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known

@@ -31,10 +31,8 @@ from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
     METHODS,
-    Flip,
     Samples,
     TimedData,
-    WarmData,
 )
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.timed import Timed
@@ -48,6 +46,8 @@ from losscli.processes import Channel
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
+TIMING = ("warm_up", "samples", "looped")
+"""The methods that ask what is being timed."""
 WATCHED_SECONDS = 0.1
 """A worker that is asked nothing computes in less than half of this."""
 
@@ -109,7 +109,8 @@ class _Server:
         case = request.model or request.case
         subject = self._subject(case, request.generation) if case else None
         own = getattr(self, f"do_{request.method}", None)
-        value = own(subject, *arguments) if own else getattr(subject, request.method)(*arguments)
+        asks = self._timing if request.method in TIMING else subject
+        value = own(subject, *arguments) if own else getattr(asks, request.method)(*arguments)
         if isinstance(value, Iterator):
             value = list(value)
         raw = self.incoming.encode(value)
@@ -151,15 +152,6 @@ class _Server:
         self.incoming.keep()
         self.timed = Timed(subject, asked)
         return self.timed.first()
-
-    def do_warm_up(self, subject: LocalSubject) -> WarmData:
-        return self._timing.warm_up()
-
-    def do_samples(self, subject: LocalSubject, flips: list[Flip], keep: int) -> Samples:
-        return self._timing.samples(flips, keep)
-
-    def do_looped(self, subject: LocalSubject, calls: int) -> None:
-        self._timing.looped(calls)
 
     @property
     def _timing(self) -> Timed:
