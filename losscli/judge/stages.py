@@ -361,6 +361,9 @@ class _Judging:
         draft, against = self.draft, self.against
         name = f"{result.case.name}, {result.pass_}"
         if result.implementation != self.job.file:
+            fails = result.status == FAILED and result.code != "clock_disagrees"
+            if fails and isinstance(against, AnyModel):
+                draft.end("bad_reference", f"the reference {result.reason}", case=name)
             return
         if result.status == FAILED:
             draft.add(result.code or "wrong", result.reason, case=name)

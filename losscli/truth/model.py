@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from losscli.errors import LosscliError
@@ -56,22 +57,26 @@ class WrongReferenceError(LosscliError):
 class Reference:
     """The reference of a case as a subject; what goes wrong is its own fault.
 
-    All methods raise WrongReferenceError, with the reference's own words.
+    It gets copies: the operands themselves may be in its worker already, to be timed there. All
+    methods raise WrongReferenceError, with the reference's own words.
     """
 
     case: ModelCase
 
     def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
         """See :class:`Subject`."""
-        return cast("Tensor", self._ask("loss", operands, wrt))
+        return cast("Tensor", self._ask("loss", _copied(operands), wrt))
 
     def answer(self, call: Call) -> Answer:
         """See :class:`Subject`."""
-        return cast("Answer", self._ask("answer", call))
+        return cast(
+            "Answer", self._ask("answer", structs.replace(call, operands=_copied(call.operands)))
+        )
 
     def second_derivatives(self, asked: Curvature) -> Gradients:
         """See :class:`Subject`."""
-        return cast("Gradients", self._ask("second_derivatives", asked))
+        copied = replace(asked, operands=_copied(asked.operands))
+        return cast("Gradients", self._ask("second_derivatives", copied))
 
     def state(self) -> tuple[dict[str, Tensor], list[str]]:
         """Return its parameters and buffers, and the names of those that have a gradient."""
@@ -252,6 +257,10 @@ def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
 def _present(gradient: Tensor | None, operand: Tensor) -> Tensor:
     """Return a gradient; zeros where the contents have none."""
     return torch.zeros_like(operand, dtype=torch.float64) if gradient is None else gradient
+
+
+def _copied(operands: Operands) -> Operands:
+    return {name: each.clone() for name, each in operands.items()}
 
 
 def _wide(operands: Operands) -> Operands:
