@@ -38,7 +38,7 @@ QUICK_CHECKS = (
     *("row_values", "row_layouts", "row_relations"),
 )
 FORWARD_CHECKS = ("value",)
-"""Those that a loss without a gradient can pass."""
+"""The checks that a loss without a gradient can pass."""
 ONE_PROCESS = 2**28
 """Elements from which on one process takes the times, not several: each makes and checks gigabytes
 anew, which takes most of a minute."""

@@ -30,7 +30,7 @@ class Request(msgspec.Struct, tag="request"):
     """A question to a worker: a method of the subject of a case, and its arguments."""
 
     number: int
-    """Chosen at random; the answer has it as well, so that no older answer is taken for it."""
+    """A random one; the answer has it as well, so that no older answer is taken for it."""
     method: str
     arguments: msgspec.Raw
     storages: list[Stored]

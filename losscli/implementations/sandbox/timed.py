@@ -7,7 +7,7 @@ afterwards which answer it looks at. So no answer is right that was not computed
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,18 +25,6 @@ from losscli.model_case import ModelCase
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
-
-
-def loop(
-    call: Callable[[], object], calls: int, device: str, threads: Collection[threading.Thread]
-) -> None:
-    """Call so often, and wait for all that the calls have begun: kernels, and other threads."""
-    for _ in range(calls):
-        call()
-    if device != "cpu":
-        torch.cuda.synchronize(device)
-    for thread in set(threading.enumerate()) - set(threads):
-        thread.join(JOIN_SECONDS)
 
 
 class _Flips:
@@ -126,9 +114,14 @@ class Timed:
         return found
 
     def looped(self, calls: int) -> None:
-        """Call so often, and wait for all that the calls have begun."""
+        """Call so often, and wait for all that the calls have begun: kernels, and other threads."""
         with gradients(self.pass_):
-            loop(self.call, calls, self.device, self.threads)
+            for _ in range(calls):
+                self.call()
+            if self.device != "cpu":
+                torch.cuda.synchronize(self.device)
+            for thread in set(threading.enumerate()) - self.threads:
+                thread.join(JOIN_SECONDS)
 
     def _flip(self, flip: Flip) -> None:
         """Turn some rows of the prediction."""
