@@ -25,6 +25,7 @@ PACKAGES = (
     *("losscli.nn", "losscli.functional"),
     "losscli.extension",
     "losscli.runs",
+    "losscli.model_case",
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
     "losscli.machine",
@@ -49,7 +50,7 @@ WITH_TORCH = (
     ),
     *(
         f"losscli.judge.{module}"
-        for module in ("canary", "findings", "modules", "recognition", "stages", "threads")
+        for module in ("against_loss", "against_model", "canary", "recognition", "stages")
     ),
     *("losscli.extension", "losscli.functional", "losscli.nn"),
 )

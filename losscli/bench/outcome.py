@@ -15,7 +15,7 @@ from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
-from losscli.implementations.errors import SandboxError, SubjectError
+from losscli.implementations.errors import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy, is_impossible
@@ -140,11 +140,9 @@ def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
             torch.cuda.empty_cache()
         reason = Reason("out_of_memory", f"out of memory: {first_line}")
         return Untimed(SKIPPED, reason, sampled=sampled)
-    if isinstance(error, SandboxError):
+    if isinstance(error, SubjectError):
         return Untimed(FAILED, Reason(error.code, str(error)), sampled=sampled)
     text = f"raised {type(error).__name__}: {first_line}"
-    if isinstance(error, SubjectError):
-        text = str(error)
     return Untimed(FAILED, Reason("raised", text), sampled=sampled)
 
 

@@ -79,6 +79,7 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
 class Head:
     """One of several losses that make one: its weight, and the call without a gradient."""
 
-    case: Case
+    case: Case | None
+    """None is that of the subject which is asked."""
     call: Call
     weight: float
