@@ -1,4 +1,4 @@
-"""Reasons for results that were skipped or failed: a code for programs and a text for people."""
+"""The codes of reasons: why a result was skipped or failed, or a verdict is what it is."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ Code = Literal[
     "raised",
     "overwrote",
     "left_behind",
+    "patched",
+    "no_gradient",
     "wrong",
     "wrong_later",
     "no_worse_than_torch",
@@ -29,22 +31,49 @@ Code = Literal[
     "flooded_output",
     "memory_limit",
     "clock_disagrees",
+    "syntax",
+    "nothing_to_judge",
+    "ambiguous",
+    "signature",
+    "import_failed",
+    "build_failed",
+    "refuses",
+    "impossible",
+    "slower",
+    "timeout",
+    "bad_reference",
+    "bad_job",
+    "quarantined",
+    "interrupted",
+    "error",
 ]
-"""Why a result is skipped, failed or a warning; empty for a good result.
+"""Why, for programs; empty for a good result.
 
-Skipped: ``not_applicable`` the implementation or the check does not apply to the case, ``layout``
-the size cannot have the layout, ``no_gpu`` a GPU is needed, ``no_room`` the plan needs more memory
-than is free, ``out_of_memory`` the memory ran out, ``device_broken`` an earlier call broke the
-device, ``throttled`` every sample was discarded. Failed: ``raised`` the implementation raised an
-exception, ``overwrote`` it overwrote an operand, ``left_behind`` it changed a flag or other state
-of the process, ``wrong`` it is wrong by the oracle, ``wrong_later`` it was correct before timing
-and wrong while timed, ``broke_device`` it broke the device, ``process_died`` its process or the one
-that measured it ended; of a file, ``does_not_build`` it cannot be imported, ``hangs`` it did not
-answer in time, ``left_process`` a process that it has started goes on, ``forged`` it wrote to the
-judge's channel, ``flooded_output`` it wrote too much, ``memory_limit`` it took more memory than it
-may, ``clock_disagrees`` its time is not what the judge's clock says. Warning:
-``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the same inputs;
-of a bench that it is PyTorch's own, wrong in single elements and right as a whole.
+A result is skipped: ``not_applicable`` the implementation or the check does not apply to the case,
+``layout`` the size cannot have the layout, ``no_gpu`` a GPU is needed, ``no_room`` the plan needs
+more memory than is free, ``out_of_memory`` the memory ran out, ``device_broken`` an earlier call
+broke the device, ``throttled`` every sample was discarded.
+
+It fails: ``raised`` the implementation raised an exception, ``overwrote`` it overwrote an operand,
+``left_behind`` it changed a flag or other state of the process, ``patched`` it replaced a function
+of torch or Python, ``no_gradient`` its loss cannot be differentiated, ``wrong`` it is wrong by the
+oracle, ``wrong_later`` it was correct before timing and wrong while timed, ``broke_device`` it
+broke the device, ``process_died`` its process or the one that measured it ended; of a file,
+``does_not_build`` it cannot be imported, ``hangs`` it did not answer in time, ``left_process`` a
+process that it has started goes on, ``forged`` it wrote to the judge's channel, ``flooded_output``
+it wrote too much, ``memory_limit`` it took more memory than it may, ``clock_disagrees`` its time is
+not what the judge's clock says. It is a warning: ``no_worse_than_torch`` it is wrong by the oracle,
+as PyTorch's own formula is on the same inputs; of a bench that it is PyTorch's own, wrong in single
+elements and right as a whole.
+
+A verdict has these, and others that no single result has. DOES NOT BUILD: ``syntax`` it is no
+Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it defines several, ``signature`` its
+arguments do not fit, ``import_failed`` it raised while it was imported, ``build_failed`` a compiler
+failed. RIGHT: ``refuses`` it raises for operands that it does not take, as of other layouts or
+shapes. SLOWER: ``slower``. CHEATS: ``impossible`` faster than the memory. HANGS: ``timeout``. NOT
+JUDGED: ``bad_reference`` the reference does not run or has no gradient, ``bad_job`` a job that
+makes no sense, ``quarantined`` a GPU that did not recover, ``interrupted``, ``error`` of losscli
+itself.
 """
 
 

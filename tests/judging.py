@@ -105,11 +105,11 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 def main(arguments: list[str]) -> int:
     """Serve a pool; or run the command line with a pool of such processes."""
-    from losscli.judge import pool, serving
+    from losscli.judge import pool
 
     if not arguments:
         try:
-            serving.main(judge)
+            pool.serve(judge)
         except KeyboardInterrupt:
             return 130
         return 0

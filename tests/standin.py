@@ -136,9 +136,9 @@ class Standin:
 
     def builder(self, *, force: bool = False) -> Builder:
         """Return a builder in this workshop's cache, with the tools of the machine."""
-        toolbox = Compilers(self.torch())
+        compilers = Compilers(self.torch())
         cache, notes, steps = self.cache, self.notes.append, self.steps.append
-        return Builder(toolbox, cache, self.csrc, notes, steps, force)
+        return Builder(compilers, cache, self.csrc, notes, steps, force)
 
     def ensure(self, *plans: Plan, force: bool = False) -> list[Outcome]:
         """Build plans in this workshop's cache."""

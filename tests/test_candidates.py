@@ -27,8 +27,8 @@ import pytest
 from losscli.axes import DTYPES
 from losscli.judge import device_lock
 from losscli.judge.job import Job, Limits
-from losscli.judge.parts import ReasonCode, Word
-from losscli.judge.verdict import RIGHT_WORDS, Verdict
+from losscli.judge.parts import CODES, RIGHT_WORDS, Word
+from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS
 
 PATHS = sorted((Path(__file__).parent / "candidates").glob("*.py"))
@@ -176,7 +176,7 @@ def test_words_codes_and_options_of_every_candidate_exist():
         candidate = Candidate.read(path)
 
         assert set(candidate.words) <= set(get_args(Word)), path
-        assert set(candidate.codes) <= set(get_args(ReasonCode)), path
+        assert set(candidate.codes) <= CODES, path
         assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS, path
         assert candidate.options.get("reference", "Model") == "Model", path
         assert set(candidate.job.dtypes) <= set(DTYPES), path
@@ -190,7 +190,7 @@ def test_every_candidate_that_is_not_right_has_a_reason():
 def test_each_reason_that_a_candidate_can_give_has_a_candidate():
     expected = {code for path in PATHS for code in Candidate.read(path).codes}
 
-    untold = set(get_args(ReasonCode)) - NOT_A_CANDIDATES_FAULT - WITHOUT_CANDIDATE - expected
+    untold = CODES - NOT_A_CANDIDATES_FAULT - WITHOUT_CANDIDATE - expected
     assert not untold
 
 

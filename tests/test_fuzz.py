@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from losscli.cli import main
 from losscli.config.loader import load_config, shipped_configs
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE, LosscliError
-from losscli.judge.resuming import read_finished
+from losscli.judge.batch import read_finished
 from losscli.runs.reading import read_run
 
 # The same examples in every run, and no time that a busy machine exceeds.

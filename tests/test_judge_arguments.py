@@ -11,9 +11,9 @@ import pytest
 from losscli.errors import UsageError
 from losscli.implementations.files import NotJudgeableError, UserFile
 from losscli.implementations.loading import bind
+from losscli.judge.against_loss import check_arguments, forms, loss_of
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
-from losscli.judge.stages import _check_arguments, _forms, _loss_of
 from losscli.losses import EVERY_LOSS
 from tests import handmade
 
@@ -99,7 +99,7 @@ def test_operands_find_their_arguments_by_name_and_place(loss: str, signature: s
 )
 def test_arguments_that_do_not_fit_are_named(loss: str, signature: str, message: str) -> None:
     with pytest.raises(NotJudgeableError) as caught:
-        _check_arguments(file_of(""), definition(signature, loss), loss, ())
+        check_arguments(file_of(""), definition(signature, loss), loss, ())
     assert message in str(caught.value)
     assert caught.value.code == "signature"
 
@@ -128,17 +128,17 @@ def test_order_that_the_user_says_names_operands() -> None:
     ],
 )
 def test_function_says_its_loss_by_its_name_and_operands(source: str, loss: str) -> None:
-    assert _loss_of(file_of(source)) == loss
+    assert loss_of(file_of(source)) == loss
 
 
 def test_several_losses_in_a_file_are_named() -> None:
     both = file_of("def nll_loss(input, target): ...\ndef mse_loss(input, target): ...")
     with pytest.raises(NotJudgeableError, match=r"defines several losses: (nll, mse|mse, nll)"):
-        _loss_of(both)
+        loss_of(both)
 
 
 @pytest.mark.parametrize(
-    ("loss", "signature", "forms"),
+    ("loss", "signature", "others"),
     [
         ("kl_divergence", "input, target, *, mask=None", ["masked_kl_divergence"]),
         ("kl_divergence", "input, target", []),
@@ -155,9 +155,9 @@ def test_several_losses_in_a_file_are_named() -> None:
     ],
 )
 def test_loss_is_also_judged_with_the_operands_that_a_function_names(
-    loss: str, signature: str, forms: list[str]
+    loss: str, signature: str, others: list[str]
 ) -> None:
-    assert _forms(loss, definition(signature, loss)) == forms
+    assert forms(loss, definition(signature, loss)) == others
 
 
 def test_reduction_that_the_loss_has_not_is_refused(tmp_path: Path) -> None:

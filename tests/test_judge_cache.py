@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from losscli.judge import cache as module
 from losscli.judge.batch import judge_batch
-from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, machine_facts
+from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, describe_machine, stands_alone
 from losscli.judge.job import Job, Limits
-from losscli.judge.neighbours import stands_alone
 from losscli.judge.parts import JudgeReason
-from losscli.judge.unjudged import not_judged
+from losscli.judge.verdict import not_judged
 from tests.judging import LAYOUTS, verdict, write
 
 FACTS = ("losscli 1", "torch 2")
@@ -174,8 +173,8 @@ def test_file_that_depends_on_others_is_not_kept(cache, tmp_path):
 
 
 def test_facts_of_the_machine_name_torch_and_losscli_and_stay():
-    facts = list(machine_facts())
-    assert facts == list(machine_facts())
+    facts = list(describe_machine())
+    assert facts == list(describe_machine())
     assert any(fact.startswith("torch 2") for fact in facts)
 
 

@@ -10,8 +10,7 @@ import pytest
 from losscli.judge.job import Job
 from losscli.judge.jobs import read_line
 from losscli.judge.pool import LocalPool, default_workers, judge_one
-from losscli.judge.unjudged import not_judged
-from losscli.judge.verdict import Verdict
+from losscli.judge.verdict import Verdict, not_judged
 from tests.judging import COMMAND, ROOT, write
 
 

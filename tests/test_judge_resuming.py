@@ -3,7 +3,7 @@
 import pytest
 
 from losscli.errors import UsageError
-from losscli.judge.resuming import read_finished
+from losscli.judge.batch import read_finished
 from losscli.runs.encoding import json_line
 from tests.judging import RIGHT, WRONG
 

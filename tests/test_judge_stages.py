@@ -4,10 +4,10 @@ import pytest
 
 from losscli.bench.plan import plan
 from losscli.config.schema import Config, LossChoice, Timing
+from losscli.judge.against_loss import worth_processes
 from losscli.judge.job import Job
-from losscli.judge.parts import JudgeReason
-from losscli.judge.reasoning import word_of
-from losscli.judge.stages import judge_job, worth_processes
+from losscli.judge.parts import JudgeReason, word_of
+from losscli.judge.stages import judge_job
 
 RIGHT = """
 import torch

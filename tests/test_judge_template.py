@@ -17,8 +17,8 @@ from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.implementations.files import read_file
 from losscli.judge.job import Job
 from losscli.judge.pool import judge_one
-from losscli.judge.row_template import PRELUDE, ROW_FORMULAS
-from losscli.judge.template import FORMULAS, render
+from losscli.judge.row_formulas import ROW_FORMULAS
+from losscli.judge.template import FORMULAS, part, render
 from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from losscli.machine.commands import command_in
 from tests.without_torch import run_without_torch
@@ -209,7 +209,7 @@ def formulas_of_rows(tmp_path_factory):
         slopes = (
             "template <typename Row> void slopes_of(const Row& row, const double* p, double g) {"
         )
-        parts += [f"namespace {loss} {{", PRELUDE, value, formula.value, "}", slopes]
+        parts += [f"namespace {loss} {{", part("rows_functions"), value, formula.value, "}", slopes]
         parts += [f"{formula.slopes}}}", "}"]
     parts.append(MAIN_OF_ROWS.replace("EACH", "\n".join(f"OF({loss})" for loss in ROW_FORMULAS)))
     (folder / "main.cpp").write_text("\n".join(parts))

@@ -26,6 +26,7 @@ PACKAGES = (
     "losscli.operators",
     "losscli.build",
     "losscli.runs",
+    "losscli.model_case",
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
     "losscli.machine",
@@ -50,7 +51,7 @@ WITH_TORCH = (
     ),
     *(
         f"losscli.judge.{module}"
-        for module in ("canary", "findings", "modules", "recognition", "stages", "threads")
+        for module in ("against_loss", "against_model", "canary", "recognition", "stages")
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn"),
 )

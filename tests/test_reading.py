@@ -14,8 +14,8 @@ from losscli import reading
 from losscli.config.loader import load_config
 from losscli.errors import ConfigError, UsageError
 from losscli.implementations.files import read_file
+from losscli.judge.batch import read_finished
 from losscli.judge.jobs import lines_of
-from losscli.judge.resuming import read_finished
 from losscli.runs.reading import read_run
 
 NAMED_DEVICE = "it is neither a file nor a pipe"

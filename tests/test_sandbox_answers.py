@@ -12,8 +12,6 @@ from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import (
     METHODS,
     Flip,
-    ModuleAnswer,
-    ModuleSamples,
     Samples,
 )
 from losscli.implementations.subject import Subject
@@ -31,13 +29,8 @@ def samples(*seconds: float, loss: torch.Tensor | None = ONE) -> Samples:
     return Samples(list(seconds), loss, None, 1.0)
 
 
-def of_module(*seconds: float, answer: ModuleAnswer | None = None) -> ModuleSamples:
-    return ModuleSamples(list(seconds), answer)
-
-
 FLIPS = [Flip(0, 1)] * 2
-HEAD = Head(None, CALL, 1.0)  # type: ignore[arg-type]
-OTHER = ModuleAnswer(ONE, {})
+HEAD = Head(None, CALL, 1.0)
 ANSWERS = [
     ("answer", (CALL,), ANSWER, True),
     ("answer", (CALL,), SHORT, False),
@@ -72,10 +65,6 @@ ANSWERS = [
     ("samples", (FLIPS, 1), samples(1e-6), False),
     ("samples", (FLIPS, 1), samples(1e-6, 0.0), False),
     ("samples", (FLIPS, 1), samples(1e-6, float("inf")), False),
-    ("module_samples", (FLIPS, -1), of_module(1e-6, 2e-6), True),
-    ("module_samples", (FLIPS, 0), of_module(1e-6, 2e-6, answer=OTHER), True),
-    ("module_samples", (FLIPS, 0), of_module(1e-6, 2e-6), False),
-    ("module_samples", (FLIPS, 0), of_module(1e-6, -2e-6, answer=OTHER), False),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.implementations.call_data import negate_or_reverse
+from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.sandbox.methods import Flip, TimedData
 from losscli.implementations.sandbox.timed import Timed
@@ -41,7 +41,7 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
 
     losses = []
     for flip in FLIPS:
-        negate_or_reverse(expected[flip.start : flip.stop], small)
+        toggle(expected[flip.start : flip.stop], small)
         losses.append(torch.nn.functional.mse_loss(expected, target))
     assert found.loss is not None
     assert torch.equal(found.loss, losses[keep])

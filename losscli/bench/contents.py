@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands, negate_or_reverse
+from losscli.implementations.call_data import Operands, toggle
 from losscli.truth.blocks import blocks
 from losscli.truth.gate import Gate
 
@@ -63,7 +63,7 @@ class Contents:
         """
         if self._reverses:
             for block in blocks(self.prediction.shape):
-                negate_or_reverse(self.prediction[block], self.case)
+                toggle(self.prediction[block], self.case)
         else:
             self.prediction.mul_(1 / self._factor if self.changed else self._factor)
         if self.prediction.device.type == "cpu":

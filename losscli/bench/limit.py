@@ -27,6 +27,7 @@ from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.implementations.errors import first_line
 from losscli.implementations.timer import Timer
+from losscli.losses import MODEL
 from losscli.machine import memory
 from losscli.operators import loading
 
@@ -115,7 +116,7 @@ class Limits:
             reads: the operands and, where there is one, the incoming gradient, to be read.
             again: measure it once more, and keep the faster of the two.
         """
-        if case.elements == 0:
+        if case.elements == 0 or case.spec.unit == MODEL:  # which may read less than all
             return Limit()
         key, arrays = _what(case, pass_, timer, reads)
         known = self.found.get(key)
@@ -133,7 +134,7 @@ class Limits:
 
         None where there is no limit.
         """
-        if case.elements == 0:
+        if case.elements == 0 or case.spec.unit == MODEL:  # which may read less than all
             return None
         key, arrays = _what(case, pass_, timer, reads)
         known = self.found.get(key)

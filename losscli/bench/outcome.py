@@ -16,7 +16,7 @@ from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
-from losscli.implementations.errors import SandboxError, SubjectError, first_line
+from losscli.implementations.errors import SubjectError, first_line
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import (
@@ -128,10 +128,9 @@ def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
             torch.cuda.empty_cache()
         reason = Reason("out_of_memory", f"out of memory: {first_line(error)}")
         return Untimed(SKIPPED, reason, sampled=sampled)
-    if isinstance(error, SandboxError):
+    if isinstance(error, SubjectError):
         return Untimed(FAILED, Reason(error.code, str(error)), sampled=sampled)
-    own = isinstance(error, SubjectError)
-    text = str(error) if own else f"raised {type(error).__name__}: {first_line(error)}"
+    text = f"raised {type(error).__name__}: {first_line(error)}"
     return Untimed(FAILED, Reason("raised", text), sampled=sampled)
 
 

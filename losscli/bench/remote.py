@@ -18,7 +18,7 @@ import torch
 from losscli.axes import PassName
 from losscli.bench.contents import Contents
 from losscli.cases import Case
-from losscli.implementations.call_data import negate_or_reverse
+from losscli.implementations.call_data import toggle
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Call, Timer, Warm, sampling
@@ -153,7 +153,7 @@ class RemotePass:
     def _apply(self, flip: Flip) -> None:
         """Negate or reverse the same rows here."""
         rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
-        negate_or_reverse(rows, self.case)
+        toggle(rows, self.case)
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""

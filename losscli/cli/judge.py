@@ -170,10 +170,9 @@ def command(
     fields = _fields(**options)
 
     # What follows takes long to import: an error above answers at once.
-    from losscli.judge.batch import judge_batch
+    from losscli.judge.batch import judge_batch, read_finished
     from losscli.judge.cache import user_verdicts
     from losscli.judge.pool import LocalPool, default_workers, usable_gpus
-    from losscli.judge.resuming import read_finished
     from losscli.report.verdict_block import line, summary
     from losscli.report.verdict_writer import VerdictWriter
 

@@ -10,10 +10,10 @@ from losscli.errors import EXIT_INTERRUPTED, EXIT_OK
 @click.command("judge-job", hidden=True)
 def command() -> int:
     """Judge the jobs that the command sends."""
-    from losscli.judge import serving
+    from losscli.judge.pool import serve
 
     try:
-        serving.main()
+        serve()
     except KeyboardInterrupt:  # the command that started it says so, once for all
         return EXIT_INTERRUPTED
     return EXIT_OK

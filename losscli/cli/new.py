@@ -8,7 +8,7 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import examples
 from losscli.cli.variables import option
 from losscli.errors import UnfitError, UsageError
-from losscli.judge.row_template import ROW_FORMULAS
+from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render, template_path
 
 

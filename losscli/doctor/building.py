@@ -38,7 +38,7 @@ _CUDA_TRIAL = "#include <cmath>\n__global__ void empty() {}\n"
 
 def compiler(machine: Machine) -> Answer:
     """Look for the C++ compiler of a build, and compile a few lines with it."""
-    tool = machine.toolbox.compiler
+    tool = machine.compilers.compiler
     error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
     identity = next(iter(tool.identity.splitlines()), "")
     text = f"{identity}, {shlex.join(tool.command)}"
@@ -52,11 +52,11 @@ def nvcc(machine: Machine) -> Answer:
     looked = f"looked in {', '.join(searched(machine.environ))}"
     try:
         requested_architectures(machine.environ)
-        found = machine.toolbox.nvcc
+        found = machine.compilers.nvcc
         text = f"CUDA {dotted(found.version)}, {shlex.join(found.command)}"
         if not machine.on_gpu:
             return ok(f"{text}; {CPU} needs none")
-        gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
+        gencode_flags(machine.compilers.capabilities, machine.environ, found.version)
     except LosscliError as error:
         if machine.on_gpu:
             answer = without(machine, error)
@@ -73,8 +73,8 @@ def host_compiler(machine: Machine) -> Answer | None:
     if not machine.on_gpu:
         return None
     try:
-        name = find_host_compiler(machine.toolbox.compiler)
-        tool = machine.toolbox.nvcc
+        name = find_host_compiler(machine.compilers.compiler)
+        tool = machine.compilers.nvcc
     except UnfitError:
         found = "not tried: nvcc or the C++ compiler is missing"
         return warning(found, "See the lines about nvcc and the C++ compiler.")
@@ -146,7 +146,7 @@ def kernels(machine: Machine) -> Answer | None:
     if found.complete:
         return ok(text)
     try:
-        machine.toolbox.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
+        machine.compilers.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
     except LosscliError:
         return problem(f"{text}; the others cannot be built", "See the lines about compilers.")
     return ok(f"{text}; the others are built at their first use, or by `losscli build`")
@@ -171,8 +171,8 @@ def _has_cache(machine: Machine) -> bool:
 
 def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
     """Compile a few lines as a build compiles a target; return what went wrong, and a hint."""
-    plan = make_plan(target, csrc_root(), machine.toolbox.torch)
-    tools = machine.toolbox.tools(target)
+    plan = make_plan(target, csrc_root(), machine.compilers.torch)
+    tools = machine.compilers.tools(target)
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as folder:
         source, output = Path(folder, f"trial{suffix}"), Path(folder, "trial.o")
         source.write_text(text)

@@ -140,11 +140,11 @@ class Machine:
         return {self.torch.uuid if self.torch else "", by_driver} - {""}
 
     @cached_property
-    def toolbox(self) -> Compilers:
+    def compilers(self) -> Compilers:
         """The compilers, searched for as a build does."""
-        toolbox = Compilers(self.torch.install if self.torch else NO_TORCH)
-        toolbox.capabilities = self.torch.capabilities if self.torch else []
-        return toolbox
+        compilers = Compilers(self.torch.install if self.torch else NO_TORCH)
+        compilers.capabilities = self.torch.capabilities if self.torch else []
+        return compilers
 
     @cached_property
     def cache(self) -> Cache:
@@ -158,7 +158,7 @@ class Machine:
         targets = production(names, CUDA if self.on_gpu else CPU)
         if not self.torch:
             return Kernels(0, len(targets))
-        builder = Builder(self.toolbox, self.cache, csrc_root(), lambda note: None)
+        builder = Builder(self.compilers, self.cache, csrc_root(), lambda note: None)
         built = 0
         for target in targets:
             try:

@@ -12,7 +12,7 @@ from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation, is_own
 from losscli.implementations.other_projects import PACKAGES
-from losscli.losses import ROW
+from losscli.losses import MODEL, ROW
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -164,6 +164,8 @@ def of_file(name: str) -> Implementation:
         raise RuntimeError("a file runs in a process of its own")
 
     def unavailable(case: Case) -> Reason | None:
+        if case.spec.unit == MODEL:
+            return None
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
 
     about = f"{file.path.name}, in a process of its own"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
+import torch
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.losses import MODEL
 
 Operands = dict[str, Tensor]
 """The operands of a loss by their names, in the spec's order: the prediction is the first."""
@@ -79,18 +82,24 @@ class Replay(msgspec.Struct, frozen=True, tag=True):
 class Head:
     """One of several losses that make one: its weight, and the call without a gradient."""
 
-    case: Case
+    case: Case | None
+    """None is that of the subject which is asked."""
     call: Call
     weight: float
 
 
-def negate_or_reverse(values: Tensor, case: Case) -> None:
+def toggle(values: Tensor, case: Case) -> None:
     """Change some predictions of a case; once more brings them back, bit for bit.
 
     Their signs are turned. Where the loss does not take all numbers of both signs, they are
-    reversed in the last dimension instead, and so stay in their domain.
+    reversed in the last dimension instead, and so stay in their domain. Of a Model, which may be
+    the same for both signs, they are doubled or halved.
     """
-    if case.spec.operands[0].domain.is_real:
+    if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
+        integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))
+        mantissa = round(-math.log2(torch.finfo(values.dtype).eps))
+        integers.bitwise_xor_(1 << mantissa)  # the last bit of the exponent
+    elif case.spec.operands[0].domain.is_real:
         values.neg_()
     elif values.dim():
         values.copy_(values.flip(-1))

@@ -10,8 +10,12 @@ class SubjectError(Exception):
 
     refused = False
     """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
-    wrong = False
-    """Whether it raised nothing, but returned something else than a tensor."""
+    code: Code = "raised"
+
+    def __init__(self, text: str, code: Code = "raised") -> None:
+        """Take what is told of it, and its code where it raised nothing."""
+        super().__init__(text)
+        self.code = code
 
 
 class NoSecondDerivativesError(SubjectError):
@@ -23,8 +27,7 @@ class SandboxError(SubjectError):
 
     def __init__(self, code: Code, text: str) -> None:
         """``text`` says it to people."""
-        super().__init__(text)
-        self.code: Code = code
+        super().__init__(text, code)
         self.log = ""
         """What the process wrote, where it never came to be asked."""
 

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from functools import partial
 from pathlib import Path
+from subprocess import CalledProcessError
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from losscli.implementations.files import Definition
     from losscli.implementations.implementation import BoundLoss
 
-_COMPILERS = ("ninja", "nvcc", "cpp_extension", "hipcc", "triton.compiler", "CompilationError")
+_OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
+"""The names of errors of Triton and of torch.compile, which need not be installed."""
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
@@ -79,8 +81,14 @@ def _given(signature: Any, case: Case) -> dict[str, Any]:
 
 def is_of_compiler(error: BaseException) -> bool:
     """Tell whether an exception is a compiler's or linker's."""
-    text = f"{type(error).__name__}: {text_of(error)}"
-    return isinstance(error, BuildError) or any(word in text for word in _COMPILERS)
+    seen: BaseException | None = error
+    while seen is not None:  # cpp_extension raises from what ended with an error
+        if isinstance(seen, BuildError | CalledProcessError):
+            return True
+        if type(seen).__name__ in _OF_COMPILERS:
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def first_error(error: BaseException) -> str:

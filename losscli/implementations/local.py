@@ -29,7 +29,7 @@ from losscli.implementations.call_data import (
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory, capture_graph
-from losscli.implementations.process_state import ProcessState
+from losscli.implementations.process_state import Change, ProcessState
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
 
@@ -85,7 +85,7 @@ class LocalSubject:
 
     def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
         """See :class:`Subject`."""
-        loss, _ = self._forward(Call(operands, wrt))
+        loss, _ = self._forward(Call(operands, wrt), differentiable=False)
         self._finish()
         return loss.detach()
 
@@ -123,6 +123,7 @@ class LocalSubject:
         for _ in range(times):
             with _blaming():
                 loss = self.function(*leaves.values())
+                _check_gradient(loss, call)
                 loss.backward(call.grad_output)
         self._finish()
         return {name: leaves[name].grad for name in call.wrt}
@@ -185,15 +186,15 @@ class LocalSubject:
         self._finish()
         return [{name: next(found) for name in head.call.wrt} for head in heads]
 
-    def _bound_to(self, case: Case) -> LocalSubject:
+    def _bound_to(self, case: Case | None) -> LocalSubject:
         """Return the subject of a case of the same implementation, bound once."""
-        if case == self.case:
+        if case is None or case == self.case:
             return self
         if case not in self._others:
             self._others[case] = LocalSubject.bind(self.implementation, case)
         return self._others[case]
 
-    def watch(self, step: Callable[[], object]) -> list[str]:
+    def watch(self, step: Callable[[], object]) -> list[Change]:
         """See :class:`Subject`."""
         before = ProcessState.read()
         try:
@@ -341,14 +342,21 @@ class LocalSubject:
             return Answer(loss.detach(), {})
         return _backward(loss, operands, call, call.grad_output)
 
-    def _forward(self, call: Call) -> tuple[Tensor, dict[str, Tensor]]:
-        """Run the function on leaves of which those in ``wrt`` ask for a gradient."""
+    def _forward(
+        self, call: Call, *, differentiable: bool = True
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Run the function on leaves of which those in ``wrt`` ask for a gradient.
+
+        ``differentiable``: whether the loss has to have one.
+        """
         operands = {name: operand.detach() for name, operand in call.operands.items()}
         for name in call.wrt:
             operands[name].requires_grad_()
         with _blaming(), torch.set_grad_enabled(bool(call.wrt)):
-            loss = self.function(*operands.values())
-        return plain(loss), operands
+            loss = plain(self.function(*operands.values()))
+            if call.wrt and differentiable:
+                _check_gradient(loss, call)
+        return loss, operands
 
 
 def _backward(
@@ -369,9 +377,14 @@ def plain(result: object) -> Tensor:
     """
     if type(result) is Tensor:
         return result
-    error = SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor")
-    error.wrong = True
-    raise error
+    raise SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor", "wrong")
+
+
+def _check_gradient(loss: Tensor, call: Call) -> None:
+    """Raise SubjectError for a loss that cannot be differentiated."""
+    if not loss.requires_grad:
+        text = f"returned a loss that has no gradient for {' or '.join(call.wrt)}"
+        raise SubjectError(text, "no_gradient")
 
 
 @contextmanager

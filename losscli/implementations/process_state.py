@@ -12,12 +12,14 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+
+from losscli.reasons import Code, Reason
 
 _SUBNORMAL = sys.float_info.min / 4
 _OF_PYTHON: dict[str, Any] = {
@@ -56,6 +58,8 @@ class Facet:
         "" if before == after else f" ({before} before, {after} after)"
     )
     """Say how two readings differ; empty if they do not."""
+    code: Code = "left_behind"
+    """Of a change that is left."""
 
 
 def _unlike(before: Any, after: Any) -> str:
@@ -182,7 +186,7 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
         for name, key in _others(before, _contents(spaces)):
             setattr(spaces[name], key, before[name][key])
 
-    return Facet(f"functions of {whose}", partial(_contents, spaces), restore, _patched)
+    return Facet(f"functions of {whose}", partial(_contents, spaces), restore, _patched, "patched")
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
@@ -246,6 +250,20 @@ FACETS: tuple[Facet, ...] = (
 )
 
 
+class Change(NamedTuple):
+    """What a call has changed, by name, and the code that says it."""
+
+    text: str
+    code: Code
+
+
+def reason_of(changes: Sequence[Change]) -> Reason:
+    """Return the reason that changes are: that a function was replaced says most."""
+    codes: set[Code] = {change.code for change in changes}
+    text = f"left behind: {'; '.join(change.text for change in changes)}"
+    return Reason("patched" if "patched" in codes else "left_behind", text)
+
+
 @dataclass(frozen=True)
 class ProcessState:
     """What all facets were at a time."""
@@ -257,8 +275,8 @@ class ProcessState:
         """Read all facets."""
         return cls(tuple(facet.read() for facet in FACETS))
 
-    def restore(self) -> list[str]:
-        """Bring back what has been changed since; return it by name."""
+    def restore(self) -> list[Change]:
+        """Bring back what has been changed since; return it."""
         # All are read first, for to restore one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
         changed = []
@@ -266,5 +284,5 @@ class ProcessState:
             told = facet.differ(before, after)
             if told:
                 facet.restore(before)
-                changed.append(f"{facet.name}{told}")
+                changed.append(Change(f"{facet.name}{told}", facet.code))
         return changed

@@ -1,14 +1,22 @@
-"""Judges a batch of jobs: skips those that are finished, looks others up, sends on the rest."""
+"""Judges a batch of jobs: skips those that are finished, looks others up, sends on the rest.
+
+What is finished is read from the output that an interrupted run left, and continues.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing
+from pathlib import Path
 
+from losscli.errors import UnfitError, UsageError
 from losscli.judge.cache import VerdictCache
 from losscli.judge.job import Job
 from losscli.judge.pool import Item, Pool
 from losscli.judge.verdict import Verdict
+from losscli.reading import RECORD_BYTES, read_bytes
+from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 
 
 def judge_batch(
@@ -43,3 +51,59 @@ def judge_batch(
             if cache and job:
                 cache.keep(job, verdict)
             yield verdict
+
+
+def read_finished(path: Path) -> list[Verdict]:
+    """Return the verdicts of an output, and repair its end, so that lines can be added to it.
+
+    A process that is killed may leave half a line at the end: it is cut off, and its job is judged
+    again. An output that is not there yet has no verdicts.
+
+    Raises:
+        UsageError: another line is no verdict, or the file cannot be read.
+        UnfitError: its end cannot be repaired.
+    """
+    try:
+        data = read_bytes(path, RECORD_BYTES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"--resume '{path}' cannot be read: {error.strerror}.") from None
+    *lines, last = data.split(b"\n")
+    verdicts = [_verdict(line, path, number) for number, line in enumerate(lines, 1) if line]
+    if last:
+        whole = _whole(last)
+        _repair(path, len(data) - len(last), b"" if whole is None else last + b"\n")
+        verdicts += [] if whole is None else [whole]
+    return verdicts
+
+
+def _verdict(line: bytes, path: Path, number: int) -> Verdict:
+    try:
+        return read_object(Verdict, line)
+    except (RecordError, *UNREADABLE) as error:
+        raise UsageError(
+            f"{path}:{number}: this line is not a verdict: {error}. Name an output that "
+            "`losscli judge --format jsonl` wrote."
+        ) from None
+
+
+def _whole(line: bytes) -> Verdict | None:
+    """Return the verdict of a last line that has no end, if nothing but the end is missing."""
+    try:
+        return read_object(Verdict, line)
+    except (RecordError, *UNREADABLE):
+        return None
+
+
+def _repair(path: Path, length: int, last: bytes) -> None:
+    """Cut a file off, and write its last line as it should be."""
+    try:
+        with path.open("r+b") as file:
+            file.seek(length)
+            file.truncate()
+            file.write(last)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UnfitError(f"--resume '{path}' cannot be repaired: {error.strerror}.") from None

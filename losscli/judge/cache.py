@@ -7,6 +7,7 @@ another run might judge otherwise is not kept.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import os
@@ -25,7 +26,6 @@ from losscli.directories import user_directory
 from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
 from losscli.judge.job import Job
-from losscli.judge.neighbours import stands_alone
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import Verdict
 from losscli.machine.commands import command_in, first_line
@@ -42,6 +42,8 @@ CHANCE_CODES = {
     *("no_room", "quarantined", "interrupted", "error"),
 }
 """Words and reasons of verdicts that depend on chance, and are not kept."""
+_LONGEST_NAME = 255
+"""Characters of a name of a file; a longer text names none."""
 _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
 """Environment variables that decide how a file is built."""
 
@@ -49,10 +51,10 @@ _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
 class VerdictCache:
     """Verdicts in a folder."""
 
-    def __init__(self, root: Path, facts: Sequence[str] | None = None) -> None:
-        """``facts`` are those of this machine that decide a verdict; a test has others."""
+    def __init__(self, root: Path, machine: Sequence[str] | None = None) -> None:
+        """``machine``: what decides a verdict here beside its job; a test has something else."""
         self.root = root
-        self._facts = tuple(machine_facts() if facts is None else facts)
+        self._machine = tuple(describe_machine() if machine is None else machine)
 
     def find(self, job: Job) -> Verdict | None:
         """Return the verdict that the same job had before, with this job's names in it."""
@@ -90,7 +92,7 @@ class VerdictCache:
         except (LosscliError, SyntaxError, ValueError, RecursionError):
             return None
         asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
-        parts = [*self._facts, *_gpus(job.device), *map(_content, files), json_line(asked)]
+        parts = [*self._machine, *_gpus(job.device), *map(_content, files), json_line(asked)]
         return _digest(parts)
 
     def drop_unused(self, now: float) -> None:
@@ -117,7 +119,7 @@ def is_certain(verdict: Verdict) -> bool:
     return verdict.word not in CHANCE_WORDS and not codes & CHANCE_CODES
 
 
-def machine_facts() -> Iterator[str]:
+def describe_machine() -> Iterator[str]:
     """Yield what decides a verdict beside its job."""
     yield f"losscli {__version__} {_sources()}"
     for package in ("torch", "triton"):
@@ -174,3 +176,43 @@ def _digest(parts: Sequence[str | bytes]) -> str:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:32]
+
+
+def stands_alone(source: str, folder: Path) -> bool:
+    """Tell whether a source imports and names no file of its own folder.
+
+    What is put together at run time is not seen.
+
+    Args:
+        source: of a file that is Python.
+        folder: that the file lies in.
+    """
+    nodes = list(ast.walk(ast.parse(source)))
+    if any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes):
+        return False
+    if any(
+        (folder / f"{name}.py").exists() or (folder / name).is_dir() for name in _imported(nodes)
+    ):
+        return False
+    return not any(_names_a_file(node, folder) for node in nodes)
+
+
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield the first word of each module that is imported."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _names_a_file(node: ast.AST, folder: Path) -> bool:
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return False
+    text = node.value
+    if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
+        return False
+    try:
+        return (folder / text).is_file()
+    except OSError:
+        return False

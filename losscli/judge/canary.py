@@ -15,7 +15,7 @@ from losscli.units import format_bytes
 SECONDS = 10.0
 """How long a GPU may take to recover, beyond the longest call of another candidate."""
 LOST_BYTES = 256 * 2**20
-"""Less is what a driver keeps for itself, and for this process."""
+"""Bytes that count as lost: a driver keeps fewer for itself, and for this process."""
 _POLL = 0.05
 
 

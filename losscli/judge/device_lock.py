@@ -60,7 +60,7 @@ def device_lock(
 
     # All go through the turnstile, where whoever is to time stays: else those who share could
     # keep the lock among them for ever.
-    with _open(device, "turn") as turnstile, _open(device, "lock") as lock:
+    with _open(device, "entry") as turnstile, _open(device, "lock") as lock:
         wait(turnstile, shared=False)
         wait(lock, shared=shared)
         if shared:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from losscli.implementations import CUSTOM
-from losscli.judge.parts import REFERENCE, JudgeReason, ReasonCode, Speed, Word
+from losscli.judge.parts import REFERENCE, JudgeReason, Speed, Word
+from losscli.reasons import Code
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
@@ -32,13 +33,13 @@ _OPENINGS: dict[Word, str] = {
     "NOT JUDGED": "was not judged, which says nothing about the kernel itself.",
 }
 
-_OUTCOMES: dict[ReasonCode, str] = {
+_OUTCOMES: dict[Code, str] = {
     "no_worse_than_torch": "finds it as wrong as PyTorch",
     "refuses": "met a refusal",
 }
 """What a check did that did not fail."""
 
-ADVICE: dict[ReasonCode, str] = {
+ADVICE: dict[Code, str] = {
     "syntax": "Correct the Python syntax at that place.",
     "nothing_to_judge": "Define a function with the loss's signature, or a class ModelNew.",
     "ambiguous": "Leave one of them in the file, or name the one to judge as FILE:NAME.",

@@ -13,16 +13,16 @@ class Limits(Record, frozen=True, forbid_unknown_fields=True):
     """The most that a candidate may take."""
 
     build_seconds: float = 600.0
-    """Of import and compilation."""
+    """Seconds of import and compilation."""
     call_seconds: float = 60.0
-    """Of one question: a few calls, or a batch of samples."""
+    """Seconds of one question: a few calls, or a batch of samples."""
     total_seconds: float = 1800.0
-    """Of all stages."""
+    """Seconds of all stages."""
     memory_bytes: int = 0
-    """Of the candidate's processes on the host beyond what torch takes; 0 is half of what is
+    """Bytes of the candidate's processes on the host beyond what torch takes; 0 is half of what is
     free."""
     output_bytes: int = 16 * 2**20
-    """Of what it writes to stdout and stderr."""
+    """Bytes that it writes to stdout and stderr."""
 
 
 class Job(Record, frozen=True, forbid_unknown_fields=True):
@@ -40,11 +40,11 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     arguments: tuple[str, ...] = ()
     """The order of the forward's arguments, as ``input,target``, where names do not tell."""
     sizes: tuple[Shape, ...] = ()
-    """To be timed; from the file's ``get_inputs`` or the default config where empty."""
+    """The sizes to be timed; from the file's ``get_inputs`` or the default config where empty."""
     dtypes: tuple[DType, ...] = ()
-    """To be judged and timed; float32 where empty."""
+    """The dtypes to be judged and timed; float32 where empty."""
     parameters: dict[str, float] = msgspec.field(default_factory=dict)
-    """Of the loss."""
+    """The parameters of the loss."""
     reduction: str = ""
     """``mean`` where empty and the candidate takes none."""
     quick: bool = False

@@ -16,8 +16,7 @@ from losscli.config.sizes import LARGEST
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import NotJudgeableError, read_file
 from losscli.judge.job import Job, Limits
-from losscli.judge.unjudged import not_judged
-from losscli.judge.verdict import Verdict
+from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.record import Record
 from losscli.runs.encoding import UNREADABLE, RecordError, read_value
@@ -25,7 +24,7 @@ from losscli.units import format_bytes
 
 _BLOCK = 2**16
 _LONGEST = 2**20
-"""Bytes of a line."""
+"""The most bytes of a line."""
 _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
 
 

@@ -1,9 +1,12 @@
-"""The parts of a verdict: its word, its reasons, times and errors."""
+"""The parts of a verdict: its reasons, times and errors, and the word that reasons lead to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Literal
 
+from losscli.reasons import Code
 from losscli.record import Record
 
 REFERENCE = "reference"
@@ -30,57 +33,28 @@ gets wrong, PyTorch's own formula gets wrong as well; ``SLOWER`` right, but slow
 process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be loaded; ``NOT
 JUDGED`` this machine could not judge it.
 """
-
-ReasonCode = Literal[
-    "syntax",
-    "nothing_to_judge",
-    "ambiguous",
-    "signature",
-    "import_failed",
-    "build_failed",
-    "wrong",
-    "no_gradient",
-    "no_worse_than_torch",
-    "refuses",
-    "overwrote",
-    "left_behind",
-    "left_process",
-    "patched",
-    "forged",
-    "wrong_later",
-    "clock_disagrees",
-    "impossible",
-    "slower",
-    "raised",
-    "process_died",
-    "broke_device",
-    "flooded_output",
-    "memory_limit",
-    "timeout",
-    "bad_reference",
-    "bad_job",
-    "no_gpu",
-    "no_room",
-    "quarantined",
-    "interrupted",
-    "error",
-]
-"""Why, for programs.
-
-DOES NOT BUILD: ``syntax`` it is no Python, ``nothing_to_judge`` it defines no loss, ``ambiguous``
-it defines several, ``signature`` its arguments do not fit, ``import_failed`` it raised while it was
-imported, ``build_failed`` a compiler failed. WRONG: ``wrong`` by the oracle or the reference,
-``overwrote`` an operand, ``left_behind`` flags, seeds or threads that it changed, ``left_process``
-a process that it started and left. CHEATS: ``patched`` it replaced a function of torch or Python,
-``forged`` it wrote to the judge's channel, ``wrong_later`` right when checked and wrong while
-timed, ``clock_disagrees`` the judge's clock and its own disagree, ``impossible`` faster than the
-memory. RIGHT: ``refuses`` it raises for operands that it does not take, as of other layouts or
-shapes. CRASHED: ``raised`` an exception, ``process_died``, ``broke_device`` an illegal access on
-the GPU, ``flooded_output`` it wrote too much, ``memory_limit`` it took too much memory. HANGS:
-``timeout``. NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient,
-``bad_job`` a job that makes no sense, ``no_gpu``, ``no_room``, ``quarantined`` a GPU that did not
-recover, ``interrupted``, ``error`` of losscli itself.
-"""
+RIGHT_WORDS: tuple[Word, ...] = ("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "SLOWER")
+"""The words of candidates whose results are right."""
+WORDS: dict[Word, tuple[Code, ...]] = {
+    "DOES NOT BUILD": (
+        *("syntax", "nothing_to_judge", "ambiguous", "signature"),
+        *("import_failed", "build_failed"),
+    ),
+    "CHEATS": ("patched", "forged", "clock_disagrees", "impossible", "wrong_later"),
+    "HANGS": ("timeout",),
+    "CRASHED": ("process_died", "broke_device", "flooded_output", "memory_limit", "raised"),
+    "WRONG": ("wrong", "overwrote", "left_behind", "left_process"),
+    "NOT JUDGED": (
+        *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "interrupted"),
+        "error",
+    ),
+    "RIGHT BUT NO GRADIENT": ("no_gradient",),
+    "SLOWER": ("slower",),
+    "NO WORSE THAN TORCH": ("no_worse_than_torch",),
+}
+"""The words, each with the codes that lead to it: of several, the first here is said."""
+CODES: frozenset[Code] = frozenset(("refuses", *chain.from_iterable(WORDS.values())))
+"""The codes that a reason of a verdict may have."""
 
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
@@ -89,7 +63,7 @@ Stage = Literal["parse", "build", "small", "checks", "time"]
 class JudgeReason(Record, frozen=True):
     """One reason of a verdict."""
 
-    code: ReasonCode
+    code: Code
     stage: Stage
     text: str
     """What was expected and what was given."""
@@ -125,3 +99,12 @@ class Accuracy(Record, frozen=True):
     torch_gradient_ulp: float | None = None
     deterministic: bool | None = None
     """Whether each run gives the same bits; None where that was not tested."""
+
+
+def word_of(reasons: Sequence[JudgeReason]) -> Word:
+    """Return the word of a verdict; what only cannot be timed for lack of memory was checked."""
+    untimed = ("no_room", "time")
+    codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
+    if codes & {"wrong", "overwrote", "left_behind"}:
+        codes.discard("raised")  # what is wrong in some check may raise in others
+    return next((word for word, leading in WORDS.items() if codes & {*leading}), "RIGHT")

@@ -11,30 +11,37 @@ import contextlib
 import queue
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
+import click
 from msgspec.structs import replace
 
-from losscli.errors import UnfitError
+from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.judge.job import Job
-from losscli.judge.unjudged import not_judged
-from losscli.judge.verdict import Verdict
+from losscli.judge.jobs import check_job
+from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
 from losscli.machine.devices import core_count, find_gpus, torch_without_cuda
 from losscli.machine.memory import free_bytes
-from losscli.processes import Process, how_ended
+from losscli.processes import Process, how_ended, to_parent
+from losscli.reasons import Code
 
 COMMAND = (sys.executable, "-m", "losscli", "judge-job")
 GRACE = 10.0
-"""Seconds that a process has to clean up after Ctrl-C."""
+"""Seconds that a process has to clean up after Ctrl-C, or after its parent has ended."""
 WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 _ANY_GPU = ("auto", "cuda")
 _RENEW = {"broke_device", "quarantined", "error"}
 """Reasons after which a judge is not trusted with another job."""
 
+_LOG_CHARACTERS = 4000
+
 Item = Job | Verdict
+Judge = Callable[..., Verdict]
+"""``judge_job(job, notify=...)``."""
 
 
 class Pool(Protocol):
@@ -270,3 +277,31 @@ class _Judge:
         """End a process that has no job, by closing its channel."""
         self.process.channel.socket.close()
         self.process.end(GRACE)
+
+
+def serve(judge: Judge | None = None) -> None:
+    """Be a process of a pool: judge until that ends; ``judge`` is a test's fake."""
+    with to_parent(GRACE) as channel:
+        if judge is None:
+            from losscli.judge.stages import judge_job  # imports torch
+
+            judge = judge_job
+        for job in channel:
+            channel.put(_judge_safely(job, judge))
+
+
+def _judge_safely(job: Job, judge: Judge) -> Verdict:
+    """Return the verdict on a job, whatever goes wrong."""
+
+    def notify(note: str) -> None:
+        click.echo(f"losscli: {job.file}: {note}", err=True)
+
+    try:
+        check_job(job)
+        return judge(job, notify=notify)
+    except LosscliError as error:
+        code: Code = "bad_job" if isinstance(error, UsageError) else "error"
+        return not_judged(job, code, str(error))
+    except Exception as error:
+        text = f"losscli itself failed: {type(error).__name__}: {error}"
+        return not_judged(job, "error", text, log=traceback.format_exc()[-_LOG_CHARACTERS:])

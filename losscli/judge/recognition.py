@@ -17,6 +17,7 @@ from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, NotJudgeableError, UserFile, read_file
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
+from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 
 SMALL = (7, 33)
@@ -31,11 +32,7 @@ class Recognised:
     loss: str
     reduction: Reduction
     size: Shape | None
-    """Of the input that ``get_inputs`` gives; None where there is none."""
-
-
-class WrongReferenceError(Exception):
-    """A reference does not run, or computes what losscli does not know."""
+    """The shape of the input that ``get_inputs`` gives; None where there is none."""
 
 
 class UnknownLossError(WrongReferenceError):
@@ -108,5 +105,5 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 def _size(file: UserFile) -> Shape | None:
     """Return the shape of the first input that a file gives."""
     (worker,) = remote.workers.known(file)
-    facts = worker.ask("inputs", case=None)
-    return tuple(facts[0].shape) if facts else None
+    shapes = worker.ask("input_shapes", case=None)
+    return shapes[0] if shapes else None

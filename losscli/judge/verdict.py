@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from statistics import geometric_mean
 from typing import ClassVar
 
 import msgspec
 
+from losscli import __version__
+from losscli.implementations.files import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
-from losscli.judge.parts import Accuracy, JudgeReason, Speed, Word
+from losscli.judge.job import Job
+from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed, Word
+from losscli.reasons import Code
 from losscli.record import Record
 
 
@@ -17,7 +22,7 @@ class Verdict(Record, frozen=True):
     derived: ClassVar = {"reasons": "feedback"}
 
     id: str
-    """Of the job; the path where the job has none."""
+    """The id of the job; the path where the job has none."""
     file: str
     """The file as it was named, with its revision and function."""
     word: Word
@@ -38,7 +43,7 @@ class Verdict(Record, frozen=True):
     log: str = ""
     """The end of what it wrote."""
     sha256: str = ""
-    """Of the source that was judged."""
+    """The digest of the source that was judged."""
     losscli: str = ""
     """The version that judged it."""
     torch: str = ""
@@ -67,5 +72,51 @@ class Verdict(Record, frozen=True):
         return {"DOES NOT BUILD": 3, "NOT JUDGED": 4}.get(self.word, 1)
 
 
-RIGHT_WORDS: tuple[Word, ...] = ("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "SLOWER")
-"""The words of candidates whose results are right."""
+def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
+    """Return the verdict NOT JUDGED on a job.
+
+    Args:
+        job: what was to be judged; of a broken line, whatever could be read of it.
+        code: one of those that go with NOT JUDGED.
+        text: what was expected and what was given.
+        log: what else may help to find the cause.
+    """
+    return Verdict(
+        id=job.id or job.file,
+        file=job.file,
+        word="NOT JUDGED",
+        against=job.loss or job.reference or REFERENCE_MODULE,
+        device=job.device,
+        reasons=(JudgeReason(code, "parse", text),),
+        log=log,
+        losscli=__version__,
+    )
+
+
+def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
+    """Return how many times as fast as another implementation a file is, over all cases.
+
+    The geometric mean of the ratios; None where nothing was timed.
+
+    Args:
+        verdict: on the file.
+        pass_: ``forward`` or ``forward_backward``; both where empty.
+        other: the implementation that it is compared with.
+    """
+    ratios = [
+        timed.ratios[other][0]
+        for timed in verdict.speed
+        if other in timed.ratios and pass_ in ("", timed.pass_)
+    ]
+    return geometric_mean(ratios) if ratios else None
+
+
+def score(verdict: Verdict) -> float:
+    """Return one number for a search: 0 where the file is not right, else its speedup.
+
+    What is right and was not timed scores 1.
+    """
+    if not verdict.right:
+        return 0.0
+    found = speedup(verdict)
+    return 1.0 if found is None else found

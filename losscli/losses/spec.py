@@ -25,10 +25,11 @@ FLOATING: DtypeKind = "floating"
 CLASS_NUMBERS: DtypeKind = "class numbers"
 MASK: DtypeKind = "mask"
 """The dtype of an operand: that of the case, integers that name one class of each row, or bool."""
-Unit = Literal["element", "row"]
+Unit = Literal["element", "row", "model"]
 ELEMENT: Unit = "element"
 ROW: Unit = "row"
-"""What has a loss of its own: each element, or each row."""
+MODEL: Unit = "model"
+"""What has a loss of its own: each element, each row, or all that a ``Model`` is called with."""
 LossFunction = Callable[..., "Tensor"]
 """``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
 

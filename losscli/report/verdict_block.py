@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word
-from losscli.judge.speedup import speedup
-from losscli.judge.verdict import Verdict
+from losscli.judge.verdict import Verdict, speedup
 from losscli.report.bench_table import MARKS, SHORT_PASSES
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, fill, lay_out, left_out

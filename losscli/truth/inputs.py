@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -42,7 +41,10 @@ from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.losses import CLASS_NUMBERS, ELEMENT, MASK, Domain
+from losscli.model_case import ModelCase
 from losscli.truth.blocks import blocks, part
+from losscli.truth.model import make_model_inputs
+from losscli.truth.streams import OTHERS, Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
@@ -59,34 +61,6 @@ NO_CLASS = -(2**31)
 BOUNDARY_GRID = 16
 """Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
-Stream = Literal[
-    "input",
-    "target",
-    "incoming gradient",
-    "curvature",
-    "direction",
-    "third operand",
-    "fourth operand",
-    "fifth operand",
-    "sixth operand",
-    "seventh operand",
-]
-"""The use of a stream's numbers."""
-STREAMS: tuple[Stream, ...] = get_args(Stream)
-OTHERS: tuple[Stream, ...] = (
-    *("target", "third operand", "fourth operand"),
-    *("fifth operand", "sixth operand", "seventh operand"),
-)
-"""The streams of the operands after the prediction, in their order."""
-_MOST_STREAMS = 16
-"""A fixed number of streams, so that a new stream does not change the numbers of the others."""
-
-
-def make_generator(seed: int, stream: Stream, device: str = "cpu") -> torch.Generator:
-    """Return a generator of the numbers of one stream of a seed."""
-    number = (_MOST_STREAMS * seed + STREAMS.index(stream)) % 2**64
-    return torch.Generator(device).manual_seed(number)
-
 
 def no_value(dtype: torch.dtype) -> float:
     """Return what lies in memory where there are no values: NaN, or what is no class."""
@@ -99,6 +73,8 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 
 def make_inputs(case: Case) -> Operands:
     """Return the operands of a case by their names, on its device."""
+    if isinstance(case, ModelCase):
+        return make_model_inputs(case)
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):

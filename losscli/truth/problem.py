@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
+from typing import cast
 
 import msgspec
 import torch
@@ -15,14 +16,16 @@ from torch import Tensor
 from losscli.cases import Case, grad_output_values
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
-from losscli.implementations.subject import Subject, bind, subject_of
-from losscli.losses import ELEMENT, LOSS, ROW, Shape, Unit
+from losscli.implementations.subject import Subject, bind
+from losscli.losses import ELEMENT, LOSS, MODEL, ROW, Shape, Unit
+from losscli.model_case import ModelCase
 from losscli.runs.records import FAIL
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.model import ModelOracle, Reference, judge_model, take_infinity_for_nan
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.row_oracle import RowOracle
 from losscli.truth.tolerances import (
@@ -36,11 +39,11 @@ from losscli.truth.tolerances import (
     lost_in_sum,
 )
 
-ORACLES: Mapping[Unit, type[Oracle]] = {ELEMENT: Oracle, ROW: RowOracle}
+ORACLES: Mapping[Unit, type[Oracle]] = {ELEMENT: Oracle, ROW: RowOracle, MODEL: ModelOracle}
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
-_EXCUSED_ELEMENTS: Mapping[Unit, int] = {ELEMENT: 2**22, ROW: 2**24}
+_EXCUSED_ELEMENTS: Mapping[Unit, int] = {ELEMENT: 2**22, ROW: 2**24, MODEL: 2**24}
 """Up to here PyTorch's own formula may be run beside what failed. It loses digits of a row by its
 length, which shows in rows that are long, and many."""
 
@@ -81,6 +84,8 @@ class Problem:
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
     beside: Beside = field(default_factory=dict)
     """The losses that a check may call in between."""
+    torchs_gradients: dict[str, Errors] = field(default_factory=dict)
+    """The largest error of each gradient of a Model's own, by the operand's name."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _used: dict[str, Problem] = field(default_factory=dict)
@@ -153,8 +158,7 @@ class Problem:
     @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
-        subject = subject_of("reference", self.case)
-        return compare(subject.loss(self.operands), self.value())
+        return compare(self.torchs_own[0].loss(self.operands), self.value())
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
@@ -215,6 +219,8 @@ class Problem:
         if key not in self._filled:
             one = torch.full((), value, dtype=self.oracle.dtype, device=self.oracle.device)
             grad_output = one.expand(self.oracle.loss_shape())
+            if self.case.spec.unit == MODEL:  # whether it takes others, a check of layouts asks
+                grad_output = grad_output.contiguous()
             self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
         return self._filled[key]
 
@@ -271,9 +277,14 @@ class Problem:
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
-        errors = compare(loss, self.value())
+        truths: Callable[[], Iterable[Truth]] = self.value
+        if isinstance(self.case, ModelCase):
+            truths = partial(take_infinity_for_nan, self.value, loss)
+        errors = compare(loss, truths())
 
         def outcome_of(errors: Errors) -> Outcome:
+            if isinstance(self.case, ModelCase):
+                return judge_model(errors, self.reference_errors, dtype, self.case.terms)
             if self.case.reduction == "none":
                 return self.judge_units(errors, dtype)
             # PyTorch's own error is worth a run only where it can change the outcome.
@@ -283,7 +294,7 @@ class Problem:
         outcome = outcome_of(errors)
         if outcome.status == FAIL and self._may_be_excused:
             torchs = (own.loss(self.operands) for own in self.torchs_own)
-            outcome = excused(outcome, loss, self.value, torchs, outcome_of)
+            outcome = excused(outcome, loss, truths, torchs, outcome_of)
         return outcome, errors
 
     def judge_gradient(
@@ -314,6 +325,12 @@ class Problem:
         errors = compare(gradient, truths())
 
         def outcome_of(errors: Errors) -> Outcome:
+            if isinstance(self.case, ModelCase):
+                own = self._torchs_answers(incoming)[0].gradients[name]
+                torchs = Errors() if own is None else compare(own, truths())
+                known = self.torchs_gradients.get(name, torchs)
+                self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
+                return judge_model(errors, torchs, operand.dtype, 1)
             if not self.oracle.is_summed(name):
                 return self.judge_units(errors, operand.dtype)
             return judge_sums(errors, operand.dtype, self.granted_sum(operand.dtype))
@@ -347,6 +364,8 @@ class Problem:
     @property
     def torchs_own(self) -> list[Subject]:
         """PyTorch's own formulas, each of which may be wrong."""
+        if isinstance(self.case, ModelCase):
+            return [cast("Subject", Reference(self.case))]
         able = (each for each in TORCHS_OWN if not each.unavailable(self.case))
         return [bind(each, self.case) for each in able]
 

@@ -16,7 +16,7 @@ from losscli.axes import (
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.implementations import find_implementation
-from losscli.losses import REDUCTIONS, Reduction, Shape, find_loss
+from losscli.losses import MODEL, REDUCTIONS, Reduction, Shape, find_loss
 from losscli.machine import devices
 from losscli.runs.records import VerifyResult
 
@@ -92,8 +92,13 @@ def repeat(
 
 
 def line(result: VerifyResult) -> str:
-    """Return the line of Python that repeats a result: the seed, and values off their defaults."""
+    """Return the line of Python that repeats a result: the seed, and values off their defaults.
+
+    Empty for a Model, which has no name.
+    """
     case = result.case
+    if case.spec.unit == MODEL:
+        return ""
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
     usual = case.spec.default_target_shape(case.size)
     if case.target_shape != layouts.target_shape(case.size, case.layout, usual):

@@ -15,8 +15,8 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import CUSTOM, Implementation, find_implementation
-from losscli.implementations.errors import SandboxError, SubjectError
-from losscli.implementations.process_state import ProcessState
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.process_state import Change, ProcessState, reason_of
 from losscli.implementations.remote import changes_of
 from losscli.implementations.subject import bind
 from losscli.machine import devices, memory
@@ -242,14 +242,15 @@ def run(
         yield from (_blamed(result, changed) for result in results)
 
 
-def _blamed(result: VerifyResult, changed: Sequence[str]) -> VerifyResult:
+def _blamed(result: VerifyResult, changed: Sequence[Change]) -> VerifyResult:
     """Fail a result of a call that changed the state of the process."""
     if not changed:
         return result
-    reason = f"left behind: {'; '.join(changed)}"
+    reason = reason_of(changed)
     if result.status == FAIL:
-        return replace(result, reason=f"{result.reason}; {reason}")
-    return replace(result, status=FAIL, reason=reason, code="left_behind")
+        code = reason.code if reason.code == "patched" else result.code
+        return replace(result, reason=f"{result.reason}; {reason}", code=code)
+    return replace(result, status=FAIL, reason=reason.text, code=reason.code)
 
 
 def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
@@ -273,10 +274,9 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     is_dead = DEAD in str(error)
     if is_dead and devices.is_broken(device):
         broken.setdefault(device, name)
-    if isinstance(error, SandboxError):
-        return FAIL, str(error), error.code
     if isinstance(error, SubjectError):
-        code: Code = "wrong" if error.wrong else "broke_device" if is_dead else "raised"
+        # The code of a process, of a GPU, which may be broken, or of one call.
+        code = "broke_device" if is_dead and error.code == "raised" else error.code
         return FAIL, str(error), code
     if is_dead:
         return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", "broke_device"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.layouts import impossible, input_shape, target_shape
+from losscli.losses import MODEL
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
@@ -24,6 +25,7 @@ class Shrinker:
     """Shrinks the first failure of each implementation, check and loss.
 
     A failure that broke a GPU is not shrunk: on the broken GPU every smaller case fails as well.
+    Nor is one of a Model, which has its own shapes.
     """
 
     def __init__(
@@ -37,7 +39,8 @@ class Shrinker:
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
-            if result.status == FAIL and result.code != "broke_device" and key not in self._seen:
+            shrinks = result.code != "broke_device" and result.case.spec.unit != MODEL
+            if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)
                 yield from self._shrink(result)
 

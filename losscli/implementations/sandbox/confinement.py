@@ -22,7 +22,7 @@ _CLONE_NEWPID, _CLONE_NEWNET = 0x20000000, 0x40000000
 _MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV = 0x4000, 1 << 18, 2, 4
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _WRITE_RIGHTS = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2}
-"""By version of Landlock: writing, removing, making, linking and truncating files; not reading."""
+"""The rights by version of Landlock: to write, remove, make, link and truncate, not to read."""
 _SCRATCH_BYTES = 4 * 2**30
 _OPEN_FILES = 4096
 

@@ -11,7 +11,9 @@ from typing import Any, Literal
 import msgspec
 
 from losscli.cases import Case
+from losscli.model_case import ModelCase
 from losscli.processes import Channel
+from losscli.reasons import Code
 
 
 class Stored(msgspec.Struct):
@@ -28,13 +30,15 @@ class Request(msgspec.Struct, tag="request"):
     """A question to a worker: a method of the subject of a case, and its arguments."""
 
     number: int
-    """Chosen at random; the answer has it as well, so that no older answer is taken for it."""
+    """A random one; the answer has it as well, so that no older answer is taken for it."""
     method: str
     arguments: msgspec.Raw
     storages: list[Stored]
     case: Case | None = None
+    model: ModelCase | None = None
+    """The case where it is one of a Model."""
     generation: int = 0
-    """Another one binds the implementation anew."""
+    """The implementation is bound anew for each."""
 
 
 class Load(msgspec.Struct, tag="load"):
@@ -45,11 +49,11 @@ class Load(msgspec.Struct, tag="load"):
     source: str
     path: str
     revision: str
-    """The source may have neighbours that it imports, but not at a revision."""
+    """The source may import files beside it, but not at a revision."""
     name: str
-    """Of the function or class; empty to find it."""
+    """The name of the function or class; empty to find it."""
     order: list[str]
-    """Of input and target; empty to find it."""
+    """The order of the operands; empty to find it."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -75,8 +79,8 @@ class Raised(msgspec.Struct, tag="raised"):
     ]
     refused: bool = False
     """Whether it was RuntimeError."""
-    wrong: bool = False
-    """Whether it raised nothing, but returned no tensor."""
+    code: Code = "raised"
+    """The code; not ``raised`` where it raised nothing, but returned no tensor, say."""
     broke: bool = False
     """Whether the GPU cannot be used by the worker any more."""
     number: int = 0

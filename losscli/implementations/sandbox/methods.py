@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from torch import Tensor
@@ -19,6 +19,9 @@ from losscli.implementations.call_data import (
     Operands,
     Replay,
 )
+from losscli.implementations.process_state import Change
+from losscli.losses import Shape
+from losscli.model_case import Argument
 
 Gradients = dict[str, Tensor | None]
 
@@ -55,76 +58,6 @@ class Samples(msgspec.Struct):
     loss: Tensor | None
     gradient: Tensor | None
     incoming: float
-
-
-class InputFacts(msgspec.Struct):
-    """A tensor that a file's ``get_inputs`` gives."""
-
-    shape: list[int]
-    dtype: str
-
-
-ValueKind = Literal[
-    "signs", "bits", "probabilities", "log_probabilities", "unit", "not_negative", "any"
-]
-"""What floating values are like: all -1 or 1; all 0 or 1; rows that sum to one, or whose
-exponentials do; all in [0, 1]; none negative; anything."""
-
-
-class ArgumentFacts(msgspec.Struct):
-    """What an argument that ``get_inputs`` gives is like: of a tensor no contents."""
-
-    shape: list[int] | None = None
-    """None for what is no tensor."""
-    dtype: str = ""
-    kind: ValueKind = "any"
-    low: int = 0
-    """The smallest value of integers."""
-    high: int = 0
-    """The largest value of integers."""
-    plain: bool | int | float | str | None = None
-    """What is no tensor."""
-
-
-class Argument(msgspec.Struct):
-    """An argument of a module: a tensor, or plain data."""
-
-    tensor: Tensor | None = None
-    plain: bool | int | float | str | None = None
-
-
-class ModuleCall(msgspec.Struct):
-    """A call of a module."""
-
-    arguments: list[Argument]
-    grad_output: Tensor | None = None
-    """The incoming gradient; without one no gradients are asked for."""
-    dtype: str = ""
-    """What the module and its floating arguments are cast to; empty to leave them as they are."""
-
-
-class ModuleAnswer(msgspec.Struct):
-    """The result of a call of a module, and gradients by the name of what they are of."""
-
-    output: Tensor
-    gradients: dict[str, Tensor | None]
-    trains: bool = True
-    """Whether the result could be differentiated, where that was asked for."""
-
-
-class Patch(msgspec.Struct):
-    """New contents for some rows of an argument, before a sample."""
-
-    argument: int
-    start: int
-    rows: Tensor
-
-
-class ModuleSamples(msgspec.Struct):
-    """The seconds of samples, and the answer of one of them."""
-
-    seconds: list[float]
-    answer: ModuleAnswer | None
 
 
 def _answers(answer: Answer, call: Call, *_: Any) -> bool:
@@ -216,22 +149,10 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "looped": Method(tuple[int], None),
-    "changes": Method(tuple[()], list[str]),
-    "inputs": Method(tuple[()], list[InputFacts]),
+    "changes": Method(tuple[()], list[Change]),
+    "input_shapes": Method(tuple[()], list[Shape]),
     "leftovers": Method(tuple[()], list[str]),
-    "argument_facts": Method(tuple[()], list[ArgumentFacts]),
-    "module_made": Method(tuple[str, int], dict[str, Tensor], builds=True),
-    "module_loaded": Method(tuple[str, dict[str, Tensor]], None),
-    "module_answer": Method(tuple[ModuleCall], ModuleAnswer),
-    "module_timed": Method(tuple[ModuleCall], None, builds=True),
-    "module_warm_up": Method(tuple[()], WarmData),
-    "module_samples": Method(
-        tuple[list[Patch], int],
-        ModuleSamples,
-        lambda found, patches, keep: (
-            _are_seconds(found.seconds, len(patches)) and (keep < 0 or found.answer is not None)
-        ),
-    ),
-    "module_looped": Method(tuple[int], None),
+    "model_arguments": Method(tuple[()], list[Argument]),
+    "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], builds=True),
 }
-"""By name: each is forwarded by :class:`~losscli.implementations.remote.RemoteSubject`."""
+"""The methods by name, which :class:`~losscli.implementations.remote.RemoteSubject` forwards."""

@@ -1,204 +1,104 @@
-"""Runs a module of any signature in a worker: a candidate's, or the ``Model`` it is judged against.
-
-A module is made once for each dtype that it computes in: as the file makes it, or cast. What comes
-out is one tensor, with gradients of the floating arguments and of the parameters.
-"""
+"""Makes and describes modules of any arguments in a worker: a ``Model``, or a candidate."""
 
 from __future__ import annotations
 
-import threading
-from dataclasses import replace
-from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from losscli.axes import DEVICE
+from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.files import Definition
-from losscli.implementations.local import plain
-from losscli.implementations.sandbox.methods import (
-    ArgumentFacts,
-    ModuleAnswer,
-    ModuleCall,
-    ModuleSamples,
-    Patch,
-    ValueKind,
-    WarmData,
-)
-from losscli.implementations.sandbox.timed import loop
-from losscli.implementations.timer import Warm, make_timer, needs_eviction
-from losscli.machine.allocations import measure_peak
+from losscli.model_case import Argument, Content, ModelCase
 
 _SUM_ERROR = 0.02
 """How far from one a row of probabilities may sum: 16-bit rows are rounded."""
 
 
-class Modules:
-    """What a file defines, made for each dtype that is asked for."""
+def make(module: ModuleType, definition: Definition, device: str, seed: int) -> Any:
+    """Return what a definition defines; a class is made from a seed, on a device."""
+    found: Any = getattr(module, definition.name)
+    if definition.kind == "function":
+        return found
+    with torch.random.fork_rng([] if device == "cpu" else [torch.device(device)]):
+        torch.manual_seed(seed)
+        return found(*getattr(module, "get_init_inputs", list)()).to(device)
 
-    def __init__(self, module: ModuleType, definition: Definition, device: str) -> None:
-        self.module, self.definition, self.device = module, definition, device
-        self.made: dict[str, Any] = {}
-        self.timed: TimedModule | None = None
 
-    def make(self, dtype: str, seed: int) -> dict[str, Tensor]:
-        """Make a module from a seed, cast to a dtype unless that is empty; return its state."""
-        found: Any = getattr(self.module, self.definition.name)
-        if self.definition.kind == "module":
-            cuda = [] if self.device == "cpu" else [torch.device(self.device)]
-            with torch.random.fork_rng(cuda):
-                torch.manual_seed(seed)
-                found = found(*getattr(self.module, "get_init_inputs", list)())
-            found = found.to(self.device)
-            found = found.to(getattr(torch, dtype)) if dtype else found
-        self.made[dtype] = found
-        return dict(found.state_dict()) if isinstance(found, nn.Module) else {}
+def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the parameters and buffers of what was made; and which of them have a gradient."""
+    if not isinstance(made, nn.Module):
+        return {}, []
+    trained = [name for name, each in made.named_parameters() if each.requires_grad]
+    return dict(made.state_dict()), trained
 
-    def load(self, dtype: str, state: dict[str, Tensor]) -> None:
-        """Give a module the parameters and buffers of another."""
-        if state:
-            self.made[dtype].load_state_dict(state)
 
-    def answer(self, call: ModuleCall) -> ModuleAnswer:
-        """Return the result of a call, with its gradients where it gives an incoming gradient."""
-        answer = self._answer(call, self._arguments(call))
-        if self.device != "cpu":
-            torch.cuda.synchronize(self.device)
-        return answer
+class BoundModel:
+    """What a file defines, called with the operands of a case: arguments, then parameters."""
 
-    def _arguments(self, call: ModuleCall) -> list[Any]:
-        """Return the arguments of a call; floating ones are leaves, in the dtype of the call."""
-        given: list[Any] = []
-        for argument in call.arguments:
-            tensor = argument.tensor
-            if tensor is None:
-                given.append(argument.plain)
-                continue
-            leaf = tensor.detach()
-            if leaf.is_floating_point():
-                leaf = leaf.to(getattr(torch, call.dtype)) if call.dtype else leaf
-                leaf.requires_grad_(call.grad_output is not None)
-            given.append(leaf)
-        return given
+    def __init__(self, module: ModuleType, definition: Definition, case: ModelCase) -> None:
+        self.case = case
+        self.made = make(module, definition, case.device, case.made_with)
+        if case.cast and isinstance(self.made, nn.Module):
+            self.made = self.made.to(getattr(torch, case.cast))
+        self.holds = not case.state
+        """Whether its parameters are its own."""
 
-    def _answer(self, call: ModuleCall, given: list[Any]) -> ModuleAnswer:
-        """Answer without waiting for a GPU."""
-        module = self.made[call.dtype]
-        if call.grad_output is None:
-            with torch.no_grad():
-                return ModuleAnswer(plain(module(*given)), {})
-        wanted = {
-            f"argument {number}": each
-            for number, each in enumerate(given)
-            if isinstance(each, Tensor) and each.requires_grad
+    def __call__(self, *operands: Tensor) -> Tensor:
+        """Return the result."""
+        given = dict(zip(self.case.shapes, operands, strict=True))
+        arguments = [a.plain if a.shape is None else given[a.name] for a in self.case.arguments]
+        found: Tensor
+        if self.holds:
+            found = self.made(*arguments)
+            return found
+        # A module may write to its buffers, and the operands are the judge's.
+        state = {
+            a.name: given[a.name] if a.differentiable else given[a.name].clone()
+            for a in self.case.state
         }
-        if isinstance(module, nn.Module):
-            named = module.named_parameters()
-            wanted |= {f"parameter {name}": each for name, each in named if each.requires_grad}
-        output = plain(module(*given))
-        if not output.requires_grad:
-            return ModuleAnswer(output.detach(), {}, trains=False)
-        if output.shape != call.grad_output.shape:  # wrong, whatever its gradients are
-            return ModuleAnswer(output.detach(), {})
-        incoming = call.grad_output.to(output.dtype)
-        found = torch.autograd.grad(output, list(wanted.values()), incoming, allow_unused=True)
-        return ModuleAnswer(output.detach(), dict(zip(wanted, found, strict=True)))
+        found = functional_call(self.made, state, tuple(arguments))
+        return found
 
-    def time(self, call: ModuleCall) -> None:
-        """Prepare a call to be timed."""
-        self.timed = TimedModule(self, call)
+    def hold(self, operands: Operands) -> list[Tensor]:
+        """Take parameters and buffers from operands for good, so that calls are plain calls.
 
-    @property
-    def timing(self) -> TimedModule:
-        """The call that was prepared."""
-        if self.timed is None:
-            raise SubjectError("nothing is being timed")
-        return self.timed
+        Returns:
+            The parameters.
+        """
+        if self.case.state:
+            self.made.load_state_dict({a.name: operands[a.name] for a in self.case.state})
+            self.holds = True
+        return [*self.made.parameters()] if isinstance(self.made, nn.Module) else []
 
 
-class TimedModule:
-    """A call of a module, with a timer of the worker."""
-
-    def __init__(self, modules: Modules, call: ModuleCall) -> None:
-        """Call it once."""
-        self.modules, self.call, self.device = modules, call, modules.device
-        tensors = [each.tensor for each in call.arguments if each.tensor is not None]
-        self.tensors = {n: each.tensor for n, each in enumerate(call.arguments)}
-        evicts = needs_eviction(self.device, "cold", 2 * sum(each.nbytes for each in tensors))
-        self.timer = make_timer(self.device, evicts, DEVICE)
-        self.threads = set(threading.enumerate())
-        self.warm: Warm | None = None
-        self.given = modules._arguments(call)
-        self.last: ModuleAnswer | None = None
-        self._step()
-
-    def warm_up(self) -> WarmData:
-        """Warm up, and measure the memory of a call."""
-        self.warm = replace(self.timer.warm_up(self._step), repeats=1)
-        last = self.last
-        assert last is not None
-        results = [last.output, *last.gradients.values()]
-        kept = sum(each.nbytes for each in results if each is not None)
-        self.last = last = None
-        results.clear()
-        extra = max(0, measure_peak(self._step, self.device) - kept)
-        return WarmData(1, self.warm.host_seconds, extra)
-
-    def samples(self, patches: list[Patch], keep: int) -> ModuleSamples:
-        """Take a sample after each patch; return the answer of sample ``keep``; -1 is none."""
-        assert self.warm is not None
-        queue = [replace(self.warm, before=partial(self._patch, patch)) for patch in patches]
-        seconds = self.timer.measure(queue[: keep + 1])
-        answer = None
-        if keep >= 0 and self.last is not None:
-            found = self.last
-            gradients = {n: None if g is None else g.clone() for n, g in found.gradients.items()}
-            answer = ModuleAnswer(found.output.clone(), gradients, found.trains)
-        seconds += self.timer.measure(queue[keep + 1 :])
-        self.last = None
-        return ModuleSamples(seconds, answer)
-
-    def looped(self, calls: int) -> None:
-        """Call so often, and wait for all that the calls have begun."""
-        loop(self._step, calls, self.device, self.threads)
-
-    def _step(self) -> None:
-        self.last = None
-        self.last = self.modules._answer(self.call, self.given)
-
-    def _patch(self, patch: Patch) -> None:
-        """Put new contents into some rows of an argument."""
-        tensor = self.tensors[patch.argument]
-        assert tensor is not None
-        rows = tensor[patch.start : patch.start + len(patch.rows)] if tensor.dim() else tensor
-        rows.copy_(patch.rows)
+def arguments_of(module: ModuleType) -> list[Argument]:
+    """Return what the arguments that ``get_inputs`` gives are like: shapes, dtypes and contents."""
+    make_inputs: Any = getattr(module, "get_inputs", None)
+    if make_inputs is None:
+        raise SubjectError("has no get_inputs, which would say the shapes of its arguments")
+    given = make_inputs()
+    return [_described(each) for each in ([given] if isinstance(given, Tensor) else given)]
 
 
-def facts(made: Any) -> list[ArgumentFacts]:
-    """Return what arguments are like: shapes, dtypes and the kind of their values."""
-    given = [made] if isinstance(made, Tensor) else list(made)
-    return [_facts(each) for each in given]
-
-
-def _facts(given: Any) -> ArgumentFacts:
+def _described(given: Any) -> Argument:
     if not isinstance(given, Tensor):
         if given is not None and not isinstance(given, bool | int | float | str):
             raise SubjectError(f"get_inputs gives a {type(given).__name__}, which cannot be drawn")
-        return ArgumentFacts(plain=given)
-    dtype, shape = str(given.dtype).removeprefix("torch."), list(given.shape)
+        return Argument(plain=given)
+    dtype, shape = str(given.dtype).removeprefix("torch."), tuple(given.shape)
     if given.is_floating_point():
-        return ArgumentFacts(shape, dtype, _kind(given.detach()))
+        return Argument(shape=shape, dtype=dtype, content=_content(given.detach()))
     if given.is_complex():
         raise SubjectError(f"get_inputs gives a tensor of {dtype}, which cannot be drawn")
-    if not given.numel():
-        return ArgumentFacts(shape, dtype)
-    return ArgumentFacts(shape, dtype, "any", int(given.min()), int(given.max()))
+    low, high = (int(given.min()), int(given.max())) if given.numel() else (0, 0)
+    return Argument(shape=shape, dtype=dtype, low=low, high=high)
 
 
-def _kind(values: Tensor) -> ValueKind:
+def _content(values: Tensor) -> Content:
     """Say what floating values are like."""
     if not values.numel() or not bool(values.isfinite().all()):
         return "any"

@@ -42,6 +42,7 @@ from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replie
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing
 from losscli.machine import allocator
+from losscli.model_case import ModelCase
 from losscli.processes import Channel, Process, how_ended
 from losscli.reasons import Code
 from losscli.units import format_bytes
@@ -50,9 +51,9 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
-"""Of results whose memory is given back after each reply."""
+"""Bytes of results from which on their memory is given back after each reply."""
 LOG_BYTES = 2**16
-"""Kept of the beginning and of the end of what a candidate writes."""
+"""Bytes that are kept of the beginning and of the end of what a candidate writes."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Allowance:
     build_seconds: float = 600.0
     call_seconds: float = 60.0
     memory_bytes: int = 0
-    """Of memory of the host that can be written, on a CPU; 0 is half of what is free."""
+    """Bytes of the host's memory that can be written, on a CPU; 0 is half of what is free."""
     output_bytes: int = 16 * 2**20
 
 
@@ -234,7 +235,11 @@ class Worker:
             raise self.died
         encoded = self.outgoing.encode(arguments)
         number = _random_number()
-        request = Request(number, method, encoded, self.outgoing.storages, case, generation)
+        model = case if isinstance(case, ModelCase) else None
+        request = Request(
+            *(number, method, encoded, self.outgoing.storages),
+            *(None if model else case, model, generation),
+        )
         try:
             messages.send(self.channel, request)
         except OSError:
@@ -317,8 +322,8 @@ class Worker:
             return LosscliError(raised.text)
         if raised.broke:
             return self._fatal("broke_device", raised.text)
-        error = SubjectError(raised.text)
-        error.refused, error.wrong = raised.refused, raised.wrong
+        error = SubjectError(raised.text, raised.code)
+        error.refused = raised.refused
         return error
 
     def _ended(self) -> SandboxError:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,31 +26,30 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
-from losscli.implementations.process_state import ProcessState
+from losscli.implementations.process_state import Change, ProcessState
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
     METHODS,
-    ArgumentFacts,
-    Flip,
-    InputFacts,
-    ModuleAnswer,
-    ModuleCall,
-    ModuleSamples,
-    Patch,
     Samples,
     TimedData,
-    WarmData,
 )
-from losscli.implementations.sandbox.modules import Modules, facts
+from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.sandbox.wire import Incoming
+from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
+from losscli.model_case import Argument, ModelCase
 from losscli.processes import Channel
 
-QUIET_SECONDS = 0.1
-"""Of which a worker that is asked nothing computes in less than half."""
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+TIMING = ("warm_up", "samples", "looped")
+"""The methods that ask what is being timed."""
+WATCHED_SECONDS = 0.1
+"""A worker that is asked nothing computes in less than half of this."""
 
 
 def serve(
@@ -76,7 +75,6 @@ class _Server:
         self.module: ModuleType | None = None
         self.subjects: dict[tuple[Case, int], LocalSubject] = {}
         self.timed: Timed | None = None
-        self.made: Modules | None = None
         self.before = ProcessState.read()
         self.file: UserFile
         self.order: tuple[str, ...] = ()
@@ -87,7 +85,7 @@ class _Server:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
             raised = _raised(error, isinstance(question, Load))
-            raised.broke = "CUDA error" in raised.text and is_broken(self.device)
+            raised.broke = is_broken(self.device)
             raised.number = question.number
             return raised
         return Replied(question.number, value)
@@ -97,9 +95,9 @@ class _Server:
             question.named, Path(question.path), "", question.name, question.source, ""
         )
         self.order = tuple(question.order)
-        neighbours = "" if question.revision else question.path
+        beside = "" if question.revision else question.path
         name = Path(question.path).stem
-        self.module = loading.import_source(question.source, neighbours, name, self.scratch)
+        self.module = loading.import_source(question.source, beside, name, self.scratch)
         return self.incoming.encode(None)
 
     def _answer(self, request: Request) -> Any:
@@ -108,9 +106,11 @@ class _Server:
         asked = METHODS[request.method]
         self.incoming.read(request.storages)
         arguments = self.incoming.decode(request.arguments, asked.arguments)
-        subject = self._subject(request.case, request.generation) if request.case else None
+        case = request.model or request.case
+        subject = self._subject(case, request.generation) if case else None
         own = getattr(self, f"do_{request.method}", None)
-        value = own(subject, *arguments) if own else getattr(subject, request.method)(*arguments)
+        asks = self._timing if request.method in TIMING else subject
+        value = own(subject, *arguments) if own else getattr(asks, request.method)(*arguments)
         if isinstance(value, Iterator):
             value = list(value)
         raw = self.incoming.encode(value)
@@ -124,17 +124,18 @@ class _Server:
         if key not in self.subjects:
             for known in [each for each in self.subjects if each[0] == case]:
                 del self.subjects[known]
-            module = self.module
-            assert module is not None
-            definition = self.file.definition(case.loss)
-            order = definition.signature.order(case.spec.names, self.order)
-            implementation = Implementation(
-                definition.name,
-                "what a file defines",
-                lambda of: loading.bind(module, definition, order, of),
-            )
+            implementation = Implementation(self.file.named, "what a file defines", self._bind)
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
+
+    def _bind(self, case: Case) -> BoundLoss:
+        """Return what the file defines, as a case calls it."""
+        assert self.module is not None
+        if isinstance(case, ModelCase):
+            return BoundModel(self.module, self.file.definition(""), case)
+        definition = self.file.definition(case.loss)
+        order = definition.signature.order(case.spec.names, self.order)
+        return loading.bind(self.module, definition, order, case)
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
@@ -152,28 +153,19 @@ class _Server:
         self.timed = Timed(subject, asked)
         return self.timed.first()
 
-    def do_warm_up(self, subject: LocalSubject) -> WarmData:
-        return self._timing.warm_up()
-
-    def do_samples(self, subject: LocalSubject, flips: list[Flip], keep: int) -> Samples:
-        return self._timing.samples(flips, keep)
-
-    def do_looped(self, subject: LocalSubject, calls: int) -> None:
-        self._timing.looped(calls)
-
     @property
     def _timing(self) -> Timed:
         if self.timed is None:
             raise LosscliError("nothing is being timed")
         return self.timed
 
-    def do_changes(self, subject: LocalSubject | None) -> list[str]:
+    def do_changes(self, subject: LocalSubject | None) -> list[Change]:
         """Return what has been changed in this process since the last time; bring it back."""
         changed = self.before.restore()
         self.before = ProcessState.read()
         return changed
 
-    def do_inputs(self, subject: LocalSubject | None) -> list[InputFacts]:
+    def do_input_shapes(self, subject: LocalSubject | None) -> list[Shape]:
         """Return the shapes of what the file's ``get_inputs`` gives, without computing it."""
         make: Any = getattr(self.module, "get_inputs", list)
         try:
@@ -181,46 +173,19 @@ class _Server:
                 given = make()
         except Exception:
             given = make()
-        tensors = [each for each in given if isinstance(each, torch.Tensor)]
-        return [InputFacts(list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+        return [tuple(each.shape) for each in given if isinstance(each, torch.Tensor)]
 
-    def do_argument_facts(self, subject: LocalSubject | None) -> list[ArgumentFacts]:
+    def do_model_arguments(self, subject: LocalSubject | None) -> list[Argument]:
         """Return what the file's ``get_inputs`` gives, without its contents."""
-        make: Any = getattr(self.module, "get_inputs", None)
-        if make is None:
-            raise SubjectError("has no get_inputs, which would say the shapes of its arguments")
-        return facts(make())
+        assert self.module is not None
+        return arguments_of(self.module)
 
-    @property
-    def _modules(self) -> Modules:
-        """What the file defines, to be called with any arguments."""
-        if self.made is None:
-            assert self.module is not None
-            self.made = Modules(self.module, self.file.definition(""), self.device)
-        return self.made
-
-    def do_module_made(self, subject: None, dtype: str, seed: int) -> dict[str, torch.Tensor]:
-        return self._modules.make(dtype, seed)
-
-    def do_module_loaded(self, subject: None, dtype: str, state: dict[str, torch.Tensor]) -> None:
-        self._modules.load(dtype, state)
-
-    def do_module_answer(self, subject: None, call: ModuleCall) -> ModuleAnswer:
-        return self._modules.answer(call)
-
-    def do_module_timed(self, subject: None, call: ModuleCall) -> None:
-        self.incoming.drop()
-        self.incoming.keep()
-        self._modules.time(call)
-
-    def do_module_warm_up(self, subject: None) -> WarmData:
-        return self._modules.timing.warm_up()
-
-    def do_module_samples(self, subject: None, patches: list[Patch], keep: int) -> ModuleSamples:
-        return self._modules.timing.samples(patches, keep)
-
-    def do_module_looped(self, subject: None, calls: int) -> None:
-        self._modules.timing.looped(calls)
+    def do_model_state(
+        self, subject: LocalSubject | None, seed: int
+    ) -> tuple[dict[str, torch.Tensor], list[str]]:
+        """Return the parameters and buffers of what the file defines."""
+        assert self.module is not None
+        return state_of(make(self.module, self.file.definition(""), self.device, seed))
 
     def do_leftovers(self, subject: LocalSubject | None) -> list[str]:
         """Name the processes that the candidate has left running."""
@@ -236,10 +201,10 @@ class _Server:
         left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
         if left:
             return left
-        time.sleep(QUIET_SECONDS)  # threads of OpenMP look for work a while
+        time.sleep(WATCHED_SECONDS)  # threads of OpenMP look for work a while
         before = _wanted_seconds()
-        time.sleep(QUIET_SECONDS)
-        busy = _wanted_seconds() - before > QUIET_SECONDS / 2
+        time.sleep(WATCHED_SECONDS)
+        busy = _wanted_seconds() - before > WATCHED_SECONDS / 2
         return ["a thread that goes on computing"] if busy else []
 
 
@@ -256,7 +221,7 @@ def _raised(error: Exception, loads: bool) -> Raised:
     if loads:
         return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
     if isinstance(error, SubjectError):
-        return Raised(text, "raised", error.refused, error.wrong)
+        return Raised(text, "raised", error.refused, error.code)
     if isinstance(error, LosscliError):
         return Raised(text, "error")
     return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")

@@ -7,37 +7,28 @@ afterwards which answer it looks at. So no answer is right that was not computed
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
-from losscli.implementations.call_data import negate_or_reverse
+from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
+from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
+from losscli.model_case import ModelCase
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
 
 
-def loop(
-    call: Callable[[], object], calls: int, device: str, threads: Collection[threading.Thread]
-) -> None:
-    """Call so often, and wait for all that the calls have begun: kernels, and other threads."""
-    for _ in range(calls):
-        call()
-    if device != "cpu":
-        torch.cuda.synchronize(device)
-    for thread in set(threading.enumerate()) - set(threads):
-        thread.join(JOIN_SECONDS)
-
-
-class _Turned:
-    """Which of the flips are done: a timer on a GPU may take a batch of samples once more."""
+class _Flips:
+    """The flips of a batch, and how many are done: a timer on a GPU may take a batch once more."""
 
     def __init__(self, flips: Sequence[Flip], flip: Callable[[Flip], None]) -> None:
         """``flip`` does one, and undoes one that is done."""
@@ -63,6 +54,20 @@ class Timed:
         self.case, self.device, self.pass_ = case, case.device, asked.pass_
         operands = tuple(asked.operands.values())
         self.prediction = operands[0]
+        self.leaves: list[Tensor] = []
+        """What has a gradient of a Model beside the prediction."""
+        if isinstance(case, ModelCase):
+            # As it is called: with parameters of its own, for the gradients of all arguments.
+            subject = subject.again()
+            model = subject.function
+            assert isinstance(model, BoundModel)
+            self.leaves = model.hold(asked.operands)
+            wanted = {a.name for a in case.arguments if a.differentiable}
+            operands = tuple(
+                each.detach().requires_grad_(name in wanted and asked.pass_ == FORWARD_BACKWARD)
+                for name, each in asked.operands.items()
+            )
+            self.leaves += [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory.of_case(case, asked.pass_, operands)
         with gradients(asked.pass_):
             self.call: Pass = (
@@ -81,14 +86,17 @@ class Timed:
         """Warm up, and measure the memory of a call."""
         with gradients(self.pass_):
             self.warm = replace(self.timer.warm_up(self.call), repeats=1)
+            self._drop_gradients()
             extra = self.call.peak_extra_bytes(self.device)
+            if extra is not None:
+                extra = max(extra - self._drop_gradients(), 0)
         return WarmData(1, self.warm.host_seconds, extra)
 
     def samples(self, flips: list[Flip], keep: int) -> Samples:
         """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
         assert self.warm is not None
-        turned = _Turned(flips, self._flip)
-        queue = [replace(self.warm, before=partial(turned.reach, n)) for n in range(len(flips))]
+        queued = _Flips(flips, self._flip)
+        queue = [replace(self.warm, before=partial(queued.reach, n)) for n in range(len(flips))]
         found = Samples([], None, None, 1.0)
         with gradients(self.pass_):
             seconds = self.timer.measure(queue[: keep + 1])
@@ -99,17 +107,31 @@ class Timed:
         return found
 
     def looped(self, calls: int) -> None:
-        """Call so often, and wait for all that the calls have begun."""
+        """Call so often, and wait for all that the calls have begun: kernels, and other threads."""
         with gradients(self.pass_):
-            loop(self.call, calls, self.device, self.threads)
+            for _ in range(calls):
+                self.call()
+            if self.device != "cpu":
+                torch.cuda.synchronize(self.device)
+            for thread in set(threading.enumerate()) - self.threads:
+                thread.join(JOIN_SECONDS)
 
     def _flip(self, flip: Flip) -> None:
         """Turn some rows of the prediction."""
         with torch.no_grad():
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
-            negate_or_reverse(rows, self.case)
+            toggle(rows, self.case)
+        self._drop_gradients()
         self.call.prepare()
+
+    def _drop_gradients(self) -> int:
+        """Drop those that are not the prediction's; return their bytes."""
+        count = 0
+        for leaf in self.leaves:
+            count += 0 if leaf.grad is None else leaf.grad.nbytes
+            leaf.grad = None
+        return count
 
     def _answer(self, seconds: list[float]) -> Samples:
         """Return the loss of the last call, and the gradient of one more on the same contents."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from losscli.judge.adapters.evaluation import judge_file
+from losscli.judge.adapters import judge_file
 
 COMPLAINTS = {"DOES NOT BUILD": "compilation_error", "WRONG": "correctness_issue"}
 COMPLAINTS |= dict.fromkeys(("CRASHED", "HANGS", "CHEATS"), "runtime_error")
@@ -32,16 +32,16 @@ def eval_kernel_against_ref(
     """Judge a ModelNew against a Model, both as sources; None asks to try again."""
     where = f"cuda:{device}" if isinstance(device, int) else str(device or "auto")
     dtype = str(given.get("precision", "float32")).removeprefix("torch.")
-    facts: dict[str, Any] = {"device": where, "dtypes": (dtype,)}
+    asked: dict[str, Any] = {"device": where, "dtypes": (dtype,)}
     with TemporaryDirectory() as folder:
         custom, original = Path(folder, "custom.py"), Path(folder, "original.py")
         custom.write_text(custom_model_src)
         original.write_text(original_model_src)
         timed = bool(given.get("measure_performance"))
-        judged = judge_file(str(custom), reference=str(original), timed=timed, **facts)
-    facts = {"hardware": judged.machine, "device": judged.device, "verdict": judged.word}
-    facts[COMPLAINTS.get(judged.word, "feedback")] = judged.feedback
-    result = KernelExecResult(judged.word != "DOES NOT BUILD", judged.right, facts)
+        judged = judge_file(str(custom), reference=str(original), timed=timed, **asked)
+    metadata = {"hardware": judged.machine, "device": judged.device, "verdict": judged.word}
+    metadata[COMPLAINTS.get(judged.word, "feedback")] = judged.feedback
+    result = KernelExecResult(judged.word != "DOES NOT BUILD", judged.right, metadata)
     for each in [each for each in judged.speed if each.pass_ == "forward"][:1]:
         result.runtime = each.seconds * 1e3
         if "reference" in each.ratios:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from losscli.errors import UnfitError
-from losscli.judge.adapters.evaluation import judge_file, metrics
+from losscli.judge.adapters import judge_file, metrics
 from losscli.judge.verdict import Verdict
 
 try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from losscli.errors import LosscliError
-from losscli.judge.adapters.evaluation import judge_file, metrics
+from losscli.judge.adapters import judge_file, metrics
 from losscli.runs.encoding import finite
 from losscli.runs.files import replace_file
 
@@ -33,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _write(folder, str(error), {"combined_score": 0.0, "text_feedback": str(error)})
         raise SystemExit(f"losscli: error: {error}") from None
     public: dict[str, Any] = {**metrics(verdict), "verdict": verdict.word}
-    facts = {"combined_score": public.pop("combined_score"), "public": public, "private": {}}
+    figures = {"combined_score": public.pop("combined_score"), "public": public, "private": {}}
     wrong = "" if verdict.right else verdict.feedback
-    _write(folder, wrong, {**facts, "text_feedback": verdict.feedback})
+    _write(folder, wrong, {**figures, "text_feedback": verdict.feedback})
 
 
-def _write(folder: Path, wrong: str, facts: dict[str, Any]) -> None:
+def _write(folder: Path, wrong: str, figures: dict[str, Any]) -> None:
     correct = {"correct": not wrong, "error": wrong or None}
-    for name, record in (("metrics", facts), ("correct", correct)):
+    for name, record in (("metrics", figures), ("correct", correct)):
         replace_file(folder / f"{name}.json", [json.dumps(finite(record), indent=4)])
 
 

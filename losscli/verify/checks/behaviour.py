@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.implementations.call_data import Call
+from losscli.implementations.process_state import reason_of
 from losscli.implementations.subject import Subject, recordings
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
@@ -42,8 +43,8 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
     for name, step in steps.items():
         changed = subject.watch(step)
         if changed:  # the first counts
-            reason = f"{name} left behind: {'; '.join(changed)}"
-            result = replace(result, status=FAIL, reason=reason, code="left_behind")
+            reason = reason_of(changed)
+            result = replace(result, status=FAIL, reason=f"{name} {reason}", code=reason.code)
             break
     yield result
 

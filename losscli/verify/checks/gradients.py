@@ -17,9 +17,9 @@ from losscli.losses import ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare, misfit
-from losscli.truth.inputs import make_generator
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
+from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
@@ -51,7 +51,8 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
             worst[name].add(*judged, f"incoming gradient {incoming.name}: ")
     for name in problem.wrt:
         error = to_error(gradient=worst[name].errors)
-        yield worst[name].result(problem, subject.name, f"{name}_gradient", error)
+        torchs = to_error(gradient=problem.torchs_gradients.get(name))
+        yield worst[name].result(problem, subject.name, f"{name}_gradient", error, torchs)
 
 
 @check(adapt=small_case)

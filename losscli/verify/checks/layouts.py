@@ -21,7 +21,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, Shape
+from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check, small_case
@@ -72,6 +72,19 @@ def _without_first(values: Tensor) -> Tensor:
     return values.new_full((rows, columns + 1), math.nan)[:, 1:].copy_(values)
 
 
+def _swapped(values: Tensor) -> Tensor:
+    """Store the first dimension as the last; of one dimension, every second element of more."""
+    if values.dim() < 2:
+        return torch.stack([values, values], -1)[..., 0]
+    return values.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def _shifted(values: Tensor) -> Tensor:
+    """Store values of any dtype behind one more."""
+    whole = values.new_zeros(values.numel() + 1)
+    return whole[1:].view(values.shape).copy_(values)
+
+
 def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
     """Store the dimensions in another order, the last of it the fastest."""
     back = [order.index(dimension) for dimension in range(len(order))]
@@ -95,6 +108,13 @@ STORED: dict[str, tuple[Relayout, Relayout]] = {
     ),
 }
 """How input and target of one shape lie."""
+
+OF_ALL: dict[str, Relayout] = {
+    "all operands transposed": _swapped,
+    "all operands one element off their alignment": _shifted,
+}
+"""How the operands of a Model lie, whatever shapes and dtypes they have."""
+
 LATER: dict[str, Relayout] = {
     "transposed": _transposed,
     "of every second column of a wider one": _every_second_column,
@@ -163,6 +183,11 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield each layout by its name."""
+    if problem.case.spec.unit == MODEL:
+        for name, relayout in OF_ALL.items():
+            every = (relayout,) * len(problem.operands)
+            yield name, problem.variant(name, partial(_stored, problem, *every))
+        return
     for name, relayouts in STORED.items():
         yield name, problem.variant(name, partial(_stored, problem, *relayouts))
     for number, operand in enumerate(problem.case.spec.names[2:], 2):
@@ -186,6 +211,9 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 def _incoming(variant: Problem) -> tuple[Incoming, ...]:
     """Return what comes in; an operand of integers has no gradient."""
+    if variant.case.spec.unit == MODEL:
+        repeated = Incoming("of one number, with stride 0", variant.wrt, variant.ones)
+        return variant.usual, repeated
     dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
     if len({*dtypes.values()}) == 1:
         return variant.usual, variant.others[-1]

@@ -21,7 +21,7 @@ from torch import Tensor
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.subject import Subject
-from losscli.losses import ROW
+from losscli.losses import MODEL, ROW
 from losscli.runs.records import (
     FAIL,
     NO_WORSE_THAN_TORCH,
@@ -32,9 +32,11 @@ from losscli.runs.records import (
 )
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import no_worse
-from losscli.truth.inputs import make_generator
+from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
+from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
+from losscli.truth.tolerances import REFERENCE_FACTOR, unit_roundoff
 from losscli.verify.checks.check import Tally, check, small_case
 
 ROUNDINGS = 32
@@ -62,7 +64,13 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
     if missing:
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
         return
-    for name, truth in _truths(problem, curvature).items():
+    try:
+        is_model = problem.case.spec.unit == MODEL
+        truths = (_truth_of_model if is_model else _truths)(problem, curvature)
+    except WrongReferenceError as error:
+        yield replace(result, status=SKIPPED, reason=f"no second derivatives: {error}")
+        return
+    for name, truth in truths.items():
         wrong = _judge(found[name], truth)
         if wrong:
             reason = f"of the {name}: {wrong}"
@@ -161,6 +169,28 @@ def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
             magnitude = magnitude.sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
         truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
+    return truths
+
+
+def _truth_of_model(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+    """Return the truth by the Model itself in float64, measured at the largest of its tensor.
+
+    At more where it is off by more itself, in the candidate's dtype; as a candidate may be by four
+    times as much.
+    """
+    assert isinstance(problem.oracle, ModelOracle)
+    own, exact = problem.torchs_own[0].second_derivatives(asked), problem.oracle.curvature(asked)
+    asked_of = {**{name: asked.operands[name] for name in asked.toward}}
+    asked_of[INCOMING_GRADIENT] = asked.grad_output
+    truths = {}
+    for name, operand in asked_of.items():
+        value, rough = (
+            torch.zeros_like(operand, dtype=torch.float64) if found is None else found.double()
+            for found in (exact[name], own[name])
+        )
+        largest, off = (float(each.abs().max()) for each in (value, rough - value))
+        rounding = ROUNDINGS * unit_roundoff(operand.dtype)
+        truths[name] = _Truth(operand, value, max(largest, REFERENCE_FACTOR * off / rounding))
     return truths
 
 

@@ -110,7 +110,7 @@ def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
     _judge_heads(dues, subject, [], "two heads", tally)
     between = list(_other_losses(problem, subject))
     if between:
-        tally.beside = tuple(head.case.loss for head in between)
+        tally.beside = tuple(head.case.loss for head in between if head.case)
         title = f"two heads, {' and '.join(tally.beside)} between them"
         _judge_heads(dues, subject, between, title, tally)
     if problem.case.device != "cpu":
@@ -123,7 +123,7 @@ def _judge_heads(
     """Judge two heads of one loss that have different weights in one step."""
     for number, weights in enumerate(HEADS, 1):
         first, last = (
-            Head(subject.case, Call(due.problem.operands, due.problem.wrt), weight)
+            Head(None, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
         found = subject.joint_gradients([first, *between, last])

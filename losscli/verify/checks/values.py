@@ -15,9 +15,11 @@ from losscli.axes import Distribution
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import ELEMENT, LOSS, ROW, RowSpec
+from losscli.losses import ELEMENT, LOSS, MODEL, ROW, RowSpec
+from losscli.model_case import ModelCase
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
 from losscli.truth.distances import ulp
+from losscli.truth.model import WrongReferenceError
 from losscli.truth.oracle import Truth
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
@@ -87,7 +89,7 @@ def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
     spec = problem.case.spec
-    squares = isinstance(spec, RowSpec) and spec.squares
+    squares = spec.unit == MODEL or (isinstance(spec, RowSpec) and spec.squares)
     for title, value in special_values(problem.oracle.dtype, squares).items():
         operands = _free(problem)
         chosen: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
@@ -105,8 +107,13 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 
 def _free(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the operands that may have any value: none whose values are discrete."""
-    return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
+    """Return the names of the operands that may have any value: none whose values are discrete.
+
+    And no parameters of a Model.
+    """
+    case = problem.case
+    given = {a.name for a in case.arguments} if isinstance(case, ModelCase) else {*case.spec.names}
+    return tuple(n for n, domain in case.spec.domains.items() if n in given and not domain.discrete)
 
 
 def _is_refused(problem: Problem, name: str, value: float) -> bool:
@@ -119,7 +126,7 @@ def _is_taken(problem: Problem) -> bool:
     """Tell whether PyTorch's own formula takes the operands; it may check them itself."""
     try:
         next(iter(problem.value()))
-    except RuntimeError:
+    except (RuntimeError, WrongReferenceError):
         return False
     return True
 
@@ -128,8 +135,9 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
     """Return the problem with a value in one place of some operands."""
 
     def put(values: Tensor) -> Tensor:
-        values = values.clone()
-        values[PLACE[-values.dim() :]] = value
+        values = values.clone(memory_format=torch.contiguous_format)
+        row = values.reshape(-1, values.shape[-1]) if values.dim() else values.view(1, 1)
+        row[PLACE[0] % len(row), PLACE[1] % row.shape[1]] = value
         return values
 
     planted = {name: put(problem.operands[name]) for name in names}

@@ -1,0 +1,211 @@
+"""What a candidate is judged against where losscli knows the loss: its cases, checks and times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
+from losscli.bench.plan import Task
+from losscli.bench.plan import plan as plan_bench
+from losscli.cases import Case
+from losscli.config.expansion import expand
+from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
+from losscli.implementations import CUSTOM
+from losscli.implementations.files import Definition, NotJudgeableError, UserFile
+from losscli.judge.job import Job
+from losscli.judge.parts import REFERENCE
+from losscli.losses import EVERY_LOSS, ROW_FORMS
+from losscli.verify.checks import CHECKS
+from losscli.verify.runner import Job as Checks
+from losscli.verify.runner import plan as plan_verify
+
+SMALL = ((33, 65),)
+SIZES = ((37, 101), (173, 1001))
+LARGE = ((2048, 4096),)
+TIMED_SIZES = ((1024, 1024), (4096, 4096))
+QUICK_TIMED_SIZES = ((1024, 1024),)
+SMALL_CHECKS = ("value", "gradients")
+LEFT_OUT = ("changed_operands",)
+"""Operands that get other memory between forward and backward: no training step does that."""
+ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
+QUICK_CHECKS = (
+    *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
+    *("left_behind", "determinism", "retained", "second_derivatives"),
+    *("row_values", "row_layouts", "row_relations"),
+)
+FORWARD_CHECKS = ("value",)
+"""The checks that a loss without a gradient can pass."""
+ONE_PROCESS = 2**28
+"""Elements from which on one process takes the times, not several: each makes and checks gigabytes
+anew, which takes most of a minute."""
+
+
+class KnownLoss:
+    """A loss of losscli's own, whose reference and oracle are there."""
+
+    in_processes = True
+    """Whether several fresh processes may take the times."""
+    compared: tuple[str, ...] = (REFERENCE, "functional", "compile")
+    """What a candidate must not be slower than."""
+
+    def __init__(self, job: Job, device: str, definition: Definition, loss: str, seed: int) -> None:
+        self.job, self.device, self.definition, self.loss = job, device, definition, loss
+        self.seed = seed
+
+    def start(self) -> None:
+        """Start what knows the truth: the loss is there."""
+
+    def check(self) -> None:
+        """Compare a candidate's parameters with those of the truth: a loss has none."""
+
+    def firsts(self) -> list[Case]:
+        """Return the smallest case, which is looked at before all others."""
+        return [next(expand(self._config(SMALL), self.device))]
+
+    def small(self, *, trains: bool) -> Iterator[Checks]:
+        """Yield few checks."""
+        return self._checks(SMALL, SMALL_CHECKS, trains)
+
+    def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
+        """Yield the other checks in rounds, each of which has to be passed."""
+        if self.job.quick:
+            yield self._checks(SIZES[:1], SMALL_CHECKS, trains)
+            yield self._checks(SIZES[1:], SMALL_CHECKS, trains, every=False)
+            yield self._checks(SIZES[:1], QUICK_CHECKS, trains, every=False)
+        else:
+            yield self._checks(SIZES, ALL_CHECKS, trains)
+            yield self._checks(LARGE, SMALL_CHECKS, trains, every=False)
+
+    def tasks(self, *, trains: bool) -> list[Task]:
+        """Return what is timed beside PyTorch and losscli's own."""
+        quick = self.job.quick
+        sizes = self.job.sizes or (QUICK_TIMED_SIZES if quick else TIMED_SIZES)
+        passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
+        config = replace(
+            self._config(sizes, distribution="uniform"),
+            passes=passes if trains else (FORWARD,),
+            implementations=(
+                self.job.file,
+                *((REFERENCE,) if quick else (*self.compared, CUSTOM)),
+            ),
+            timing=Timing(0.05, 0.3, processes=1) if quick else Timing(0.2, 1.5),
+        )
+        return [worth_processes(task) for task in plan_bench(config, self.device)]
+
+    def instead_of(self, case: Case) -> Case | None:
+        """Return nothing: there is no case that a candidate need not take."""
+        return None
+
+    def called(self, implementation: str) -> str:
+        """Return what a verdict calls an implementation that was timed."""
+        return implementation
+
+    def _checks(
+        self, sizes: tuple[Any, ...], names: tuple[str, ...], trains: bool, *, every: bool = True
+    ) -> Iterator[Checks]:
+        """Yield checks at some sizes.
+
+        ``every``: over all reductions and parameters; else over a mean with parameters off their
+        defaults.
+        """
+        config = self._config(sizes, every=True)
+        if not every:
+            config = replace(
+                config, losses=config.losses[-1:], reductions=config.reductions[-2:][:1]
+            )
+        if not trains:
+            config = replace(config, passes=(FORWARD,))
+            names = tuple({*names} & {*FORWARD_CHECKS}) or FORWARD_CHECKS
+        yield from plan_verify(config, self.device, checks=names)
+
+    def _config(
+        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: Distribution = "normal"
+    ) -> Config:
+        """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
+        job, spec = self.job, EVERY_LOSS[self.loss]
+        takes = self.definition.takes
+        choices = [LossChoice(self.loss, {n: (v,) for n, v in job.parameters.items()})]
+        if every:
+            for name in (*forms(self.loss, self.definition), self.loss):
+                others: dict[str, tuple[float, ...]] = dict(choices[0].parameters)
+                if not job.parameters:
+                    defaults = off_default(EVERY_LOSS[name])
+                    others = {n: (v,) for n, v in defaults.items() if takes(n)}
+                if name != self.loss or (others and not job.parameters):
+                    choices.append(LossChoice(name, others))
+        usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
+        reductions: tuple[Any, ...] = (job.reduction or usual,)
+        if every and not job.reduction and takes("reduction"):
+            reductions = spec.reductions
+        return Config(
+            device=self.device,
+            losses=tuple(choices),
+            sizes=tuple(sizes),
+            dtypes=job.dtypes or ("float32",),
+            reductions=reductions,
+            implementations=(job.file,),
+            inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
+        )
+
+
+def worth_processes(task: Task) -> Task:
+    """Return a task with one process where each of several would make gigabytes anew."""
+    if math.prod(task.case.shape) < ONE_PROCESS:
+        return task
+    return replace(task, timing=replace(task.timing, processes=1))
+
+
+def check_arguments(
+    file: UserFile, definition: Definition, loss: str, given: tuple[str, ...]
+) -> None:
+    """Raise NotJudgeableError if not all operands of a loss can be given."""
+    spec = EVERY_LOSS[loss]
+    if misfit := file.misfit(definition, spec, given):
+        text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
+        raise NotJudgeableError("signature", text)
+
+
+def loss_of(file: UserFile) -> str:
+    """Return the loss that a file defines by its name, in the form with the fewest operands."""
+    named: dict[str, list[str]] = {}
+    for loss, spec in EVERY_LOSS.items():
+        name = spec.function_name
+        if file.name == name or (not file.name and file.defines(name)):
+            named.setdefault(name, []).append(loss)
+    found = [_form_of(file, losses) for losses in named.values()]
+    if len(found) == 1:
+        return found[0]
+    losses = ", ".join(sorted(EVERY_LOSS))
+    if found:
+        text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
+        raise NotJudgeableError("ambiguous", text)
+    text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
+    raise NotJudgeableError("nothing_to_judge", f"{text}; or name a file with a class Model")
+
+
+def _form_of(file: UserFile, losses: list[str]) -> str:
+    """Return which of the forms of one function a file defines: the first that fits."""
+    losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
+    for loss in losses:
+        with suppress(NotJudgeableError):
+            check_arguments(file, file.definition(loss), loss, ())
+            return loss
+    return losses[0]
+
+
+def forms(loss: str, definition: Definition) -> list[str]:
+    """Return the forms of a loss with more operands, which a definition names: a weight, a mask."""
+    spec = EVERY_LOSS[loss]
+    named = definition.signature.keywords
+    return [
+        name
+        for name, form in ROW_FORMS.items()
+        if form.function_name == spec.function_name
+        and len(form.names) > len(spec.names)
+        and all(operand in form.operands for operand in spec.operands)
+        and {*form.names} - {*spec.names} <= named
+    ]

@@ -1,0 +1,241 @@
+"""What a candidate is judged against where only a ``Model`` says what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from msgspec.structs import replace
+
+from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.bench.plan import Task
+from losscli.cases import Case
+from losscli.config.schema import Timing
+from losscli.implementations import find_implementation, remote
+from losscli.implementations.call_data import Call
+from losscli.implementations.files import REFERENCE_MODULE, Definition, UserFile, read_file
+from losscli.judge.job import Job
+from losscli.judge.parts import REFERENCE
+from losscli.model_case import NAME, Argument, ModelCase
+from losscli.truth.model import (
+    ModelOracle,
+    Reference,
+    WrongReferenceError,
+    draws,
+    make_model_inputs,
+)
+from losscli.truth.problem import Problem
+from losscli.verify.checks import CHECKS
+from losscli.verify.runner import Job as Checks
+
+SMALL_CHECKS = ("value", "gradients")
+ALL_CHECKS = (
+    *("value", "gradients", "layouts", "specials", "retained", "accumulation", "steps"),
+    *("second_derivatives", "memory", "left_behind", "determinism"),
+)
+"""The checks that need to know nothing of the formula."""
+GPU_CHECKS = ("streams", "graphs", "captured_backward")
+FEW_CHECKS = ("value", "gradients", "layouts", "left_behind", "determinism")
+"""The checks of large arguments: others would make dozens of copies, or a hundred calls."""
+FORWARD_CHECKS = ("value", "layouts", "specials", "memory", "determinism", "streams", "graphs")
+"""The checks that a module without a gradient can pass."""
+FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
+"""Elements of an argument from which few checks are made; and from which only the usual values."""
+ROWS = 37
+"""Rows of a small case: no multiple of a tile, a warp or a vector."""
+SAME = 1e-9
+"""Relative distance of two answers in float64 to the same arguments."""
+
+
+def reference_name(named: str) -> str:
+    """Return a file with the name of its module."""
+    return named if read_file(named).name else f"{named}:{REFERENCE_MODULE}"
+
+
+class AnyModel:
+    """The ``Model`` of a file, which computes its own truth in float64."""
+
+    in_processes = False
+    compared: tuple[str, ...] = (REFERENCE,)
+
+    def __init__(
+        self, job: Job, device: str, file: UserFile, definition: Definition, seed: int
+    ) -> None:
+        self.job, self.device, self.file, self.definition = job, device, file, definition
+        self.seed = seed
+        self.reference = reference_name(job.reference or str(file.path))
+        if self.reference == job.file:  # judged by itself, in a worker of its own all the same
+            self.reference = self.reference.replace(file.path.name, f"./{file.path.name}")
+        self.full: list[ModelCase] = []
+        self.smallest: list[ModelCase] = []
+
+    @property
+    def reference_file(self) -> UserFile:
+        """The file of the reference."""
+        found = find_implementation(self.reference).file
+        assert found
+        return found
+
+    def start(self) -> None:
+        """Find out what the reference is called with, and that it can be a truth.
+
+        Raises:
+            WrongReferenceError: it cannot.
+        """
+        described = self._described()
+        for dtype in self.job.dtypes or ("",):
+            case = self._probed(described.of_dtype(dtype) if dtype else described)
+            self.full.append(case)
+            less = case.of_rows(ROWS)
+            try:
+                self.smallest.append(self._probed(less) if less else case)
+            except WrongReferenceError:
+                if self.died:
+                    raise
+                self.smallest.append(case)
+
+    def check(self) -> None:
+        """Compare parameters and buffers of the candidate with those of the reference.
+
+        Raises:
+            SubjectError: the candidate cannot be made.
+            WrongReferenceError: they are others.
+        """
+        worker = remote.workers.of(self.file, self.device)
+        state, _ = worker.ask("model_state", self.seed, case=None)
+        own = {name: tuple(each.shape) for name, each in state.items()}
+        due = {each.name: each.shape or () for each in self.full[0].state}
+        if own != due:
+            raise Reference(self.full[0]).wrong(
+                f"has the parameters and buffers {_listed(due)}, and {self.definition.name} has "
+                f"{_listed(own)}, so that those of the reference cannot be given to it. Use the "
+                "same names and shapes"
+            )
+
+    def firsts(self) -> list[Case]:
+        """Return the smallest case of each dtype."""
+        return list(self.smallest)
+
+    def small(self, *, trains: bool) -> Iterator[Checks]:
+        """Yield few checks."""
+        for case in self.smallest:
+            yield self._checks(case, SMALL_CHECKS, trains)
+
+    def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
+        """Yield the other checks in rounds, each of which has to be passed."""
+        for small, full in zip(self.smallest, self.full, strict=True):
+            names = ALL_CHECKS if small.largest <= FEW_ELEMENTS else FEW_CHECKS
+            gpu = () if self.job.quick or self.device == "cpu" else GPU_CHECKS
+            yield self._of_draws(small, (*names, *gpu), trains)
+            if small is not full:
+                yield self._of_draws(full, SMALL_CHECKS, trains)
+
+    def tasks(self, *, trains: bool) -> list[Task]:
+        """Return what is timed beside the reference: the sizes of ``get_inputs``."""
+        passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD) if trains else (FORWARD,)
+        timing = Timing(0.1, 0.6, processes=1) if self.job.quick else Timing(0.4, 3.0, processes=1)
+        names = self.job.file, self.reference
+        return [Task(case, dict.fromkeys(passes, names), timing) for case in self.full]
+
+    def instead_of(self, case: Case) -> Case | None:
+        """Return the case that ``get_inputs`` gives, if that is another one."""
+        for number, (small, full) in enumerate(zip(self.smallest, self.full, strict=True)):
+            if case == small != full:
+                self.smallest[number] = full
+                return full
+        return None
+
+    def called(self, implementation: str) -> str:
+        """Return what a verdict calls an implementation that was timed."""
+        return REFERENCE if implementation == self.reference else implementation
+
+    @property
+    def died(self) -> bool:
+        """Whether the process of the reference has ended."""
+        return any(worker.died for worker in remote.workers.known(self.reference_file))
+
+    def _of_draws(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
+        """Yield the checks with the usual values, and few with each of the others."""
+        yield self._checks(case, names, trains)
+        if case.largest > MOST_ELEMENTS:
+            return
+        for draw in draws(case):
+            other = replace(case, draw=draw)
+            if draw != "usual" and self._is_in_domain(other):
+                yield self._checks(other, SMALL_CHECKS, trains)
+
+    def _checks(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Checks:
+        if not trains:
+            case = case.with_result(case.output, case.output_dtype, given=())
+            names = tuple(name for name in names if name in FORWARD_CHECKS)
+        implementation = find_implementation(self.job.file)
+        return Checks(case, tuple((implementation, CHECKS[name]) for name in names))
+
+    def _is_in_domain(self, case: ModelCase) -> bool:
+        """Tell whether the reference takes a draw that ``get_inputs`` would not give."""
+        try:
+            truths = list(Problem.of(case).value())
+        except WrongReferenceError:
+            if self.died:
+                raise
+            return False
+        return all(bool(truth.value.isfinite().all()) for truth in truths)
+
+    def _described(self) -> ModelCase:
+        """Return the case of the reference as its file makes it; nothing is known of its result."""
+        case = ModelCase(
+            *(NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed),
+            model=self.reference,
+            made_with=self.seed,
+        )
+        reference = Reference(case)
+        state, parameters = reference.state()
+        names = self.definition.signature.names
+        arguments = []
+        for number, each in enumerate(reference.ask("model_arguments")):
+            name = names[number] if number < len(names) else ""
+            if not name or name in state:
+                name = f"argument {number}"
+            arguments.append(replace(each, name=name, differentiable=each.is_floating))
+        if not any(argument.is_floating for argument in arguments):
+            raise reference.wrong("get_inputs gives no floating tensor")
+        described = tuple(
+            Argument(
+                name, tuple(each.shape), _name_of(each.dtype), differentiable=name in parameters
+            )
+            for name, each in state.items()
+        )
+        return replace(case, arguments=tuple(arguments), state=described).settled()
+
+    def _probed(self, case: ModelCase) -> ModelCase:
+        """Return the case with what the reference gives: its result, and which gradients.
+
+        Raises:
+            WrongReferenceError: it gives no finite number, no gradient, or not the same again.
+        """
+        reference, operands = Reference(case), make_model_inputs(case)
+        result = reference.loss(operands)
+        if not result.is_floating_point():
+            raise reference.wrong(f"cannot be differentiated: it gives {result.dtype}")
+        call = Call(operands, case.spec.differentiable, torch.ones_like(result))
+        given = {n for n, g in reference.answer(call).gradients.items() if g is not None}
+        if not given:
+            raise reference.wrong("cannot be differentiated: its result has no gradient")
+        case = case.with_result(tuple(result.shape), _name_of(result.dtype), given)
+        oracle = ModelOracle(case, make_model_inputs(case))
+        first, second = (oracle.exact_result() for _ in range(2))
+        if first.dtype != torch.float64:
+            raise reference.wrong(f"gives {first.dtype} in float64")
+        if not bool(first.isfinite().any()):
+            raise reference.wrong("gives no finite number on inputs like those of its get_inputs")
+        if not torch.allclose(first, second, SAME, 0.0, equal_nan=True):
+            raise reference.wrong("gives different results for the same inputs")
+        return case
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _listed(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or "none"

@@ -1,1 +1,0 @@
-"""Judges a module against any ``Model``: where no loss of losscli has its formula."""

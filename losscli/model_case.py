@@ -1,0 +1,243 @@
+"""The case of a ``Model``: a module of any arguments, whose formula only its own code knows.
+
+A Model has the shapes of its ``get_inputs``, so a case of it keeps them whatever a check asks for.
+Parameters and buffers are operands too: a candidate gets those of the reference with each call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from losscli.axes import FORWARD_BACKWARD, PassName
+from losscli.cases import ITEM_BYTES, Case
+from losscli.losses import MODEL, Domain, Operand, Shape, Spec, Unit
+from losscli.losses.domain import REAL
+from losscli.reasons import Reason
+from losscli.units import format_size
+
+NAME = "Model"
+"""What a case of a Model has in place of the name of a loss."""
+Content = Literal[
+    "signs", "bits", "probabilities", "log_probabilities", "unit", "not_negative", "any"
+]
+"""What floating values are: all -1 or 1; all 0 or 1; rows that sum to one, or whose exponentials
+do; all in [0, 1]; none negative; anything."""
+RANGES: dict[Content, tuple[float, float]] = {
+    "signs": (-1.0, 1.0),
+    "bits": (0.0, 1.0),
+    "probabilities": (0.0, 1.0),
+    "log_probabilities": (-math.inf, 0.0),
+    "unit": (0.0, 1.0),
+    "not_negative": (0.0, math.inf),
+}
+Draw = Literal["usual", "large", "negative"]
+"""``large`` has larger values and rows with sharp peaks, ``negative`` has no positive ones."""
+_BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
+
+
+class Argument(msgspec.Struct, frozen=True):
+    """What is known of an argument of a Model, or of one of its parameters and buffers."""
+
+    name: str = ""
+    shape: Shape | None = None
+    """None for what is no tensor."""
+    dtype: str = ""
+    content: Content = "any"
+    low: int = 0
+    """The smallest value of integers."""
+    high: int = 0
+    """The largest value of integers."""
+    plain: bool | int | float | str | None = None
+    """What is no tensor."""
+    differentiable: bool = False
+    """Whether the Model has a gradient of it."""
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it is a tensor of floating values."""
+        return self.dtype in ITEM_BYTES
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape or ()) * _BYTES.get(self.dtype, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec(Spec):
+    """The operands of a Model; that it can be called is known to the workers alone."""
+
+    unit: ClassVar[Unit] = MODEL
+
+
+class ModelCase(Case, frozen=True):
+    """A case of a Model: the other fields of a case follow from its arguments."""
+
+    model: str = ""
+    """The file with the Model, as an implementation is named."""
+    arguments: tuple[Argument, ...] = ()
+    """The arguments of its forward, in order."""
+    state: tuple[Argument, ...] = ()
+    """Its parameters and buffers."""
+    cast: str = ""
+    """The dtype that modules are cast to; empty to leave them as they are made."""
+    made_with: int = 0
+    """The seed that modules are made with."""
+    output: Shape = ()
+    output_dtype: str = "float32"
+    draw: Draw = "usual"
+
+    @property
+    def tensors(self) -> tuple[Argument, ...]:
+        """The arguments and the state that are operands, one with a gradient first if there is."""
+        given = [a for a in self.arguments if a.shape is not None]
+        first = max(given, key=lambda a: (a.differentiable, a.is_floating))
+        return (first, *(a for a in given if a is not first), *self.state)
+
+    @property
+    def spec(self) -> Spec:
+        """The operands, as those of a loss."""
+        return _spec(self.tensors)
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The shape of each operand by its name."""
+        return {a.name: a.shape or () for a in self.tensors}
+
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each operand by its name."""
+        return {a.name: a.dtype for a in self.tensors}
+
+    @property
+    def operand_bytes(self) -> dict[str, int]:
+        """Bytes of the elements of each operand by its name."""
+        return {a.name: a.bytes for a in self.tensors}
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the operands' storage."""
+        return sum(self.operand_bytes.values())
+
+    @property
+    def unreduced_shape(self) -> Shape:
+        """The shape of the result."""
+        return self.output
+
+    @property
+    def loss_dtype(self) -> str:
+        """The dtype of the result."""
+        return self.output_dtype
+
+    @property
+    def mixes_dtypes(self) -> bool:
+        """Whether the target has another dtype, which concerns losses of a known formula."""
+        return False
+
+    @property
+    def impossible(self) -> Reason | None:
+        """Nothing, for its shapes are those of ``get_inputs``."""
+        return None
+
+    @property
+    def largest(self) -> int:
+        """Elements of the largest argument."""
+        return max(math.prod(a.shape) for a in self.arguments if a.shape is not None)
+
+    @property
+    def terms(self) -> int:
+        """How many elements of an argument make one of the result."""
+        return self.largest // max(math.prod(self.output), 1)
+
+    def name_with(self, shown: Collection[str] = ()) -> str:
+        """Return the shapes and dtypes of the arguments, in their order."""
+        named = [
+            str(a.plain) if a.shape is None else f"{format_size(a.shape)} {a.dtype}"
+            for a in self.arguments
+        ]
+        return ", ".join(named) + ("" if self.draw == "usual" else f", {self.draw} values")
+
+    def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
+        """Return the case itself."""
+        return self
+
+    def floor_bytes(self, pass_: PassName) -> int:
+        """Return the bytes of operands and results; a Model that reads less of them moves fewer."""
+        gradient = self.elements * self.item_bytes if pass_ == FORWARD_BACKWARD else 0
+        return self.stored_bytes + self.loss_bytes + gradient
+
+    def of_dtype(self, dtype: str) -> ModelCase:
+        """Return the case of modules and floating arguments that are cast to a dtype."""
+
+        def cast(given: Iterable[Argument]) -> tuple[Argument, ...]:
+            return tuple(replace(a, dtype=dtype) if a.is_floating else a for a in given)
+
+        arguments, state = cast(self.arguments), cast(self.state)
+        changes: dict[str, Any] = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
+        return replace(self, arguments=arguments, state=state, **changes)
+
+    def settled(self) -> ModelCase:
+        """Return the case with the shape and the dtype of its first operand."""
+        first = self.tensors[0]
+        changes: dict[str, Any] = {"shape": first.shape, "dtype": first.dtype}
+        return replace(self, **changes)
+
+    def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
+        """Return the case with what is known of its result.
+
+        ``given``: the operands of which there are gradients.
+        """
+
+        def known(arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+            return tuple(replace(a, differentiable=a.name in given) for a in arguments)
+
+        arguments, state = known(self.arguments), known(self.state)
+        changes: dict[str, Any] = {"output": shape, "output_dtype": dtype}
+        return replace(self, arguments=arguments, state=state, **changes).settled()
+
+    def of_rows(self, rows: int) -> ModelCase | None:
+        """Return the case with fewer rows; None where its arguments have none in common, or few."""
+        given = [a.shape for a in self.arguments if a.shape is not None]
+        extents = {shape[0] if shape else 0 for shape in given}
+        if len(extents) != 1 or extents.pop() <= rows:
+            return None
+        arguments = tuple(
+            a if a.shape is None else replace(a, shape=(rows, *a.shape[1:])) for a in self.arguments
+        )
+        return replace(self, arguments=arguments).settled()
+
+
+@cache
+def _spec(tensors: tuple[Argument, ...]) -> Spec:
+    return ModelSpec(
+        name=NAME,
+        formula="",
+        operands=tuple(
+            Operand(a.name, differentiable=a.differentiable, domain=_domain(a)) for a in tensors
+        ),
+        parameters=(),
+        reductions=("none",),
+        reference=_unknown,
+        loss=_unknown,
+        loss_with_grad=_unknown,
+        module=object,  # type: ignore[arg-type]
+    )
+
+
+def _domain(argument: Argument) -> Domain:
+    """Return the domain of an argument: one that is not real is drawn again as it was."""
+    if argument.content == "any" and argument.is_floating:
+        return REAL
+    low, high = RANGES.get(argument.content, (argument.low, argument.high))
+    return Domain("as get_inputs gives it", low=low, high=high, discrete=True)
+
+
+def _unknown(*operands: Any, **settings: Any) -> Any:
+    raise NotImplementedError("the formula of a Model is known to its own code alone")

@@ -1,0 +1,268 @@
+"""The truth of a ``Model``: what the reference itself computes in float64, in a worker of its own.
+
+A tensor passes if no element is off by more than the largest of
+
+- 4 ulp of the tensor's largest truth: as an element of a known loss may be, see ``tolerances.py``,
+  but of the tensor, because a term that cancels cannot be seen from outside;
+- 4 times the largest error of the reference itself, run in the candidate's dtype;
+- in float64 what the reference's own roundings and its own sums may lose;
+- for the result alone what a sum in tiles may lose, of which the order is the candidate's own,
+  where several elements of an argument make one of the result.
+
+Contents are always the judge's. Of the file's own only shapes, dtypes and the kind of values are
+known, so that a draw stays in the domain of the loss: probabilities stay probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from msgspec import structs
+from torch import Tensor
+
+from losscli.errors import LosscliError
+from losscli.implementations import find_implementation, remote
+from losscli.implementations.call_data import Answer, Call, Curvature, Operands
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.subject import Gradients, bind
+from losscli.model_case import Argument, Draw, ModelCase
+from losscli.truth.blocks import block_elements, blocks
+from losscli.truth.distances import Errors
+from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.streams import make_generator
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    REFERENCE_FACTOR,
+    TILE_ELEMENTS,
+    Outcome,
+    describe,
+    lost_in_sum,
+    unit_roundoff,
+)
+
+LARGE = 8.0
+"""By how much the values of ``large`` are larger: exponentials of them stay within float32."""
+
+
+class WrongReferenceError(LosscliError):
+    """A reference does not run, or can be no truth."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference of a case as a subject; what goes wrong is its own fault.
+
+    It gets copies: the operands themselves may be in its worker already, to be timed there. All
+    methods raise WrongReferenceError, with the reference's own words.
+    """
+
+    case: ModelCase
+
+    def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
+        """See :class:`Subject`."""
+        return cast("Tensor", self._ask("loss", _copied(operands), wrt))
+
+    def answer(self, call: Call) -> Answer:
+        """See :class:`Subject`."""
+        return cast(
+            "Answer", self._ask("answer", structs.replace(call, operands=_copied(call.operands)))
+        )
+
+    def second_derivatives(self, asked: Curvature) -> Gradients:
+        """See :class:`Subject`."""
+        copied = replace(asked, operands=_copied(asked.operands))
+        return cast("Gradients", self._ask("second_derivatives", copied))
+
+    def state(self) -> tuple[dict[str, Tensor], list[str]]:
+        """Return its parameters and buffers, and the names of those that have a gradient."""
+        found: tuple[dict[str, Tensor], list[str]] = self.ask("model_state", self.case.made_with)
+        return found
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Ask its worker for what is no method of a subject."""
+        file = find_implementation(self.case.model).file
+        assert file
+        with self._blamed():
+            return remote.workers.of(file, self.case.device).ask(method, *arguments, case=None)
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        with self._blamed():
+            subject = bind(find_implementation(self.case.model), self.case)
+            return getattr(subject, method)(*arguments)
+
+    def wrong(self, text: str) -> WrongReferenceError:
+        """Return the error that says what is wrong with it."""
+        return WrongReferenceError(f"the reference {self.case.model} {text}")
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """Turn what goes wrong into an error of the reference."""
+        try:
+            yield
+        except SubjectError as error:
+            told = f"cannot be differentiated: it {error}" if error.code == "no_gradient" else error
+            raise self.wrong(str(told)) from None
+
+
+@dataclass(frozen=True)
+class ModelOracle(Oracle):
+    """What the reference computes in float64, on the very values that the candidate gets."""
+
+    case: ModelCase
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the first operand."""
+        return next(iter(self.operands.values())).shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the result."""
+        found: torch.dtype = getattr(torch, self.case.loss_dtype)
+        return found
+
+    @property
+    def unreduced_shape(self) -> torch.Size:
+        """The shape of the result."""
+        return torch.Size(self.case.unreduced_shape)
+
+    def is_summed(self, name: str) -> bool:
+        """Tell that nothing is known of how a gradient is made."""
+        return False
+
+    def value(self) -> Iterator[Truth]:
+        """Yield the result, whole."""
+        yield from truths_at_largest(self.exact_result(), self.dtype)
+
+    def exact_result(self) -> Tensor:
+        """Return the result in float64."""
+        return self.exact.loss(_wide(self.operands))
+
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
+        """Return the gradients of operands for an incoming gradient, each whole."""
+        call = Call(_wide(self.operands), tuple(names), grad_output.double())
+        found = self.exact.answer(call).gradients
+        operands = {name: self.operands[name] for name in names}
+        return {
+            name: tuple(truths_at_largest(_present(found[name], operand), operand.dtype))
+            for name, operand in operands.items()
+        }
+
+    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        """Yield the gradient of an operand, whole."""
+        yield from self.gradients((name,), grad_output)[name]
+
+    def curvature(self, asked: Curvature) -> Gradients:
+        """Return second derivatives in float64."""
+        wide = Curvature(_wide(asked.operands), asked.grad_output.double(), _wide(asked.toward))
+        return self.exact.second_derivatives(wide)
+
+    @property
+    def exact(self) -> Reference:
+        """The reference in float64."""
+        return Reference(self.case.of_dtype("float64"))
+
+
+def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor) -> Iterator[Truth]:
+    """Yield truths in which a result's infinity stands for NaN.
+
+    Whether infinity less infinity is met depends on how a formula is written, and any Model may be
+    written in another way than its reference.
+    """
+    for truth in truths():
+        got = result.detach()[truth.block].double()
+        replaced = truth.value.isnan() & got.isinf()
+        yield replace(truth, value=torch.where(replaced, got, truth.value))
+
+
+def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
+    """Judge a tensor beside the reference's own error.
+
+    ``terms``: elements of an argument that make one of the result.
+    """
+    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
+    allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
+    if dtype == torch.float64:  # the truth is rounded as well
+        allowed = max(allowed, 2 * ELEMENT_ULP + lost_in_sum(TILE_ELEMENTS))
+    if terms > 1:
+        lost = math.sqrt(min(terms, TILE_ELEMENTS)) * unit_roundoff(accumulator)
+        allowed = max(allowed, lost / torch.finfo(dtype).eps)
+    if errors.ulp <= allowed:
+        return Outcome("pass")
+    return Outcome("fail", f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
+
+
+def make_model_inputs(case: ModelCase) -> Operands:
+    """Return the operands of a case: arguments that are drawn, and the reference's own state."""
+    generator = make_generator(case.seed, "input")
+    state = Reference(case).state()[0] if case.state else {}
+    operands: Operands = {}
+    for argument in case.tensors:
+        own = state.get(argument.name)
+        values = _drawn(argument, case.draw, generator) if own is None else own
+        operands[argument.name] = values.to(case.device, getattr(torch, argument.dtype))
+    return operands
+
+
+def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor:
+    """Return contents of an argument in float32, or in int64."""
+    shape = argument.shape or ()
+    if not argument.is_floating:
+        high = max(argument.high, argument.low) + 1
+        return torch.randint(argument.low, high, shape, generator=generator)
+    normal = torch.randn(shape, generator=generator)
+    scaled = normal * LARGE if draw == "large" else normal
+    content = argument.content
+    if content == "signs":
+        return torch.where(normal < 0, -1.0, 1.0)
+    if content == "bits":
+        return torch.where(normal < 0, 0.0, 1.0)
+    if content == "probabilities":
+        return scaled.softmax(-1)
+    if content == "log_probabilities":
+        return scaled.log_softmax(-1)
+    if content == "unit":
+        uniform = torch.rand(shape, generator=generator)
+        return uniform**4 if draw == "large" else uniform
+    if content == "not_negative":
+        return scaled.abs()
+    return -normal.abs() if draw == "negative" else scaled
+
+
+def draws(case: ModelCase) -> Iterator[Draw]:
+    """Yield the draws that differ for the arguments of a case."""
+    free = {a.content for a in case.arguments if a.is_floating}
+    yield "usual"
+    if free - {"signs", "bits"}:
+        yield "large"
+    if "any" in free:
+        yield "negative"
+
+
+def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
+    """Yield a truth whose errors are measured at its largest element within a dtype's range."""
+    largest = value.new_zeros(())
+    for block in blocks(value.shape, block_elements(value.device.type)):
+        inside = value[block].abs().where(value[block].to(dtype).isfinite(), 0.0)
+        largest = largest.maximum(inside.max()) if inside.numel() else largest
+    for block in blocks(value.shape, block_elements(value.device.type)):
+        yield Truth(block, value[block], largest.expand(value[block].shape))
+
+
+def _present(gradient: Tensor | None, operand: Tensor) -> Tensor:
+    """Return a gradient; zeros where the contents have none."""
+    return torch.zeros_like(operand, dtype=torch.float64) if gradient is None else gradient
+
+
+def _copied(operands: Operands) -> Operands:
+    return {name: each.clone() for name, each in operands.items()}
+
+
+def _wide(operands: Operands) -> Operands:
+    """Return the operands with floating ones in float64."""
+    return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}
