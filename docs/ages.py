@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from losscli.extension import targets
+from losscli.build import targets
 from losscli.losses import EVERY_LOSS, LOSSES, ROW_FORMS, ROW_LOSSES, WEIGHTED
 
 ROOT = Path(__file__).parents[1]

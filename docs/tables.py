@@ -27,7 +27,7 @@ from losscli.cases import Case, format_grad_output
 from losscli.compare.cells import Cell, best_peer, cells
 from losscli.compare.cells import ratio as ratio_to
 from losscli.implementations import CUSTOM
-from losscli.implementations.peers import PEERS as PACKAGES
+from losscli.implementations.other_projects import PACKAGES
 from losscli.losses import ELEMENT, LOSSES, ROW_LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL

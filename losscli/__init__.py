@@ -32,6 +32,6 @@ def load(device: str | None = None) -> None:
         BuildError: a compiler failed, or a finished library does not load.
     """
     import losscli.functional  # noqa: F401 - defines the operators
-    from losscli.extension import load as libraries
+    from losscli.operators import loading
 
-    libraries.load(device)
+    loading.load(device)

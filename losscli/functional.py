@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from losscli.extension import operators as operators  # defines torch.ops.losscli
 from losscli.losses import LOSSES, ROW_LOSSES, Spec
+from losscli.operators import registration as registration  # defines torch.ops.losscli
 
 _specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _functions = {

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from losscli.extension import operators as operators  # defines torch.ops.losscli
 from losscli.losses import LOSSES, ROW_LOSSES, Spec
+from losscli.operators import registration as registration  # defines torch.ops.losscli
 
 _specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _modules = {

@@ -10,11 +10,11 @@ from typing import Any
 import ninja  # noqa: F401 - which asks sysconfig where it lies, before that is replaced
 import pytest
 
+from losscli.build import compilers, nvcc
 from losscli.doctor import host, questions
 from losscli.doctor.findings import Examination, Finding
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
-from losscli.extension import nvcc, toolbox
 from losscli.implementations.sandbox.confinement import PARTS
 from losscli.machine import kernel_files
 from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
@@ -162,7 +162,7 @@ def make_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     monkeypatch.setattr(kernel_files, "SYS", root / "sys")
     monkeypatch.setattr(nvcc, "USUAL_PLACE", root / "local")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(root / "site-packages"))
-    monkeypatch.setattr(toolbox, "driver_cuda", lambda: made.answers["driver"]["cuda"])
+    monkeypatch.setattr(compilers, "driver_cuda", lambda: made.answers["driver"]["cuda"])
     monkeypatch.setattr(host, "core_count", lambda: 8)
 
     class Conditions:

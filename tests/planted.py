@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -140,10 +141,9 @@ def main(repeats: int, options: list[str]) -> int:
 if __name__ == "__main__":
     given = sys.argv[1:]
     if given[:1] == ["worker"]:  # one of the processes that bench starts
-        from losscli.bench import worker
-
         plant_if_asked()
-        worker.main(*given[1:])
+        sys.argv[1:] = given[1:]
+        runpy.run_module("losscli.bench.worker", run_name="__main__")
         sys.exit()
     if given and not given[0].isdigit() and "-o" in given:
         from losscli.bench import processes

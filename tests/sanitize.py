@@ -288,16 +288,16 @@ def make(call: Call) -> None:
 def prepare(only_rows: bool = False) -> None:
     """Build and load the kernels: a build under the sanitizer would be watched as well."""
     from losscli import functional as functional  # defines the operators
-    from losscli.extension import load
     from losscli.losses import ROW_LOSSES
+    from losscli.operators import loading
 
     for loss in ROW_LOSSES:
-        load.load_loss(loss, "cuda")
+        loading.load_loss(loss, "cuda")
     if only_rows:
         return
-    load.load("cuda")
+    loading.load("cuda")
     for loss in MACHINERY:
-        load.load_loss(loss, "cuda", strategies=True)
+        loading.load_loss(loss, "cuda", strategies=True)
 
 
 def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], None]]]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from losscli.extension.build import Builder, Outcome
-from losscli.extension.cache import Cache
-from losscli.extension.plan import Plan, Tools, TorchInstall, make_plan, torch_tools
-from losscli.extension.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target
-from losscli.extension.toolbox import Toolbox
+from losscli.build.builder import Builder, Outcome
+from losscli.build.cache import Cache
+from losscli.build.compilers import Compilers
+from losscli.build.plan import Plan, Tools, TorchInstall, make_plan, torch_tools
+from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target
 
 LOSSES = ("alpha", "beta")
 BINDING, ALPHA, BETA = Target(TORCH), Target(LOSS, CPU, "alpha"), Target(LOSS, CPU, "beta")
@@ -136,9 +136,9 @@ class Standin:
 
     def builder(self, *, force: bool = False) -> Builder:
         """Return a builder in this workshop's cache, with the tools of the machine."""
-        toolbox = Toolbox(self.torch())
+        compilers = Compilers(self.torch())
         cache, notes, steps = self.cache, self.notes.append, self.steps.append
-        return Builder(toolbox, cache, self.csrc, notes, steps, force)
+        return Builder(compilers, cache, self.csrc, notes, steps, force)
 
     def ensure(self, *plans: Plan, force: bool = False) -> list[Outcome]:
         """Build plans in this workshop's cache."""

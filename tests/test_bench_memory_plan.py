@@ -10,9 +10,8 @@ from losscli.bench.memory_plan import (
     GPU_RESERVE,
     RESERVE,
     MemoryPlan,
-    fit,
-    needed_bytes,
     plan_memory,
+    those_that_fit,
 )
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
@@ -46,13 +45,13 @@ def case(loss="mse", reduction="mean", dtype="float32"):
     ],
 )
 def test_pass_needs_inputs_outputs_and_temporaries(case, pass_, implementations, tensors):
-    assert needed_bytes(case, pass_, implementations) == RESERVE + tensors * 4 * MIB
+    assert plan_memory(case, pass_, implementations).total == RESERVE + tensors * 4 * MIB
 
 
 @pytest.mark.parametrize(("pass_", "tensors"), [("forward", 2), ("forward_backward", 3)])
 def test_gpu_plan_has_no_probe_arrays(pass_, tensors):
     asked = msgspec.structs.replace(case(), device="cuda:0")
-    assert needed_bytes(asked, pass_, [CUSTOM]) == GPU_RESERVE + tensors * 4 * MIB
+    assert plan_memory(asked, pass_, [CUSTOM]).total == GPU_RESERVE + tensors * 4 * MIB
 
 
 def test_plan_separates_inputs_outputs_and_temporaries():
@@ -63,9 +62,7 @@ def test_plan_separates_inputs_outputs_and_temporaries():
         temporaries={"custom": 0, "reference": 4 * 4 * MIB},
         reserve=RESERVE,
     )
-    assert plan.total == needed_bytes(
-        case(reduction="none"), "forward_backward", [CUSTOM, REFERENCE]
-    )
+    assert plan.total == (3 + 4 + 4) * 4 * MIB + RESERVE
 
 
 FUNCTIONAL = IMPLEMENTATIONS["functional"]
@@ -77,14 +74,13 @@ def test_plan_of_graphs_adds_losses_gradients_and_temporaries():
     held = sum(implementation.temporary_bytes(case()) for implementation in three)
     assert plan.outputs == (3 + 3 + 1) * 4 * MIB
     assert plan.total == RESERVE + plan.inputs + plan.outputs + held
-    assert needed_bytes(case(reduction="none"), "forward_backward", three, "graph") == plan.total
 
 
 def test_implementations_that_fit_in_turn_may_not_fit_as_graphs():
     two = [REFERENCE, FUNCTIONAL]
-    free = needed_bytes(case(), "forward_backward", two)
-    assert fit(case(), "forward_backward", two, free) == (two, {})
-    able, reasons = fit(case(), "forward_backward", two, free, "graph")
+    free = plan_memory(case(), "forward_backward", two).total
+    assert those_that_fit(case(), "forward_backward", two, free) == (two, {})
+    able, reasons = those_that_fit(case(), "forward_backward", two, free, "graph")
     assert able == [FUNCTIONAL]
     assert list(reasons) == ["reference"]
 
@@ -130,17 +126,20 @@ def test_temporaries_of_each_reference_are_as_declared(monkeypatch, dtype, widen
 
 
 def test_implementations_that_fit_are_all_kept():
-    assert fit(case(), "forward", [CUSTOM, REFERENCE], 2**40) == ([CUSTOM, REFERENCE], {})
+    assert those_that_fit(case(), "forward", [CUSTOM, REFERENCE], 2**40) == (
+        [CUSTOM, REFERENCE],
+        {},
+    )
 
 
 def test_largest_implementation_is_dropped_first_with_both_sizes():
-    able, reasons = fit(case(), "forward", [REFERENCE, CUSTOM], RESERVE + 10 * MIB)
+    able, reasons = those_that_fit(case(), "forward", [REFERENCE, CUSTOM], RESERVE + 10 * MIB)
     assert able == [CUSTOM]
     assert reasons["reference"].text == "needs 536.0 MiB of memory, 522.0 MiB are free"
 
 
 def test_nothing_fits_if_the_operands_do_not():
-    able, reasons = fit(case(), "forward", [CUSTOM, REFERENCE], RESERVE)
+    able, reasons = those_that_fit(case(), "forward", [CUSTOM, REFERENCE], RESERVE)
     assert able == []
     assert list(reasons) == ["reference", "custom"]
 

@@ -59,21 +59,22 @@ def found(pass_="forward", around=AROUND, **outcomes):
 class FakeWorker:
     """Answers each task with given outcomes, or dies."""
 
+    ready = True
+
     def __init__(self, answers, environ):
-        self.answers, self.environ = answers, environ
+        self.given, self.environ, self.channel = answers, environ, self
         self.asked, self.ended = [], False
 
-    def wait_until_ready(self, notify):
-        pass
-
-    def measure(self, task, notify):
+    def put(self, task):
         self.asked.append(task)
-        for pass_, names in task.passes.items():
-            if self.answers == "dies":
-                raise ProcessDiedError(-11)
-            yield found(pass_, **{name: self.answers[name] for name in names})
 
-    def end(self):
+    def answers(self, notify):
+        for pass_, names in self.asked[-1].passes.items():
+            if self.given == "dies":
+                raise ProcessDiedError(-11)
+            yield found(pass_, **{name: self.given[name] for name in names})
+
+    def close(self):
         self.ended = True
 
 
@@ -133,7 +134,10 @@ def test_worker_sends_an_error_that_ends_the_run(task, error):
 
 def process(text):
     """Start a process that stands in for a worker."""
-    return Worker([sys.executable, "-c", READY + text], os.environ)
+    worker = Worker([sys.executable, "-c", READY + text], os.environ)
+    assert list(worker.answers(print)) == []
+    worker.channel.put("task")
+    return worker
 
 
 READY = """
@@ -141,7 +145,7 @@ import os, signal, sys
 from losscli.errors import BuildError
 from losscli.processes import to_parent
 def fails():
-    yield "note"
+    channel.put("note")
     raise BuildError("no kernels")
 context = to_parent()
 channel = context.__enter__()
@@ -164,20 +168,20 @@ def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
         with pytest.raises(
             ProcessDiedError, match="the process that measured the case ended"
         ) as raised:
-            list(worker.measure(task, print))
+            list(worker.answers(print))
     finally:
-        worker.end()
+        worker.close()
     assert raised.value.outcome.status == status
     assert told in raised.value.outcome.reason.text
 
 
 def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
-    worker, notes = process("channel.put_each(fails())"), []
+    worker, notes = process("with channel.answer(): fails()"), []
     try:
         with pytest.raises(LosscliError, match="no kernels") as raised:
-            list(worker.measure(task, notes.append))
+            list(worker.answers(notes.append))
     finally:
-        worker.end()
+        worker.close()
     assert raised.value.exit_code == 3
     assert notes == ["note"]
 

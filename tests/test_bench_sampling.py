@@ -22,7 +22,7 @@ class Race:
     def run(self, seed=0, before=int, slowed=bool, **timing):
         contenders = list(self.contenders.values())
         for contender in contenders:
-            contender.warm = contender.warm_up(self.timer)
+            contender.warm_up(self.timer)
         start = self.clock.seconds()
         stop = interleave(
             self.timer,
@@ -138,7 +138,7 @@ def test_failed_implementation_leaves_and_the_others_continue():
 
 def test_sampling_ends_when_no_implementation_is_left():
     race = Race(bad=[1e-3])
-    race.contenders["bad"].warm = race.contenders["bad"].warm_up(race.timer)
+    race.contenders["bad"].warm_up(race.timer)
     race.contenders["bad"].failure = ValueError()
     contenders = list(race.contenders.values())
     assert interleave(race.timer, contenders, Timing(), seed=0) == "nothing left to sample"
@@ -150,7 +150,7 @@ def test_error_of_the_run_fails_no_implementation():
 
     contender = Contender("custom", fail)
     with pytest.raises(BuildError):
-        contender.warm = contender.warm_up(ClockTimer(FakeClock()))
+        contender.warm_up(ClockTimer(FakeClock()))
     assert contender.failure is None
 
 

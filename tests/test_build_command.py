@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from losscli.build import builder as build_module
+from losscli.build import compilers
+from losscli.build.plan import TorchInstall
+from losscli.cli import build as build_cli
 from losscli.cli.build import command
 from losscli.errors import UnfitError, UsageError
-from losscli.extension import build as build_module
-from losscli.extension import toolbox
-from losscli.extension.plan import TorchInstall
+from losscli.losses import EVERY_LOSS
 from tests.standin import Standin
 
 
@@ -23,17 +27,15 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
     monkeypatch.setenv("CUDACXX", str(tmp_path / "nvcc"))
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.cache.root))
     monkeypatch.setattr(build_module, "csrc_root", lambda: workshop.csrc)
-    monkeypatch.setattr(
-        build_module.build, "__kwdefaults__", {**(DEFAULTS or {}), "losses": ("alpha",)}
-    )
+    monkeypatch.setattr(build_cli, "LOSSES", {"alpha": None})
+    monkeypatch.setattr(build_cli, "ROW_LOSSES", {})
     torch = TorchInstall("2.13.0", tmp_path, "13.0", True)
     monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
-    monkeypatch.setattr(toolbox, "driver_cuda", lambda: (13, 0))
-    monkeypatch.setattr(toolbox, "present_capabilities", lambda: [(9, 0)])
+    monkeypatch.setattr(compilers, "driver_cuda", lambda: (13, 0))
+    monkeypatch.setattr(compilers, "present_capabilities", lambda: [(9, 0)])
     return workshop
 
 
-DEFAULTS = build_module.build.__kwdefaults__
 LIBRARIES = ["torch", "alpha_cpu", "runtime_cuda", "alpha_cuda"]
 
 
@@ -164,3 +166,53 @@ def test_bad_max_jobs_is_refused_before_the_build(
     with pytest.raises(UsageError, match="MAX_JOBS"):
         workshop.ensure()
     assert workshop.notes == []
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, list[str]]]:
+    """Return the names of the libraries that options ask for, by device."""
+
+    def names(*options: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+
+        def build(device: str, targets_of: Any, **_: object) -> list[object]:
+            found.update({each: [t.name for t in targets_of(each)] for each in ("cpu", "cuda")})
+            return []
+
+        monkeypatch.setattr(build_module, "build", build)
+        run(*options)
+        return found
+
+    return names
+
+
+def test_option_loss_leaves_out_the_other_losses(asked: Any) -> None:
+    found = asked("--loss", "mse", "--loss", "weighted_hinge,cross_entropy")
+    assert found["cpu"] == ["torch", "mse_cpu", "weighted_hinge_cpu", "cross_entropy_cpu"]
+    assert found["cuda"][:3] == ["torch", "runtime_cuda", "mse_cuda"]
+
+
+def test_option_for_bench_adds_the_probe_to_the_losses_of_the_default_config(asked: Any) -> None:
+    assert asked("--for", "bench")["cpu"] == [
+        *("torch", "hinge_cpu", "mse_cpu", "smooth_l1_cpu", "bench_cpu")
+    ]
+    assert asked("--for", "bench", "--loss", "huber")["cpu"] == ["torch", "huber_cpu", "bench_cpu"]
+
+
+def test_option_for_verify_builds_all_losses_and_strategies_of_its_config(asked: Any) -> None:
+    found = asked("--for", "verify")["cpu"]
+    every = {f"{loss}_cpu" for loss in EVERY_LOSS}
+    assert every <= set(found)
+    assert set(found) - every == {"torch", "smooth_l1_strategies_cpu"}
+    only = asked("--for", "verify", "--loss", "mse")["cpu"]
+    assert set(only) == {"torch", "mse_cpu", "mse_strategies_cpu"}
+
+
+def test_options_for_and_all_together_are_refused() -> None:
+    with pytest.raises(UsageError, match="Leave out one"):
+        run("--for", "bench", "--all")
+
+
+def test_unknown_loss_lists_the_candidates() -> None:
+    with pytest.raises(UsageError, match=r"unknown loss 'huberr'.*huber"):
+        run("--loss", "huberr")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from losscli.garbage import without_garbage_collection
-from losscli.implementations.capture import capture
+from losscli.implementations.passes import capture_graph
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_garbage_graph_does_not_invalidate_a_capture(eager_collector):
     garbage.append(garbage)  # only a collection frees it
     graph = torch.cuda.CUDAGraph()
 
-    with capture(graph, stream):
+    with capture_graph(graph, stream):
         del garbage
         cycles = [[] for _ in range(1000)]
         doubled = ones * 2

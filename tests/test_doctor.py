@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from losscli.build.cache import Cache
 from losscli.doctor import questions
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Probe, ok
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
 from losscli.doctor.questions import NoAnswerError
-from losscli.extension.cache import Cache
 from losscli.machine import allocator
 from tests.doctoring import UUID, MadeUp, make_up
 from tests.standin import GCC_VERSION, NVCC_VERSION
@@ -236,7 +236,7 @@ def test_missing_nvcc_says_where_it_was_looked_for(made: MadeUp) -> None:
         f"looked in the PATH, {made.root / 'local'}/cuda*, {made.root / 'site-packages'}/nvidia"
     )
     assert found.found.endswith(places)
-    assert found.advice.startswith("Install the CUDA toolkit (CUDA 13)")
+    assert found.advice.startswith("Install a CUDA 13 toolkit")
     assert made.look("build", "nvcc", "cuda").state == PROBLEM
 
 
@@ -299,7 +299,7 @@ def test_cache_on_a_read_only_file_system_is_a_problem(
     def refuse(**options: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr("losscli.extension.cache.tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr("losscli.build.cache.tempfile.TemporaryFile", refuse)
     found = made.look("build", "cache")
     assert found.state == PROBLEM
     assert "Read-only file system" in found.found

@@ -8,10 +8,10 @@ import click
 import pytest
 
 import losscli
+from losscli.build.cache import VARIABLE
 from losscli.cli import main, version
 from losscli.cli.main import COMMANDS
 from losscli.errors import EXIT_OK, EXIT_USAGE
-from losscli.extension.cache import VARIABLE
 from losscli.notes import is_quiet, note
 from losscli.report.output import in_colour, with_verdicts_in_colour
 from tests.without_torch import run_without_torch

@@ -23,7 +23,8 @@ PACKAGES = (
     "losscli.config",
     "losscli.implementations",
     *("losscli.nn", "losscli.functional"),
-    "losscli.extension",
+    "losscli.operators",
+    "losscli.build",
     "losscli.runs",
     "losscli.model_case",
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
@@ -52,7 +53,7 @@ WITH_TORCH = (
         f"losscli.judge.{module}"
         for module in ("against_loss", "against_model", "canary", "recognition", "stages")
     ),
-    *("losscli.extension", "losscli.functional", "losscli.nn"),
+    *("losscli.operators", "losscli.functional", "losscli.nn"),
 )
 """What may import torch at module level; all else answers without it."""
 

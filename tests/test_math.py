@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from losscli.extension.plan import csrc_root, installed_torch, make_plan
-from losscli.extension.targets import CPU, LOSS, Target
-from losscli.extension.toolchain import find_compiler
+from losscli.build.plan import csrc_root, installed_torch, make_plan
+from losscli.build.targets import CPU, LOSS, Target
+from losscli.build.toolchain import find_compiler
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from losscli.axes import DTYPES
-from losscli.extension.targets import LOSS, RUNTIME, Target
-from losscli.extension.targets import TORCH as TORCH_PART
+from losscli.build.targets import LOSS, RUNTIME, Target
+from losscli.build.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from losscli.losses import ROW_FORMS, WEIGHTED

@@ -127,6 +127,12 @@ def ends():
         yield one, other
 
 
+def put_each(channel, values):
+    with channel.answer():
+        for value in values:
+            channel.put(value)
+
+
 def test_answers_end_with_none_or_an_exception(ends):
     one, other = ends
 
@@ -134,8 +140,8 @@ def test_answers_end_with_none_or_an_exception(ends):
         yield "first"
         raise UnfitError("no memory")
 
-    one.put_each([1, 2])
-    one.put_each(fails())
+    put_each(one, [1, 2])
+    put_each(one, fails())
     assert list(other.each()) == [1, 2]
     answers = other.each()
     assert next(answers) == "first"
@@ -146,7 +152,7 @@ def test_answers_end_with_none_or_an_exception(ends):
 
 def test_exception_that_cannot_be_sent_is_named(ends):
     one, other = ends
-    one.put_each(int(each) for each in ["1", "x"])
+    put_each(one, map(int, ["1", "x"]))
     with pytest.raises(ValueError, match="invalid literal"):
         list(other.each())
 
@@ -157,7 +163,7 @@ def test_exception_that_cannot_be_sent_is_named(ends):
         yield 1
         raise LocalError("odd")
 
-    one.put_each(fails())
+    put_each(one, fails())
     with pytest.raises(RuntimeError, match="LocalError: odd"):
         list(other.each())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from losscli.extension import targets
+from losscli.build import targets
 from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from tests.documents import RESULTS, ROOT, tables
 

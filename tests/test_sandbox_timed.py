@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.sandbox.methods import Flip, TimedData
 from losscli.implementations.sandbox.timed import Timed
 from losscli.implementations.timer import CpuTimer
-from losscli.implementations.turning import turn
 from tests.handmade import case
 
 SHAPE = (6, 4)
@@ -41,7 +41,7 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
 
     losses = []
     for flip in FLIPS:
-        turn(expected[flip.start : flip.stop], small)
+        toggle(expected[flip.start : flip.stop], small)
         losses.append(torch.nn.functional.mse_loss(expected, target))
     assert found.loss is not None
     assert torch.equal(found.loss, losses[keep])

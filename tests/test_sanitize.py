@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from losscli.extension import load
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.losses.domain import POSITIVE
+from losscli.operators import loading
 from tests import general_row_calls as general
 from tests import row_calls, sanitize
 from tests import sanitize_coverage as coverage
@@ -64,7 +64,7 @@ def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
 def test_the_calls_of_cross_entropy_cover_its_forms(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     for loss in ("cross_entropy", "cross_entropy_with_probabilities"):
-        load.load_loss(loss, "cpu")
+        loading.load_loss(loss, "cpu")
     made = list(row_calls.calls())
     assert "probabilities" in {c.target for c in made}
     assert {(c.dtype, c.classes) for c in made} >= {
@@ -80,7 +80,7 @@ def test_the_calls_of_cross_entropy_cover_its_forms(monkeypatch):
 )
 def test_the_calls_of_a_loss_over_rows_cover_its_forms(monkeypatch, loss):
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
-    load.load_loss(loss, "cpu")
+    loading.load_loss(loss, "cpu")
     spec = ROW_LOSSES[loss]
     made = list(general.calls(loss, spec.rows, spec.roles))
     assert {(c.dtype, c.length) for c in made} >= {

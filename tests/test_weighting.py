@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from losscli.build.plan import csrc_root, installed_torch, make_plan
+from losscli.build.targets import LOSS, Target, production, read_sources
 from losscli.cases import Case
 from losscli.cli.options import _losses
 from losscli.config.fields import check_loss
 from losscli.config.loader import load_config
 from losscli.config.schema import off_default
 from losscli.errors import ConfigError, UsageError
-from losscli.extension.plan import csrc_root, installed_torch, make_plan
-from losscli.extension.targets import LOSS, Target, production, read_sources
 from losscli.losses import LOSSES, WEIGHTED, Tolerance, find_loss
 from losscli.losses.elementwise.weighting import weighted
 

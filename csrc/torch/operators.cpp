@@ -1,5 +1,5 @@
 // What the operators do on each dispatch key. Python defines them from the losses' specifications
-// (losscli/extension/operators.py); this attaches the implementations:
+// (losscli/operators/registration.py); this attaches the implementations:
 //
 //   losscli::NAME(operands..., reduction, parameters..., site) -> loss
 //   losscli::NAME_with_grad(operands..., reduction, parameters..., grad_output, factor)

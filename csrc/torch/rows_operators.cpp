@@ -1,5 +1,5 @@
 // What the operators of a loss over rows do on each dispatch key. Python defines them
-// (losscli/extension/row_operators.py); this attaches the implementations:
+// (losscli/operators/rows.py); this attaches the implementations:
 //
 //   losscli::NAME(operands..., reduction, parameters..., site) -> loss
 //   losscli::NAME_backward(grad_output, operands..., reduction, parameters..., wanted)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from losscli.machine import kernel_files
+from losscli.machine.devices import gpu_uuid
 
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
@@ -151,14 +152,7 @@ class Unknown:
         return {"unknown": self.why}
 
 
-def uuid_by_torch(device: str) -> str:
-    """Return the UUID of a GPU."""
-    import torch
-
-    return str(torch.cuda.get_device_properties(device).uuid)
-
-
-def look_at(device: str, uuid_of: Callable[[str], str] = uuid_by_torch) -> Conditions:
+def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Conditions:
     """Return the reader of a device's conditions; ``uuid_of`` tells the UUID of a GPU."""
     if device == "cpu":
         return CpuConditions()

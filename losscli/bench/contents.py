@@ -13,8 +13,7 @@ from __future__ import annotations
 import torch
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
-from losscli.implementations.turning import turn
+from losscli.implementations.call_data import Operands, toggle
 from losscli.truth.blocks import blocks
 from losscli.truth.gate import Gate
 
@@ -64,7 +63,7 @@ class Contents:
         """
         if self._reverses:
             for block in blocks(self.prediction.shape):
-                turn(self.prediction[block], self.case)
+                toggle(self.prediction[block], self.case)
         else:
             self.prediction.mul_(1 / self._factor if self.changed else self._factor)
         if self.prediction.device.type == "cpu":

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from losscli.bench.plan import Task
 
 START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
-"""To start a process: it imports torch, and on a GPU makes a context."""
+"""The time to start a process: it imports torch, and on a GPU makes a context."""
 SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
-"""To make inputs, judge an implementation against the oracle and warm up, in each process and
-pass; measured on two cores. That of a GPU is a guess."""
+"""The time to make inputs, judge an implementation against the oracle and warm up, in each process
+and pass; measured on two cores. That of a GPU is a guess."""
 SAMPLED = 0.7
-"""Of the longest time that sampling may take: not every case needs it."""
+"""The part that is used of the longest time for sampling: not every case needs it all."""
 
 
 def seconds_of(task: Task) -> float:

@@ -20,15 +20,16 @@ import torch
 
 import losscli.functional  # noqa: F401 - defines the operators
 from losscli.axes import CONTIGUOUS, PassName
-from losscli.bench.sampling import Contender, ContenderFailedError, interleave
+from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
-from losscli.extension import load
+from losscli.implementations.errors import first_line
 from losscli.implementations.timer import Timer
 from losscli.losses import MODEL
 from losscli.machine import memory
+from losscli.operators import loading
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +63,7 @@ class Probe(NamedTuple):
 
 def load_probe(device: str) -> Probe:
     """Return the probe of a device, building it if it is missing."""
-    load.load_probe(device.partition(":")[0])
+    loading.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
     return Probe(operators.memory_probe.default, variants)
@@ -148,7 +149,7 @@ class Limits:
             try:
                 self.probe = self.load_probe(self.device)
             except (LosscliError, RuntimeError) as error:
-                self.missing = _first_line(error)
+                self.missing = first_line(error).rstrip(".")
         return self.probe is not None
 
     def _calls(
@@ -176,23 +177,20 @@ class Limits:
         """Time the variants side by side; return the limit, which is the fastest, and its index."""
         assert self.probe
         launches, _, timer = key
-        contenders: list[Contender] = []
         try:
             call = self._calls(launches, arrays)
-            contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
-            # What the first teaches of the host holds for all.
-            warm = contenders[0].warm_up(timer)
-            for contender in contenders:
-                contender.run(contender.call)
-                contender.warm = replace(warm, call=contender.call, name=contender.name)
-            timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
-            interleave(timer, contenders, timing, seed=seed)
-        except ContenderFailedError:
-            pass
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error), 0
+        contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
+        contenders[0].warm_up(timer)
+        warm = contenders[0].warm  # what it teaches of the host holds for all
+        for contender in contenders if warm else ():
+            contender.run(contender.call)
+            contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
+        timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
+        interleave(timer, contenders, timing, seed=seed)
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
             return _out_of_reach(failure), 0
@@ -239,8 +237,4 @@ def _out_of_reach(error: Exception) -> Limit:
     """Return why a limit was not measured."""
     if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
-    return Limit(reason=_first_line(error))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    return Limit(reason=first_line(error).rstrip("."))

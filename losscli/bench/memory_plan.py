@@ -67,14 +67,7 @@ def plan_memory(
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 
-def needed_bytes(
-    case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
-) -> int:
-    """Return the most bytes that timing these implementations side by side takes."""
-    return plan_memory(case, pass_, implementations, mode).total
-
-
-def fit(
+def those_that_fit(
     case: Case,
     pass_: PassName,
     implementations: Sequence[Implementation],
@@ -84,7 +77,7 @@ def fit(
     """Return the implementations that fit, and the reason why each larger one does not."""
     able = list(implementations)
     reasons: dict[str, Reason] = {}
-    while able and (needed := needed_bytes(case, pass_, able, mode)) > free:
+    while able and (needed := plan_memory(case, pass_, able, mode).total) > free:
         greediest = max(able, key=lambda implementation: implementation.temporary_bytes(case))
         able.remove(greediest)
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from losscli.axes import HOST, PassName
 from losscli.bench.limit import Limit
@@ -15,10 +16,9 @@ from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
 from losscli.implementations import find_implementation
-from losscli.implementations.errors import SubjectError
+from losscli.implementations.errors import SubjectError, first_line
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
-from losscli.runs.judgements import is_busy, is_impossible
 from losscli.runs.records import (
     FAILED,
     HOST_GAPS,
@@ -77,17 +77,6 @@ class Surroundings:
     stop: Stop | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def gaps(self) -> str:
-        """The note on batches in which the GPU waited for the host; empty if there are none."""
-        gaps = self.conditions.get(HOST_GAPS)
-        return f"batches with host gaps: {gaps}" if gaps else ""
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs took so much of the machine that the report mentions it."""
-        return is_busy(self.conditions)
-
 
 @dataclass(frozen=True)
 class Found:
@@ -134,25 +123,15 @@ def conclude(
 
 def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
     """Return the outcome of an exception: out of memory is skipped, any other exception fails."""
-    first_line = str(error).strip().partition("\n")[0]
     if memory.is_out_of_memory(error):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        reason = Reason("out_of_memory", f"out of memory: {first_line}")
+        reason = Reason("out_of_memory", f"out of memory: {first_line(error)}")
         return Untimed(SKIPPED, reason, sampled=sampled)
     if isinstance(error, SubjectError):
         return Untimed(FAILED, Reason(error.code, str(error)), sampled=sampled)
-    text = f"raised {type(error).__name__}: {first_line}"
+    text = f"raised {type(error).__name__}: {first_line(error)}"
     return Untimed(FAILED, Reason("raised", text), sampled=sampled)
-
-
-def is_too_fast(task: Task, pass_: PassName, outcome: Outcome, around: Surroundings) -> bool:
-    """Tell whether a time is shorter than the limit allows."""
-    if not isinstance(outcome, Timed) or not around.limit.seconds:
-        return False
-    gigabytes, median = task.case.floor_bytes(pass_) / 1e9, outcome.seconds.median
-    gbps, limit_gbps = gigabytes / median, gigabytes / around.limit.seconds
-    return is_impossible(gbps, limit_gbps, median, around.conditions)
 
 
 def results(
@@ -163,73 +142,53 @@ def results(
     built = []
     for name in task.passes[pass_]:
         outcome = outcomes[name]
+        result = BenchResult(
+            task.case,
+            name,
+            pass_,
+            OK,
+            error=outcome.error,
+            table=task.table,
+            mode=task.mode,
+            cache=task.cache,
+            conditions=around.conditions if isinstance(outcome, Timed) or outcome.sampled else {},
+        )
         if isinstance(outcome, Timed):
-            built.append(_timed(task, pass_, name, outcome, ratios[name], around))
+            built.append(_timed(result, outcome, ratios[name], around))
         else:
-            built.append(_untimed(task, pass_, name, outcome, around))
+            status, reason = outcome.status, outcome.reason
+            built.append(replace(result, status=status, reason=reason.text, code=reason.code))
     return built
 
 
 def _timed(
-    task: Task,
-    pass_: PassName,
-    name: str,
-    outcome: Timed,
-    ratios: Mapping[str, Speedup],
-    around: Surroundings,
+    result: BenchResult, outcome: Timed, ratios: Mapping[str, Speedup], around: Surroundings
 ) -> BenchResult:
-    """Build the result of a time, with its share of the limit."""
-    count, limit = task.case.floor_bytes(pass_), around.limit
-    median = outcome.seconds.median
-    gbps = count / median / 1e9
-    limit_gbps = count / limit.seconds / 1e9 if limit.seconds else None
-    facts = [outcome.described, around.gaps]
-    if limit_gbps and is_too_fast(task, pass_, outcome, around):
-        share = gbps / limit_gbps
-        facts.insert(0, f"IMPOSSIBLE: {share:.0%} of the measured memory limit")
-    if limit.reason:
-        facts.append(f"memory limit not measured: {limit.reason}")
-    if limit_gbps and around.measured_twice:
-        facts.append("memory limit measured twice")
-    return BenchResult(
-        task.case,
-        name,
-        pass_,
-        OK,
-        "; ".join(filter(None, facts)),
-        outcome.code,
+    """Return a result with its time, and the share of the limit."""
+    limit, gigabytes = around.limit, result.bytes / 1e9
+    implementation = find_implementation(result.implementation)
+    timed = replace(
+        result,
+        code=outcome.code,
         stop=around.stop,
         no_limit=limit.reason,
         seconds=outcome.seconds,
         host_seconds=outcome.host_seconds,
         default_allocator_seconds=outcome.default_allocator_seconds,
-        gbps=gbps,
-        limit_gbps=limit_gbps,
+        gbps=gigabytes / outcome.seconds.median,
+        limit_gbps=gigabytes / limit.seconds if limit.seconds else None,
         speedup={other: ratio.value for other, ratio in ratios.items()},
         ratios=ratios,
-        planned_extra_bytes=find_implementation(name).temporary_bytes(task.case),
+        planned_extra_bytes=implementation.temporary_bytes(result.case),
         peak_extra_bytes=outcome.peak_extra_bytes,
-        error=outcome.error,
-        table=task.table,
-        mode=task.mode,
-        cache=task.cache,
-        conditions=around.conditions,
     )
-
-
-def _untimed(
-    task: Task, pass_: PassName, name: str, outcome: Untimed, around: Surroundings
-) -> BenchResult:
-    return BenchResult(
-        task.case,
-        name,
-        pass_,
-        outcome.status,
-        outcome.reason.text,
-        outcome.reason.code,
-        error=outcome.error,
-        table=task.table,
-        mode=task.mode,
-        cache=task.cache,
-        conditions=around.conditions if outcome.sampled else {},
-    )
+    facts = [outcome.described]
+    if timed.impossible and timed.limit_share:
+        facts.insert(0, f"IMPOSSIBLE: {timed.limit_share:.0%} of the measured memory limit")
+    if gaps := around.conditions.get(HOST_GAPS):
+        facts.append(f"batches with host gaps: {gaps}")
+    if limit.reason:
+        facts.append(f"memory limit not measured: {limit.reason}")
+    if limit.seconds and around.measured_twice:
+        facts.append("memory limit measured twice")
+    return replace(timed, reason="; ".join(facts))

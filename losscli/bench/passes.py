@@ -1,10 +1,8 @@
-"""What bench does with a pass, of this process or of another: judge it, time it, judge it again."""
+"""What bench does with a pass of this process: judge it, time it, judge it again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.bench.contents import Contents
@@ -13,61 +11,31 @@ from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 
 
-class TimedPass(Protocol):
-    """A pass of an implementation that is judged and timed."""
-
-    peak_extra_bytes: int | None
-    """The memory that a call takes beyond inputs, loss and gradient; None where it is unknown."""
-
-    @property
-    def call(self) -> Callable[[], object]:
-        """What is timed."""
-        ...
-
-    def first(self) -> VerifyResult:
-        """Call once, as it will be timed, and judge the result."""
-        ...
-
-    def measure_memory(self) -> None:
-        """Call once more to measure its memory."""
-        ...
-
-    def prepare(self) -> None:
-        """Do what has to be done before a sample, outside its time."""
-        ...
-
-    def last(self) -> VerifyResult | None:
-        """Judge what was timed; None where there is nothing to judge."""
-        ...
-
-    def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Say how a clock that the pass cannot reach disagrees with the median of its samples."""
-        ...
-
-
 @dataclass
 class LocalPass:
-    """A pass of this process."""
+    """A pass of this process; :class:`~losscli.bench.remote.RemotePass` is one of another."""
 
     name: str
     pass_: PassName
     call: Pass
+    """What is timed."""
     contents: Contents
     device: str
     peak_extra_bytes: int | None = None
+    """The memory that a call takes beyond inputs, loss and gradient; None where it is unknown."""
 
     def first(self) -> VerifyResult:
-        """See :class:`TimedPass`."""
+        """Call once, as it will be timed, and judge the result."""
         verdict = self._judge()
         self.call.release()
         return verdict
 
     def measure_memory(self) -> None:
-        """See :class:`TimedPass`."""
+        """Call once more to measure its memory."""
         self.peak_extra_bytes = self.call.peak_extra_bytes(self.device)
 
     def prepare(self) -> None:
-        """See :class:`TimedPass`."""
+        """Do what has to be done before a sample, outside its time."""
         self.call.prepare()
 
     def last(self) -> VerifyResult:

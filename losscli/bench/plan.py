@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
+from losscli.build.targets import BENCH, Target
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
+from losscli.implementations import libraries
 from losscli.reasons import Reason
 from losscli.runs.records import BenchResult
 
@@ -47,6 +49,12 @@ class Task:
 def plan(config: Config, device: str) -> list[Task]:
     """Return the tasks of a config on a device that is no longer ``auto``."""
     return [task for block in config.blocks for task in _plan(block, device)]
+
+
+def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
+    """Return the libraries that tasks need: of their losses, and the probe of the memory."""
+    asked = ((t.case, name) for t in tasks for names in t.passes.values() for name in names)
+    return [*libraries(asked, device), Target(BENCH, device.partition(":")[0])]
 
 
 def unavailable(mode: Mode, device: str) -> Reason | None:

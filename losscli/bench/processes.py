@@ -16,7 +16,6 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 
 from losscli.axes import PassName
 from losscli.bench.merging import merge, with_default_allocator
@@ -33,7 +32,7 @@ COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 """The command that starts a process; its device and number of threads follow."""
 
 END_SECONDS = 5.0
-"""That a process which answers no more may take to end."""
+"""The time that a process which answers no more may take to end."""
 _DEFAULT_ALLOCATOR = -1
 """The number of the process with the default allocator."""
 
@@ -55,46 +54,26 @@ class ProcessDiedError(Exception):
         return Untimed(FAILED, Reason("process_died", str(self)))
 
 
-class Worker:
-    """One process."""
+class Worker(Process):
+    """One process, whose first answer says that it has imported everything."""
 
-    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
-        self._process = Process(command, environ)
-        self._ready = False
+    ready = False
 
-    def wait_until_ready(self, notify: Callable[[str], None]) -> None:
-        """Wait until the process has imported everything."""
-        if not self._ready:
-            for _ in self._answers(notify):
-                pass
-            self._ready = True
-
-    def measure(self, task: Task, notify: Callable[[str], None]) -> Iterator[Found]:
-        """Yield the outcomes of each pass of a task.
+    def answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
+        """Yield the outcomes that the process sends until it is done; pass on its notes.
 
         Raises:
-            ProcessDiedError: it ended before the task was finished.
+            ProcessDiedError: it ended before.
             Exception: an error that ends the run.
         """
-        self.wait_until_ready(notify)
-        with contextlib.suppress(OSError):  # it has ended
-            self._process.channel.put(task)
-        yield from self._answers(notify)
-
-    def end(self) -> None:
-        """Kill the process, which has nothing to save."""
-        self._process.close()
-
-    def _answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
-        """Yield the outcomes that the process sends until it is done; pass on its notes."""
         try:
-            for answer in self._process.channel.each():
+            for answer in self.channel.each():
                 if isinstance(answer, str):
                     notify(answer)
                 else:
                     yield answer
         except EOFError:
-            raise ProcessDiedError(self._process.end(END_SECONDS)) from None
+            raise ProcessDiedError(self.end(END_SECONDS)) from None
 
 
 class Processes:
@@ -122,49 +101,41 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for worker in self._workers.values():
-            worker.end()
+            worker.close()
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of all passes of a task when all processes are done."""
+        """Yield the results of all passes of a task when all processes are done.
+
+        Each process measures the implementations that had a time in all before it.
+        """
         if not task.timing.several_processes:
             self._runner = self._runner or self._new_runner()
             yield from self._runner.run(task)
             return
-        for found in self._measure(task):
-            yield from results(task, found.pass_, found.outcomes, found.around)
-
-    def _measure(self, task: Task) -> list[Found]:
-        """Let each process measure the implementations that had a time in all before it."""
         count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))
-        found: dict[PassName, list[Found]] = {pass_: [] for pass_ in task.passes}
-        self._prepare(count)
-        for number in range(count):
-            asked = left
-            for each in self._ask(number, asked):
-                found[each.pass_].append(each)
-            left = _surviving(asked, found)
-            if not left.passes:
-                break
-        merged = [merge(each) for each in found.values()]
-        if self._sets_allocator and left.passes:
-            beside = {each.pass_: each for each in self._ask(_DEFAULT_ALLOCATOR, left)}
-            merged = [
-                with_default_allocator(each, beside[each.pass_]) if each.pass_ in beside else each
-                for each in merged
-            ]
-        return merged
+        found: dict[int, dict[PassName, Found]] = {}
+        for number in self._prepare(count):
+            if left.passes:
+                with contextlib.suppress(OSError):  # it has ended
+                    self._workers[number].channel.put(left)
+                found[number] = self._answers(number, left)
+                left = _surviving(left, found[number])
+        beside = found.pop(_DEFAULT_ALLOCATOR, {})
+        for pass_ in task.passes:
+            merged = merge([each[pass_] for each in found.values() if pass_ in each])
+            if pass_ in beside:
+                merged = with_default_allocator(merged, beside[pass_])
+            yield from results(task, pass_, merged.outcomes, merged.around)
 
-    def _prepare(self, count: int) -> None:
-        """Start missing processes, all at once, and wait: a start would disturb samples."""
+    def _prepare(self, count: int) -> list[int]:
+        """Return the numbers of the processes; start missing ones, all at once.
+
+        Wait until all are ready: a start would disturb samples.
+        """
         numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
         for number in numbers:
             if number not in self._workers:
@@ -173,21 +144,22 @@ class Processes:
                     environ = allocator.environment(keeps=number != _DEFAULT_ALLOCATOR)
                 self._workers[number] = self._start(self._command, environ)
         for worker in self._workers.values():
-            worker.wait_until_ready(self.notify)
+            if not worker.ready:
+                list(worker.answers(self.notify))  # none, and waits for it
+                worker.ready = True
+        return numbers
 
-    def _ask(self, number: int, task: Task) -> list[Found]:
+    def _answers(self, number: int, task: Task) -> dict[PassName, Found]:
         """Return a process's outcomes of each pass; if the process dies, that outcome."""
-        found: list[Found] = []
+        found: dict[PassName, Found] = {}
         try:
-            found += self._workers[number].measure(task, self.notify)
+            for each in self._workers[number].answers(self.notify):
+                found[each.pass_] = each
         except ProcessDiedError as error:
-            self._workers.pop(number).end()
-            reported = {each.pass_ for each in found}
-            found += [
-                Found(pass_, dict.fromkeys(names, error.outcome), Surroundings())
-                for pass_, names in task.passes.items()
-                if pass_ not in reported
-            ]
+            self._workers.pop(number).close()
+            for pass_, names in task.passes.items():
+                died = Found(pass_, dict.fromkeys(names, error.outcome), Surroundings())
+                found.setdefault(pass_, died)
         return found
 
 
@@ -217,10 +189,10 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     return {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}
 
 
-def _surviving(task: Task, found: Mapping[PassName, Sequence[Found]]) -> Task:
+def _surviving(task: Task, found: Mapping[PassName, Found]) -> Task:
     """Return the task without the implementations that had no time in the last process."""
     passes = {
-        pass_: tuple(name for name in names if name in found[pass_][-1].timed)
+        pass_: tuple(name for name in names if name in found[pass_].timed)
         for pass_, names in task.passes.items()
     }
     return replace(task, passes={pass_: names for pass_, names in passes.items() if names})

@@ -18,10 +18,10 @@ import torch
 from losscli.axes import PassName
 from losscli.bench.contents import Contents
 from losscli.cases import Case
+from losscli.implementations.call_data import toggle
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Call, Timer, Warm, sampling
-from losscli.implementations.turning import turn
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
@@ -31,15 +31,15 @@ ALWAYS_JUDGED = 2**18
 LARGEST_FLIP_BYTES = 2**16
 """Bytes that change before a sample: few, so that they do not warm a cache."""
 QUIET_SECONDS = 0.002
-"""After this the threads of torch in this process sleep, which wait for more work at first."""
+"""The time after which the threads of torch in this process sleep: at first they wait for work."""
 LOOP_SECONDS = 0.1
 LOOPS = 3
 SHORT_LOOP_SECONDS = 0.005
 SHORT_LOOPS = 100
-"""That follow where long ones disagree: on a busy machine another program disturbs each long loop,
-but not each short one, as it does not disturb each sample."""
+"""Short loops follow where long ones disagree: on a busy machine another program disturbs each long
+loop, but not each short one, as it does not disturb each sample."""
 PATIENCE_SECONDS = 3.0
-"""After so long no more loops are begun."""
+"""The time after which no more loops are begun."""
 LARGEST_LOOP = 200
 CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
 """How many times as long as its samples a call of a loop may take: other programs disturb a CPU."""
@@ -90,7 +90,7 @@ class RemotePass:
         return found
 
     def first(self) -> VerifyResult:
-        """See :class:`TimedPass`."""
+        """Call once, as it will be timed, and judge the result."""
         return self._judged(self.contents.gate, self())
 
     def measure_memory(self) -> None:
@@ -141,7 +141,7 @@ class RemotePass:
         return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
-        """Choose rows of the prediction that are to be turned."""
+        """Choose rows of the prediction that are to be negated or reversed."""
         if not self.own.dim() or not self.own.numel():
             return Flip(0, 1)
         rows = self.own.shape[0]
@@ -151,8 +151,9 @@ class RemotePass:
         return Flip(start, min(rows, start + self._random.randint(1, most)))
 
     def _apply(self, flip: Flip) -> None:
-        """Turn the same rows here."""
-        turn(self.own[flip.start : flip.stop] if self.own.dim() else self.own, self.case)
+        """Negate or reverse the same rows here."""
+        rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
+        toggle(rows, self.case)
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -14,7 +12,7 @@ from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import Limit, Limits, faster, scaled
-from losscli.bench.memory_plan import fit
+from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
     Found,
     Outcome,
@@ -23,13 +21,12 @@ from losscli.bench.outcome import (
     Untimed,
     conclude,
     gone_wrong,
-    is_too_fast,
     results,
 )
-from losscli.bench.passes import LocalPass, TimedPass
+from losscli.bench.passes import LocalPass
 from losscli.bench.plan import Task, unavailable
 from losscli.bench.remote import RemotePass, SharedTimer
-from losscli.bench.sampling import Contender, ContenderFailedError, interleave
+from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.errors import LosscliError
@@ -41,6 +38,7 @@ from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
+from losscli.runs.judgements import is_busy
 from losscli.runs.records import (
     FAIL,
     FAILED,
@@ -49,7 +47,6 @@ from losscli.runs.records import (
     BenchResult,
     Error,
     Stop,
-    VerifyResult,
 )
 from losscli.truth.inputs import make_inputs
 
@@ -60,7 +57,7 @@ BUSY_NOTE = "other programs are running on this machine: times will be longer an
 class _Entry:
     """An implementation that passed the gate."""
 
-    timed: TimedPass
+    timed: LocalPass | RemotePass
     contender: Contender
     error: Error
     code: Code = ""
@@ -129,14 +126,7 @@ class Runner:
         outcomes: dict[str, Outcome] = {}
         entries: list[_Entry] = []
         operands = tuple(contents.operands.values())
-        passes = PassFactory(
-            pass_,
-            case.reduction,
-            operands,
-            case.grad_output,
-            case.unreduced_shape,
-            getattr(torch, case.loss_dtype),
-        )
+        passes = PassFactory.of_case(case, pass_, operands)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
@@ -153,7 +143,19 @@ class Runner:
                     entries.append(admitted)
             for entry in entries:
                 self._prepare(timer, entry, contents)
-            stop, conditions = self._sample(timer, entries, mover, task, contents)
+            self.conditions.begin()
+            gaps = timer.gaps
+            stop = interleave(
+                timer,
+                [*(entry.contender for entry in entries), *filter(None, [mover])],
+                task.timing,
+                seed=case.seed,
+                before=contents.change,  # in each batch of samples others
+                slowed=self.conditions.slowed,
+            )
+            conditions = dict(self.conditions.record())
+            if timer.gaps > gaps:
+                conditions[HOST_GAPS] = timer.gaps - gaps
             if mover and mover.failure is None and mover.samples:
                 limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
             for entry in entries:
@@ -163,11 +165,11 @@ class Runner:
         entries.clear()
         mover = None
         around = Surroundings(limit, False, stop, conditions)
-        if any(is_too_fast(task, pass_, outcome, around) for outcome in outcomes.values()):
+        if any(result.impossible for result in results(task, pass_, outcomes, around)):
             # Or the memory was slower a moment ago.
             limit = faster(limit, self.limits.find(case, pass_, timer, reads, again=True))
             around = Surroundings(limit, True, stop, conditions)
-        if around.busy and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
+        if is_busy(conditions) and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
             self.notify(BUSY_NOTE)
         return outcomes, around
 
@@ -179,8 +181,9 @@ class Runner:
             contents.touch()
             timed.prepare()
 
-        with contextlib.suppress(ContenderFailedError):
-            contender.warm = replace(contender.warm_up(timer), before=before)
+        contender.warm_up(timer)
+        if contender.warm:
+            contender.warm = replace(contender.warm, before=before)
             contender.run(timed.measure_memory)
 
     def _mover(
@@ -196,37 +199,13 @@ class Runner:
             return None
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
-            if mover:
-                mover.warm = mover.warm_up(timer)
-        except ContenderFailedError:
-            return None
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return None
+        if mover:
+            mover.warm_up(timer)
         return mover
-
-    def _sample(
-        self,
-        timer: Timer,
-        entries: Sequence[_Entry],
-        mover: Contender | None,
-        task: Task,
-        contents: Contents,
-    ) -> tuple[Stop, dict[str, Any]]:
-        """Take samples, with changed contents in each batch; return stop and conditions."""
-        self.conditions.begin()
-        before = timer.gaps
-        stop = interleave(
-            timer,
-            [*(entry.contender for entry in entries), *filter(None, [mover])],
-            task.timing,
-            seed=task.case.seed,
-            before=contents.change,
-            slowed=self.conditions.slowed,
-        )
-        gaps = timer.gaps - before
-        return stop, {**self.conditions.record(), **({HOST_GAPS: gaps} if gaps else {})}
 
 
 def _admit(
@@ -240,7 +219,7 @@ def _admit(
     """Run an implementation once, as it will be timed, and judge its result."""
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
     try:
-        timed: TimedPass
+        timed: LocalPass | RemotePass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
             timed = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
@@ -268,10 +247,7 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
             disagreement = timed.disagreement(median, contender.warm.host_seconds)
         except SubjectError as error:
             return gone_wrong(error, sampled=True)
-    verdict: VerifyResult | None = None
-    if not contender.failure:
-        with contextlib.suppress(ContenderFailedError):
-            verdict = contender.run(timed.last)
+    verdict = None if contender.failure else contender.run(timed.last)
     if contender.failure:
         return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:
@@ -293,6 +269,7 @@ def _lineup(
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
     if why := case.impossible or unavailable(task.mode, case.device):
         reasons = {i.name: why for i in asked}
-    able, misfits = fit(case, pass_, [i for i in asked if i.name not in reasons], free, task.mode)
+    asked = [i for i in asked if i.name not in reasons]
+    able, misfits = those_that_fit(case, pass_, asked, free, task.mode)
     reasons |= misfits
     return able, {name: Untimed(SKIPPED, reason) for name, reason in reasons.items()}

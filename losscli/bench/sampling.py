@@ -42,27 +42,24 @@ class Contender:
     awaited: bool = True
     """Whether sampling goes on until its median is known."""
 
-    def warm_up(self, timer: Timer) -> Warm:
+    def warm_up(self, timer: Timer) -> None:
         """Warm up what is timed."""
-        return replace(self.run(partial(timer.warm_up, self.call)), name=self.name)
+        warm = self.run(partial(timer.warm_up, self.call))
+        self.warm = warm and replace(warm, name=self.name)
 
-    def run(self, call: Callable[[], Result]) -> Result:
-        """Call; what goes wrong is remembered as its own."""
+    def run(self, call: Callable[[], Result]) -> Result | None:
+        """Call; what goes wrong is remembered as its own, and None returned."""
         try:
             return call()
         except LosscliError:  # a failed build, say: no case of this run could do better
             raise
         except Exception as error:
             self.fail(error)
-            raise ContenderFailedError from None
+            return None
 
     def fail(self, error: Exception) -> None:
         """Remember what went wrong, without the tensors of its frames."""
         self.failure = error.with_traceback(None)
-
-
-class ContenderFailedError(Exception):
-    """A contender raised; it knows what."""
 
 
 def interleave(

@@ -22,7 +22,7 @@ from losscli.runs.judgements import FASTER, SAME, SLOWER
 from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, TimerTestResult
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
-"""Of one comparison."""
+"""The timing of one comparison."""
 RIGHT = 0.95
 """Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
@@ -36,7 +36,7 @@ SAMPLES = 31
 LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
 """Longest time of an empty call, by type of device: a GPU's events are microseconds apart."""
 KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
-"""Of the kernel that is compared: some microseconds of work, for one thread."""
+"""The elements of the kernel that is compared: microseconds of work, for one thread."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:
     """Compare once, as implementations are compared."""
     contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
     for contender in contenders:
-        contender.warm = contender.warm_up(bench.timer)
+        contender.warm_up(bench.timer)
     interleave(bench.timer, contenders, TIMING, seed=seed, clock=bench.clock)
     return paired_ratios({c.name: c.samples for c in contenders})["a"]["b"].verdict
 

@@ -6,39 +6,32 @@ The first answer is that to no task, as soon as the process is ready.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import torch
 
-from losscli.bench.outcome import Found
-from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
 from losscli.machine import allocator, devices
 from losscli.processes import Channel, to_parent
 
 
-def main(device: str, threads: str) -> None:
-    """Measure with so many threads of the CPU until the command ends."""
-    devices.set_threads(int(threads))
-    with to_parent() as channel:
-        serve(channel, Runner(device, notify=channel.put))
-
-
 def serve(channel: Channel, runner: Runner) -> None:
-    """Answer each task; ``runner`` is the machine's, or a test's fake."""
+    """Answer each task, and free all memory while other processes measure.
+
+    ``runner`` is the machine's, or a test's fake.
+    """
     torch.ones((), requires_grad=True).backward(torch.ones(()))  # imports sympy, which takes long
-    channel.put_each(())
+    channel.put(None)
     for task in channel:
-        channel.put_each(_measure(runner, task))
-
-
-def _measure(runner: Runner, task: Task) -> Iterator[Found]:
-    """Measure, and free all memory while other processes do."""
-    yield from runner.measure(task)
-    if runner.device != "cpu":
-        torch.cuda.empty_cache()
-    allocator.give_back()
+        with channel.answer():
+            for found in runner.measure(task):
+                channel.put(found)
+            if runner.device != "cpu":
+                torch.cuda.empty_cache()
+            allocator.give_back()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    _device, _threads = sys.argv[1:]
+    devices.set_threads(int(_threads))
+    with to_parent() as _channel:
+        serve(_channel, Runner(_device, notify=_channel.put))

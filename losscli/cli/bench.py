@@ -128,12 +128,13 @@ def command(
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
     from losscli.bench.estimate import seconds_of, seconds_of_all
-    from losscli.bench.plan import plan, plan_id
+    from losscli.bench.plan import libraries_of, plan, plan_id
     from losscli.bench.processes import Processes, environment
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
+    from losscli.operators import loading
     from losscli.runs.saved import prepare
 
     device = devices.resolve_device(config.device)
@@ -158,6 +159,7 @@ def command(
     if resume is not None:
         run, tasks, resumed = _resume(resume, run, tasks)
 
+    loading.build_ahead(libraries_of(tasks, device))
     notify = cache_calls(note)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
         code = run_jobs(

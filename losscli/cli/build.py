@@ -8,17 +8,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from losscli.build.targets import BENCH, Target, benchmarking, production
 from losscli.cli.completion import OneOf
-from losscli.cli.options import examples
+from losscli.cli.options import examples, loss_axis
 from losscli.cli.variables import option
+from losscli.cli.verify import DEFAULT_CONFIG
+from losscli.errors import UsageError
+from losscli.implementations import libraries
+from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.notes import note, status
 from losscli.report.tables import lay_out
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:
-    from losscli.extension.build import Outcome
+    from losscli.build.builder import Outcome
 
 DEVICES = ("auto", "cpu", "cuda")
+CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
+"""What these commands run without -c; None is the default of all commands."""
 
 
 @click.command(name="build")
@@ -30,6 +37,15 @@ DEVICES = ("auto", "cpu", "cuda")
     metavar="NAME",
     help="Build for auto, cpu or cuda; auto includes CUDA where torch sees a GPU.",
 )
+@loss_axis("Build the kernels of loss NAME and no others; all, weighted and rows are groups.")
+@option(
+    "--for",
+    "command_",
+    type=OneOf("command", CONFIGS),
+    metavar="COMMAND",
+    help="Build what `losscli bench` or `losscli verify` needs without -c: COMMAND is "
+    f"{' or '.join(CONFIGS)}. With --loss, what it needs for these losses.",
+)
 @option("--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use.")
 @option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
 @option(
@@ -39,27 +55,41 @@ DEVICES = ("auto", "cpu", "cuda")
 )
 @examples(
     "losscli build",
+    "losscli build --for bench",
+    "losscli build --loss mse,cross_entropy --device cpu",
     "losscli build --device cuda --all",
     "losscli build --force --verbose",
 )
-def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
+def command(
+    device: str,
+    losses: tuple[str, ...],
+    command_: str | None,
+    everything: bool,
+    force: bool,
+    verbose: bool,
+) -> None:
     """Compile the kernels for this machine and keep them in the cache.
 
     Without this command, the first call of a loss builds its libraries. `--device cuda` compiles
     the CUDA kernels without a GPU too. These environment variables apply: LOSSCLI_CACHE_DIR, CXX,
     CUDACXX, CUDA_HOME, CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
-    from losscli.extension.build import build
-    from losscli.extension.ninja_run import BuildProgress
+    from losscli.build.builder import build
+    from losscli.build.ninja import BuildProgress
+
+    if command_ and everything:
+        raise UsageError("--for builds what a command needs, and --all everything. Leave out one.")
+
+    def targets_of(device: str) -> list[Target]:
+        if command_:
+            return _needed(command_, losses, device)
+        wanted = losses or (*LOSSES, *ROW_LOSSES)
+        more = benchmarking(wanted, device) if everything else []
+        return [*production(wanted, device), *more]
 
     started = time.perf_counter()
-    outcomes = build(
-        device,
-        everything=everything,
-        force=force,
-        notify=note,
-        progress=BuildProgress().show,
-    )
+    progress = BuildProgress().show
+    outcomes = build(device, targets_of, force=force, notify=note, progress=progress)
     seconds = time.perf_counter() - started
     status("")
     if verbose:
@@ -73,6 +103,23 @@ def command(device: str, everything: bool, force: bool, verbose: bool) -> None:
         click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
     if verbose:
         _show_kernels(outcomes)
+
+
+def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
+    """Return the libraries that a command needs on a device for its default config."""
+    from losscli.config.expansion import asked_for, expand
+    from losscli.config.loader import load_config
+
+    config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
+    asked = (
+        (case, name)
+        for block in config.blocks
+        for case in expand(block, device)
+        for name in block.implementations
+        if any(asked_for(block, case, name, pass_) for pass_ in block.passes)
+    )
+    probe = [Target(BENCH, device)] if command == "bench" else []
+    return [*libraries(asked, device), *probe]
 
 
 def _targets(outcomes: Sequence[Outcome]) -> str:
@@ -92,7 +139,7 @@ def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
 
 def _show_log(outcome: Outcome) -> None:
     """Show commands and warnings; the resources that ptxas prints have a separate table."""
-    from losscli.extension.ptxas import is_report
+    from losscli.build.ptxas import is_report
 
     for line in outcome.log.splitlines():
         if not is_report(line):
@@ -101,7 +148,7 @@ def _show_log(outcome: Outcome) -> None:
 
 def _show_kernels(outcomes: Sequence[Outcome]) -> None:
     """Show the registers and memory of each CUDA kernel."""
-    from losscli.extension.ptxas import parse, readable_names
+    from losscli.build.ptxas import parse, readable_names
 
     kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
     if not kernels:

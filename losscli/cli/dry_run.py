@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import click
 
 from losscli.axes import Mode, PassName
-from losscli.bench.memory_plan import MemoryPlan, fit, plan_memory
+from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
 from losscli.cli.running import refuse_empty
@@ -75,7 +75,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
                 rows.append((case.name, name, _names(implementations), *[""] * 4, str(why)))
                 tally.reasons.append(str(why))
                 continue
-            able, left_out = fit(case, pass_, implementations, free, mode)
+            able, left_out = those_that_fit(case, pass_, implementations, free, mode)
             parts = plan_memory(case, pass_, able or implementations, mode)
             rows += _planned(case, name, implementations, able, parts)
             tally.add(parts.total, able, left_out)

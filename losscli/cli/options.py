@@ -207,8 +207,15 @@ _LOSS_HELP = (
 )
 _LOSS_COMPLETE = listed(lambda: ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS), commas=True)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
+
+
+def loss_axis(help: str = _LOSS_HELP) -> Decorator:
+    """Return the axis of the losses."""
+    return axis("--loss", "losses", "NAME", _losses, help, _LOSS_COMPLETE)
+
+
 _AXES = (
-    axis("--loss", "losses", "NAME", _losses, _LOSS_HELP, _LOSS_COMPLETE),
+    loss_axis(),
     axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),

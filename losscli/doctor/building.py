@@ -12,17 +12,17 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from losscli.build import diagnosis
+from losscli.build.architectures import gencode_flags, requested_architectures
+from losscli.build.cache import VARIABLE
+from losscli.build.ninja import find_ninja, job_count
+from losscli.build.nvcc import searched
+from losscli.build.plan import Tools, csrc_root, make_plan
+from losscli.build.targets import CPU, CUDA, LOSS, Target
+from losscli.build.toolchain import dotted, find_host_compiler
 from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
-from losscli.extension import diagnosis
-from losscli.extension.architectures import gencode_flags, requested_architectures
-from losscli.extension.cache import VARIABLE
-from losscli.extension.ninja_run import job_count
-from losscli.extension.nvcc import places
-from losscli.extension.plan import Tools, csrc_root, make_plan
-from losscli.extension.targets import CPU, CUDA, LOSS, Target
-from losscli.extension.toolchain import dotted, find_host_compiler, find_ninja
 from losscli.machine.commands import first_line
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
@@ -38,7 +38,7 @@ _CUDA_TRIAL = "#include <cmath>\n__global__ void empty() {}\n"
 
 def compiler(machine: Machine) -> Answer:
     """Look for the C++ compiler of a build, and compile a few lines with it."""
-    tool = machine.toolbox.compiler
+    tool = machine.compilers.compiler
     error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
     identity = next(iter(tool.identity.splitlines()), "")
     text = f"{identity}, {shlex.join(tool.command)}"
@@ -49,14 +49,14 @@ def compiler(machine: Machine) -> Answer:
 
 def nvcc(machine: Machine) -> Answer:
     """Look for an nvcc whose code the driver and torch can run."""
-    looked = f"looked in {', '.join(places(machine.environ))}"
+    looked = f"looked in {', '.join(searched(machine.environ))}"
     try:
         requested_architectures(machine.environ)
-        found = machine.toolbox.nvcc
-        text = f"CUDA {dotted(found.version)}, {shlex.join(found.tool.command)}"
+        found = machine.compilers.nvcc
+        text = f"CUDA {dotted(found.version)}, {shlex.join(found.command)}"
         if not machine.on_gpu:
             return ok(f"{text}; {CPU} needs none")
-        gencode_flags(machine.toolbox.capabilities, machine.environ, found.version)
+        gencode_flags(machine.compilers.capabilities, machine.environ, found.version)
     except LosscliError as error:
         if machine.on_gpu:
             answer = without(machine, error)
@@ -73,8 +73,8 @@ def host_compiler(machine: Machine) -> Answer | None:
     if not machine.on_gpu:
         return None
     try:
-        name = find_host_compiler(machine.toolbox.compiler)
-        tool = machine.toolbox.nvcc.tool
+        name = find_host_compiler(machine.compilers.compiler)
+        tool = machine.compilers.nvcc
     except UnfitError:
         found = "not tried: nvcc or the C++ compiler is missing"
         return warning(found, "See the lines about nvcc and the C++ compiler.")
@@ -146,7 +146,7 @@ def kernels(machine: Machine) -> Answer | None:
     if found.complete:
         return ok(text)
     try:
-        machine.toolbox.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
+        machine.compilers.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
     except LosscliError:
         return problem(f"{text}; the others cannot be built", "See the lines about compilers.")
     return ok(f"{text}; the others are built at their first use, or by `losscli build`")
@@ -171,8 +171,8 @@ def _has_cache(machine: Machine) -> bool:
 
 def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
     """Compile a few lines as a build compiles a target; return what went wrong, and a hint."""
-    plan = make_plan(target, csrc_root(), machine.toolbox.torch)
-    tools = machine.toolbox.tools(target)
+    plan = make_plan(target, csrc_root(), machine.compilers.torch)
+    tools = machine.compilers.tools(target)
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as folder:
         source, output = Path(folder, f"trial{suffix}"), Path(folder, "trial.o")
         source.write_text(text)

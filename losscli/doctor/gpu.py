@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from losscli.build.nvcc import Requirements, parse_version
+from losscli.build.toolchain import dotted
 from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
-from losscli.extension.nvcc import Requirements, parse_version
-from losscli.extension.toolchain import dotted
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30

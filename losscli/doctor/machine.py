@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from losscli.build.builder import Builder, Outcome
+from losscli.build.cache import Cache, user_cache
+from losscli.build.compilers import Compilers
+from losscli.build.plan import TorchInstall, csrc_root
+from losscli.build.targets import CPU, CUDA, production
 from losscli.doctor import questions
 from losscli.errors import LosscliError
-from losscli.extension.build import Builder, Outcome
-from losscli.extension.cache import Cache, user_cache
-from losscli.extension.plan import TorchInstall, csrc_root
-from losscli.extension.targets import CPU, CUDA, production
-from losscli.extension.toolbox import Toolbox
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.commands import printed
 from losscli.machine.devices import Gpu
@@ -140,11 +140,11 @@ class Machine:
         return {self.torch.uuid if self.torch else "", by_driver} - {""}
 
     @cached_property
-    def toolbox(self) -> Toolbox:
+    def compilers(self) -> Compilers:
         """The compilers, searched for as a build does."""
-        toolbox = Toolbox(self.torch.install if self.torch else NO_TORCH)
-        toolbox.capabilities = self.torch.capabilities if self.torch else []
-        return toolbox
+        compilers = Compilers(self.torch.install if self.torch else NO_TORCH)
+        compilers.capabilities = self.torch.capabilities if self.torch else []
+        return compilers
 
     @cached_property
     def cache(self) -> Cache:
@@ -158,12 +158,12 @@ class Machine:
         targets = production(names, CUDA if self.on_gpu else CPU)
         if not self.torch:
             return Kernels(0, len(targets))
-        builder = Builder(self.toolbox, self.cache, csrc_root(), lambda note: None)
+        builder = Builder(self.compilers, self.cache, csrc_root(), lambda note: None)
         built = 0
         for target in targets:
             try:
                 found = builder.resolve(target)
-                built += isinstance(found, Outcome) or self.cache.find(found).usable
+                built += isinstance(found, Outcome) or bool(self.cache.find(found))
             except LosscliError:
                 continue
         return Kernels(built, len(targets))

@@ -51,9 +51,8 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
 
 def _torch(asked: str) -> dict[str, Any]:
     """Describe torch, the device it takes, and whether that device computes."""
-    from losscli.bench.conditions import uuid_by_torch
-    from losscli.extension.architectures import present_capabilities
-    from losscli.extension.plan import installed_torch
+    from losscli.build.architectures import present_capabilities
+    from losscli.build.plan import installed_torch
     from losscli.machine.devices import resolve_device
 
     installed = installed_torch()
@@ -67,7 +66,7 @@ def _torch(asked: str) -> dict[str, Any]:
             device = answer["device"] = resolve_device(asked)
             answer["capabilities"] = present_capabilities()
             if device != "cpu":
-                answer["uuid"] = uuid_by_torch(device)
+                answer["uuid"] = str(torch.cuda.get_device_properties(device).uuid)
             torch.ones(8, device=device).sum().item()
         except UnfitError as error:
             answer["unfit"] = str(error)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 import sys
 
+from losscli.build.compilers import NO_ROCM, require_platform
+from losscli.build.nvcc import Requirements, parse_version
 from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
-from losscli.extension.nvcc import Requirements, parse_version
-from losscli.extension.support import NO_ROCM, require_platform
 
 MINIMUM_TORCH = (2, 10)
 """The oldest torch that losscli is installed with."""

@@ -7,6 +7,7 @@ from losscli.implementations.builtin import (
     STRATEGIES,
     check_implementation,
     find_implementation,
+    libraries,
 )
 from losscli.implementations.files import is_file
 from losscli.implementations.implementation import (
@@ -25,5 +26,6 @@ __all__ = [
     "find_implementation",
     "is_file",
     "is_own",
+    "libraries",
     "reference_bytes",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from losscli.build.targets import Target, needed, shared
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
-from losscli.implementations.implementation import CUSTOM, Implementation
-from losscli.implementations.peers import PEERS
+from losscli.implementations.implementation import CUSTOM, Implementation, is_own
+from losscli.implementations.other_projects import PACKAGES
 from losscli.losses import MODEL, ROW
 from losscli.reasons import Reason
 
@@ -55,9 +56,9 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
         import torch
 
         import losscli.functional  # noqa: F401 - defines the operators
-        from losscli.extension import load
+        from losscli.operators import loading
 
-        load.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
+        loading.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
         operator = getattr(torch.ops.losscli_bench, case.loss).default
         settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
 
@@ -125,9 +126,19 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             )
             for strategy, description in STRATEGIES.items()
         ),
-        *PEERS,
+        *PACKAGES,
     )
 }
+
+
+def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
+    """Return the libraries of kernels that implementations need for cases on a device."""
+    kind = device.partition(":")[0]
+    found = dict.fromkeys(shared(kind))
+    for case, name in asked:
+        if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
+            found |= dict.fromkeys(needed(case.loss, kind, strategies=name != CUSTOM))
+    return list(found)
 
 
 def check_implementation(name: str) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import msgspec
+import torch
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.losses import MODEL
 
 Operands = dict[str, Tensor]
 """The operands of a loss by their names, in the spec's order: the prediction is the first."""
@@ -22,7 +25,7 @@ class Call(msgspec.Struct, frozen=True, tag=True):
     wrt: tuple[str, ...] = ()
     """Names of operands."""
     grad_output: Tensor | None = None
-    """Of the shape of the loss; needed where ``wrt`` names an operand."""
+    """The incoming gradient, of the shape of the loss; needed where ``wrt`` names an operand."""
     contents: Operands | None = None
     """Copied into the operands just before, on the same stream."""
 
@@ -61,16 +64,16 @@ class Curvature:
 
     operands: Operands
     grad_output: Tensor
-    """Of the shape of the loss."""
+    """The incoming gradient, of the shape of the loss."""
     toward: Operands
-    """By the name of each operand that has a gradient: the tensor which multiplies it."""
+    """The tensor that multiplies the gradient of each operand that has one, by its name."""
 
 
 class Replay(msgspec.Struct, frozen=True, tag=True):
     """A call captured in a CUDA graph, to be replayed once, on contents that may be new."""
 
     number: int
-    """That the subject gave the graph."""
+    """The number that the subject gave the graph."""
     call: Call
     contents: Operands | None = None
 
@@ -83,3 +86,20 @@ class Head:
     """None is that of the subject which is asked."""
     call: Call
     weight: float
+
+
+def toggle(values: Tensor, case: Case) -> None:
+    """Change some predictions of a case; once more brings them back, bit for bit.
+
+    Their signs are turned. Where the loss does not take all numbers of both signs, they are
+    reversed in the last dimension instead, and so stay in their domain. Of a Model, which may be
+    the same for both signs, they are doubled or halved.
+    """
+    if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
+        integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))
+        mantissa = round(-math.log2(torch.finfo(values.dtype).eps))
+        integers.bitwise_xor_(1 << mantissa)  # the last bit of the exponent
+    elif case.spec.operands[0].domain.is_real:
+        values.neg_()
+    elif values.dim():
+        values.copy_(values.flip(-1))

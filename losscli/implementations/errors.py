@@ -41,9 +41,14 @@ class NotBuiltError(SandboxError):
         self.compiler = compiler
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's text."""
+    return text_of(error).strip().partition("\n")[0]
+
+
 def text_of(error: BaseException) -> str:
-    """Return the first line of an exception's text, which may raise one itself."""
+    """Return the text of an exception, which may raise one itself."""
     try:
-        return str(error).strip().partition("\n")[0]
+        return str(error)
     except Exception:
         return ""

@@ -139,9 +139,9 @@ class Definition:
     name: str
     kind: Literal["function", "module"]
     signature: Signature
-    """Of the function, or of the module's forward."""
+    """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
-    """Of a module."""
+    """The arguments with which a module is made; None for a function."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument may be given by name, to a module or to its constructor."""
@@ -156,7 +156,7 @@ class UserFile:
     path: Path
     revision: str
     name: str
-    """Of the function or class; empty to find it."""
+    """The name of the function or class; empty to find it."""
     source: str
     sha256: str
 

@@ -52,7 +52,7 @@ class Implementation:
     """Whether it is what people call in PyTorch, whatever digits that loses: what it gets wrong is
     PyTorch's own difference, a warning. Bench times it where it is right as a whole."""
     file: UserFile | None = None
-    """Of others, which runs in a process of its own."""
+    """The file of somebody else that defines it, which runs in a process of its own."""
 
     def temporary_bytes(self, case: Case) -> int:
         """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""

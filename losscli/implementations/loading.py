@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from losscli.errors import BuildError
+from losscli.implementations.errors import text_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,14 +93,6 @@ def is_of_compiler(error: BaseException) -> bool:
 
 def first_error(error: BaseException) -> str:
     """Return the line of a compiler's output that says what is wrong."""
-    lines = _text(error).splitlines()
+    lines = text_of(error).splitlines()
     wrong = [line for line in lines if "error:" in line or "Error:" in line]
     return (wrong or lines or [type(error).__name__])[0].strip()
-
-
-def _text(error: BaseException) -> str:
-    """Return the text of an exception, which may raise one itself."""
-    try:
-        return str(error)
-    except Exception:
-        return ""

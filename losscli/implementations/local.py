@@ -26,10 +26,9 @@ from losscli.implementations.call_data import (
     Operands,
     Replay,
 )
-from losscli.implementations.capture import capture
-from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, text_of
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.implementation import Implementation
-from losscli.implementations.passes import Pass, PassFactory
+from losscli.implementations.passes import Pass, PassFactory, capture_graph
 from losscli.implementations.process_state import Change, ProcessState
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
@@ -108,14 +107,10 @@ class LocalSubject:
     def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """See :class:`Subject`."""
         loss, operands = self._forward(call)
-        wrt = [operands[name] for name in call.wrt]
         for grad_output in incoming:
-            with _blaming():
-                gradients = torch.autograd.grad(
-                    loss, wrt, grad_output, retain_graph=True, allow_unused=True
-                )
+            answer = _backward(loss, operands, call, grad_output, retain=True)
             self._finish()
-            yield Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+            yield answer
 
     def accumulated(
         self, call: Call, before: Mapping[str, Tensor], times: int
@@ -234,12 +229,9 @@ class LocalSubject:
         """See :class:`Subject`."""
         loss, operands = self._forward(call)
         operands[name].data = data
-        with _blaming():
-            gradients = torch.autograd.grad(
-                loss, [operands[each] for each in call.wrt], call.grad_output, allow_unused=True
-            )
+        answer = _backward(loss, operands, call, call.grad_output)
         self._finish()
-        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+        return answer
 
     def backward_replays(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """See :class:`Subject`."""
@@ -250,16 +242,12 @@ class LocalSubject:
             try:
                 with torch.cuda.stream(stream):  # autograd runs a node where its forward ran
                     loss, operands = self._forward(call)
-                    wrt = [operands[name] for name in call.wrt]
                 torch.cuda.synchronize()
                 try:
-                    with _blaming(), capture(graph, stream):
-                        gradients = torch.autograd.grad(
-                            loss, wrt, read, retain_graph=True, allow_unused=True
-                        )
+                    with _blaming(), capture_graph(graph, stream):
+                        answer = _backward(loss, operands, call, read, retain=True)
                 except SubjectError as error:
                     raise SubjectError(f"in a capture of backward: {error}") from error
-                answer = Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
                 for grad_output in incoming:
                     with _blaming():
                         read.copy_(grad_output)
@@ -289,13 +277,11 @@ class LocalSubject:
                     name: leaf.detach().requires_grad_(name in call.wrt)
                     for name, leaf in zip(call.operands, sample, strict=True)
                 }
-                leaves = [own[name] for name in call.wrt]
                 with _blaming():
                     loss = function(*own.values())
-                    gradients = torch.autograd.grad(loss, leaves, grad_output, allow_unused=True)
+                answer = _backward(loss, own, call, grad_output)
                 self._finish()
-                found: dict[str, Tensor | None] = dict(zip(call.wrt, gradients, strict=True))
-                yield Answer(loss.detach(), found).copy()
+                yield answer.copy()
 
     def record(self, calls: Sequence[Call]) -> list[int]:
         """See :class:`Subject`."""
@@ -331,7 +317,7 @@ class LocalSubject:
         self.on_streams([[call] * _WARM_UPS])
         graph = torch.cuda.CUDAGraph()
         try:
-            with _blaming(), capture(graph, torch.cuda.Stream()):
+            with _blaming(), capture_graph(graph, torch.cuda.Stream()):
                 answer = self._answer(call)
         except SubjectError as error:
             # The end of a broken capture raises as well, and says less than what broke it.
@@ -354,11 +340,7 @@ class LocalSubject:
         loss, operands = self._forward(call)
         if not call.wrt:
             return Answer(loss.detach(), {})
-        with _blaming():
-            gradients = torch.autograd.grad(
-                loss, [operands[name] for name in call.wrt], call.grad_output, allow_unused=True
-            )
-        return Answer(loss.detach(), dict(zip(call.wrt, gradients, strict=True)))
+        return _backward(loss, operands, call, call.grad_output)
 
     def _forward(
         self, call: Call, *, differentiable: bool = True
@@ -375,6 +357,16 @@ class LocalSubject:
             if call.wrt and differentiable:
                 _check_gradient(loss, call)
         return loss, operands
+
+
+def _backward(
+    loss: Tensor, operands: Operands, call: Call, incoming: Tensor | None, *, retain: bool = False
+) -> Answer:
+    """Return a loss and its gradients without waiting for a GPU; ``retain`` keeps the graph."""
+    with _blaming():
+        wrt = [operands[name] for name in call.wrt]
+        found = torch.autograd.grad(loss, wrt, incoming, retain_graph=retain, allow_unused=True)
+    return Answer(loss.detach(), dict(zip(call.wrt, found, strict=True)))
 
 
 def plain(result: object) -> Tensor:
@@ -408,6 +400,6 @@ def _blaming() -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        wrapped = SubjectError(f"raised {type(error).__name__}: {text_of(error)}".rstrip(": "))
+        wrapped = SubjectError(f"raised {type(error).__name__}: {first_line(error)}".rstrip(": "))
         wrapped.refused = isinstance(error, RuntimeError)
         raise wrapped from error

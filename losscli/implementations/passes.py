@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import torch
 
 from losscli.axes import FORWARD_BACKWARD, PassName
 from losscli.cases import grad_output_values
-from losscli.implementations.capture import capture
+from losscli.garbage import without_garbage_collection
 from losscli.losses import Reduction, Shape
 from losscli.machine.allocations import measure_peak
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from losscli.axes import GradOutput
+    from losscli.cases import Case
     from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
+_broken: list[torch.cuda.CUDAGraph] = []
+"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
 
 
 class _Eager:
@@ -103,6 +106,17 @@ class ForwardBackward(_Eager):
             self.input.grad = None
 
 
+@contextmanager
+def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
+    """Capture calls in a graph, which is kept for ever if the capture fails."""
+    try:
+        with without_garbage_collection(), torch.cuda.graph(graph, stream=stream):
+            yield
+    except Exception:
+        _broken.append(graph)
+        raise
+
+
 class Captured:
     """A pass captured in a CUDA graph; a call replays it.
 
@@ -136,7 +150,7 @@ class Captured:
                     timed()
             origin.wait_stream(stream)
             timed.release()
-            with capture(self.graph, stream):
+            with capture_graph(self.graph, stream):
                 timed.compute()
         assert timed.loss is not None
         self.loss, self.gradient = timed.loss.detach(), timed.input.grad
@@ -215,6 +229,13 @@ class PassFactory:
                 (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
             ]
         self.operands = (first, *others)
+
+    @classmethod
+    def of_case(cls, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> PassFactory:
+        """Return the maker of the passes of a case over its operands."""
+        dtype = getattr(torch, case.loss_dtype)
+        shape, grad_output = case.unreduced_shape, case.grad_output
+        return cls(pass_, case.reduction, operands, grad_output, shape, dtype)
 
     @property
     def full_grad_output(self) -> Tensor | None:

@@ -37,7 +37,7 @@ _OF_TORCH: dict[str, Any] = {
     "torch.nn.functional": torch.nn.functional,
     "torch.nn.Module": torch.nn.Module,
 }
-"""Whose functions others call."""
+"""The namespaces of torch whose functions others call."""
 _OF_COMPILERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",

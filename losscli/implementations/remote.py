@@ -24,7 +24,7 @@ from losscli.implementations.sandbox.process import Allowance, Worker
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
-"""After so many a file is not started again."""
+"""The number of deaths after which a file is not started again."""
 
 
 VARIABLE = "LOSSCLI_SANDBOX"

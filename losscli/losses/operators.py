@@ -1,6 +1,6 @@
 """Calls the losses' operators for their functions and modules.
 
-``losscli.extension.operators`` defines the operators and stores them here, as ``NAME`` and
+``losscli.operators.registration`` defines the operators and stores them here, as ``NAME`` and
 ``NAME_with_grad``, beside ``incoming`` and ``is_compiling``, when ``losscli.functional`` or
 ``losscli.nn`` is imported. Before that the losses are only described, which needs no torch.
 """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import socket
 import struct
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 MOST_BYTES = 2**26
@@ -59,11 +60,11 @@ class Channel:
         """Send a value to a process of losscli that runs no code of others; see :meth:`send`."""
         self.send(pickle.dumps(value))
 
-    def put_each(self, values: Iterable[object]) -> None:
-        """Send each value and then None, or the exception that ended them."""
+    @contextlib.contextmanager
+    def answer(self) -> Iterator[None]:
+        """Send None after the values that the block puts, or the exception that ended it."""
         try:
-            for value in values:
-                self.put(value)
+            yield
             self.put(None)
         except BrokenPipeError:
             raise
@@ -76,7 +77,7 @@ class Channel:
             self.put(error)
 
     def each(self) -> Iterator[Any]:
-        """Yield the values of :meth:`put_each`, or raise its exception.
+        """Yield the values of an :meth:`answer`, or raise its exception.
 
         Raises:
             EOFError: the other process has closed its end.

@@ -1,10 +1,23 @@
-"""A lock between processes, on an open file; the kernel releases it when its holder ends."""
+"""A lock between processes, on an open file; the kernel releases it when its holder ends.
+
+The holder of a lock that others wait for for long writes its name into the file.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from losscli.errors import UnfitError
+
+_NOTIFY_AFTER = 1.0
+"""Seconds of waiting before the first message."""
+_POLL = 0.05
 
 
 def try_lock(file: IO[str], *, shared: bool = False) -> bool:
@@ -33,3 +46,49 @@ def unlock(file: IO[str]) -> None:
     import fcntl
 
     fcntl.flock(file, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def locked(
+    file: IO[str],
+    notify: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock within the block, waiting for it as long as it takes.
+
+    Args:
+        file: the file to lock, open for reading and appending; other holders opened their own.
+        notify: told once, after a second of waiting, whom the wait is for.
+        clock: seconds, monotonic.
+        sleep: waits so many seconds.
+
+    Raises:
+        UnfitError: the file system has no locks.
+    """
+    started, told = clock(), False
+    while not try_lock(file):
+        if not told and clock() - started >= _NOTIFY_AFTER:
+            notify(f"waiting for {_holder(file)} to finish building")
+            told = True
+        sleep(_POLL)
+    file.truncate(0)
+    since = time.strftime("%H:%M:%S")
+    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+    file.flush()
+    try:
+        yield
+    finally:
+        file.truncate(0)
+        unlock(file)  # the compilers have the file too, and a cache's server keeps it
+
+
+def _holder(file: IO[str]) -> str:
+    """Read the holder of the lock, which may have changed since."""
+    file.seek(0)
+    try:
+        holder = json.loads(file.read())
+        return "process {pid} on {host} (since {since})".format(**holder)
+    except (ValueError, KeyError):
+        return "another process"

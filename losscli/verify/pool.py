@@ -14,8 +14,9 @@ import copyreg
 import sys
 from collections.abc import Iterator, Sequence
 
-from losscli.implementations import Implementation, find_implementation
+from losscli.implementations import Implementation, find_implementation, libraries
 from losscli.machine.devices import core_count
+from losscli.operators import loading
 from losscli.processes import Process, how_ended, to_parent
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
@@ -68,6 +69,8 @@ class Pool:
         going = [job for job in jobs if _runs_beside_others(job)] if count else []
         self._process_of = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
+        asked = ((job.case, one.name) for job in jobs for one, _ in job.trials)
+        loading.build_ahead(libraries(asked, jobs[0].case.device) if jobs else [])
         # A process reads its jobs when it has imported torch, and what is longer than the socket's
         # buffer waits for that: by then all of them are importing.
         for process in self._processes:
@@ -147,7 +150,9 @@ def main() -> None:
     """Run the jobs that the parent sends, and send the results of each."""
     with to_parent() as channel:
         for job in next(iter(channel), []):
-            channel.put_each(runner.run(job))
+            with channel.answer():
+                for result in runner.run(job):
+                    channel.put(result)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from losscli.extension import load
+from losscli.operators import loading
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _kernels() -> None:
     """Build the kernels once, if they are not in the cache."""
-    load.load()
+    loading.load()
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from losscli import nn
-from losscli.extension import load
-from losscli.extension.targets import BENCH, CPU, LOSS, TORCH, Target
+from losscli.build.targets import BENCH, CPU, LOSS, TORCH, Target
+from losscli.operators import loading
 from tests.parameters import SLOW
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def cache_of_mse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     targets = [Target(TORCH), Target(LOSS, CPU, "mse"), Target(BENCH, CPU)]
     folder = tmp_path_factory.mktemp("cache", numbered=False)
     folder.chmod(0o700)
-    for path in load._obtain(targets):
+    for path in loading._obtain(targets):
         shutil.copytree(path.parent, folder / path.parent.name)
     return folder
 

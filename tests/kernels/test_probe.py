@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from losscli.bench.limit import Limits
-from losscli.extension import load
 from losscli.implementations.timer import make_timer
+from losscli.operators import loading
 
 from .losses import case_of
 
@@ -20,7 +20,7 @@ SIZES = (1, 15, 4096, 2**20 + 7)
 @pytest.fixture(autouse=True)
 def _probe(device: str) -> None:
     """Load the probe; it is built once, if it is not in the cache."""
-    load.load_probe(device)
+    loading.load_probe(device)
 
 
 def probe(reads: list[Tensor], writes: list[Tensor], variant: int = 0) -> None:

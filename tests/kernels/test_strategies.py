@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from losscli.extension import load
+from losscli.operators import loading
 from tests.parameters import naming
 
 from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference
@@ -29,7 +29,7 @@ CHUNK = 65536
 def _strategies() -> None:
     """Build the kernels once, if they are not in the cache."""
     for loss in MACHINERY:
-        load.load_loss(loss, "cpu", strategies=True)
+        loading.load_loss(loss, "cpu", strategies=True)
 
 
 def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Tensor], Tensor]:

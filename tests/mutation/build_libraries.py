@@ -1,6 +1,6 @@
 """Build some of a copy's libraries: `python -m tests.mutation.build_libraries TARGETS`.
 
-TARGETS is JSON, a list of objects with the fields of losscli.extension.targets.Target.
+TARGETS is JSON, a list of objects with the fields of losscli.build.targets.Target.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from losscli.build.builder import Builder
+from losscli.build.cache import user_cache
+from losscli.build.compilers import Compilers
+from losscli.build.plan import csrc_root, installed_torch
+from losscli.build.targets import Target
 from losscli.errors import BuildError, UnfitError
-from losscli.extension.build import Builder
-from losscli.extension.cache import user_cache
-from losscli.extension.plan import csrc_root, installed_torch
-from losscli.extension.targets import Target
-from losscli.extension.toolbox import Toolbox
 
 
 def main() -> int:
     """Build what is missing of the libraries."""
     targets = [Target(**fields) for fields in json.loads(sys.argv[1])]
-    builder = Builder(Toolbox(installed_torch()), user_cache(), csrc_root(), print)
+    builder = Builder(Compilers(installed_torch()), user_cache(), csrc_root(), print)
     try:
         builder.obtain(targets)
     except (BuildError, UnfitError) as error:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from losscli.axes import DTYPES
-from losscli.extension.cache import user_cache
-from losscli.extension.targets import BENCH, RUNTIME, TORCH, Target, needed
-from losscli.extension.toolchain import find_ninja
+from losscli.build.cache import user_cache
+from losscli.build.ninja import find_ninja
+from losscli.build.targets import BENCH, RUNTIME, TORCH, Target, needed
 from losscli.implementations import STRATEGIES
 
 from .build_libraries import command

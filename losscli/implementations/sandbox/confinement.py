@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from losscli.extension.plan import STEERING_VARIABLES
+from losscli.build.plan import STEERING_VARIABLES
 
 PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38

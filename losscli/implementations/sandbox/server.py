@@ -22,7 +22,7 @@ from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import loading
 from losscli.implementations.call_data import Call
-from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, text_of
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
@@ -210,7 +210,7 @@ class _Server:
 
 def _raised(error: Exception, loads: bool) -> Raised:
     """Return an exception as an answer."""
-    text = text_of(error)
+    text = first_line(error)
     if is_out_of_memory(error):
         return Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from losscli.axes import DEVICE, FORWARD_BACKWARD
+from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
-from losscli.implementations.turning import turn
 from losscli.model_case import ModelCase
 
 JOIN_SECONDS = 10.0
@@ -68,14 +68,7 @@ class Timed:
                 for name, each in asked.operands.items()
             )
             self.leaves += [each for each in operands[1:] if each.requires_grad]
-        passes = PassFactory(
-            asked.pass_,
-            case.reduction,
-            operands,
-            asked.grad_output,
-            case.unreduced_shape,
-            getattr(torch, case.loss_dtype),
-        )
+        passes = PassFactory.of_case(case, asked.pass_, operands)
         with gradients(asked.pass_):
             self.call: Pass = (
                 subject.captured(passes) if asked.captured else subject.repeated(passes)
@@ -128,7 +121,7 @@ class Timed:
         with torch.no_grad():
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
-            turn(rows, self.case)
+            toggle(rows, self.case)
         self._drop_gradients()
         self.call.prepare()
 

@@ -1,0 +1,267 @@
+"""Builds missing libraries: from a device to finished libraries in the cache."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from losscli.errors import BuildError, UnfitError
+from losscli.machine.devices import core_count
+from losscli.machine.memory import free_bytes
+from losscli.processes.lock import locked
+from losscli.units import format_duration
+
+from . import diagnosis
+from .architectures import requested_architectures
+from .cache import Cache, user_cache
+from .compilers import Compilers, require_platform
+from .ninja import Receiver, find_ninja, job_count, run_ninja
+from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
+from .targets import CPU, CUDA, TORCH, Target
+
+BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
+TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 15.0, 2.0, 40.0
+"""The mean time of one compilation, for a line that says how long a build may take."""
+LOG = "build.log"
+
+Notify = Callable[[str], None]
+"""Called with one line that a person should see now."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of building one library."""
+
+    target: str
+    """Its name; the device where all of its libraries are skipped."""
+    status: str
+    """``built``, ``cached``, ``compiled only`` or ``skipped``."""
+    reason: str = ""
+    """Why a library is skipped, only compiled, or rebuilt."""
+    path: Path | None = None
+    """The library."""
+    fresh: bool = False
+    """Whether it was built now, not found in the cache."""
+
+    @property
+    def log(self) -> str:
+        """Every command of the build and what it printed."""
+        try:
+            return (self.path.parent / LOG).read_text(errors="replace") if self.path else ""
+        except FileNotFoundError:
+            return ""
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Brings libraries into a cache."""
+
+    compilers: Compilers
+    cache: Cache
+    csrc: Path
+    notify: Notify
+    progress: Receiver = lambda line: None
+    force: bool = False
+    """Whether to build again what is in the cache."""
+
+    def obtain(self, targets: Iterable[Target]) -> list[Outcome]:
+        """Return libraries from the cache, after building all missing ones in one run of ninja.
+
+        Raises:
+            UnfitError: something has to be built and a tool is missing or too old, or the cache
+                cannot be written or is open to others.
+            BuildError: a compiler failed.
+        """
+        return self.finish([self.resolve(target) for target in targets])
+
+    def resolve(self, target: Target) -> Plan | Outcome:
+        """Return the plan of a library, or without a compiler a library that was built before."""
+        self.cache.require_private()
+        plan = make_plan(target, self.csrc, self.compilers.torch)
+        try:
+            return plan.with_tools(self.compilers.tools(target))
+        except UnfitError as error:
+            found = self.cache.find_without_tools(plan, self.compilers.can_run)
+            if self.force or not found:
+                raise
+            self.cache.touch(found)
+            reason = f"built before and used again; it cannot be built here: {error}"
+            return Outcome(target.name, CACHED, reason, found)
+
+    def finish(self, resolved: Sequence[Plan | Outcome]) -> list[Outcome]:
+        """Turn plans into libraries."""
+        outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
+        missing = [item for item in outcomes if isinstance(item, Plan)]
+        built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
+        return [built[o.target.name] if isinstance(o, Plan) else o for o in outcomes]
+
+    def _look_up(self, plan: Plan) -> Plan | Outcome:
+        """Return the plan's library from the cache, or the plan if the library has to be built."""
+        if self.force:
+            return plan
+        found = self.cache.find(plan)
+        if not found:
+            return plan
+        self.cache.touch(found)
+        return Outcome(plan.target.name, CACHED, path=found)
+
+    def _build(self, plans: Sequence[Plan]) -> list[Outcome]:
+        with self.cache.open_lock() as file, locked(file, self.notify):
+            # Another process may have built some while this one waited.
+            looked_up = [self._look_up(plan) for plan in plans]
+            outcomes = [item for item in looked_up if isinstance(item, Outcome)]
+            plans = [item for item in looked_up if isinstance(item, Plan)]
+            if not plans:
+                return outcomes
+            ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
+            damaged = self._damaged(plans)
+            names = ", ".join(plan.target.name for plan in plans)
+            self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
+            self.cache.drop_unused(time.time())
+            work = self.cache.prepare(plans, fresh=self.force)
+            printed = run_ninja(ninja, work, jobs, self.progress, file)
+            for plan in plans:
+                if (self.cache.work_folder(plan) / plan.library).is_file():
+                    path = self.cache.publish(plan, self._log(plan))
+                    reason = damaged.get(plan.target.name, "")
+                    outcomes.append(Outcome(plan.target.name, BUILT, reason, path, fresh=True))
+                elif printed is None:
+                    raise _made_nothing(plan)
+            if printed is not None:
+                raise _failure(plans, printed, self.cache)
+        return outcomes
+
+    def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
+        """Report the plans whose library in the cache is damaged."""
+        damaged = {}
+        for plan in plans:
+            damage = self.cache.damage(plan)
+            if damage:
+                self.notify(f"{self.cache.library(plan)} is damaged: {damage}")
+                damaged[plan.target.name] = f"the library in the cache was damaged: {damage}"
+        return damaged
+
+    def _log(self, plan: Plan) -> str:
+        """Return what every command printed, those of earlier builds in this folder included."""
+        folder, parts = self.cache.work_folder(plan), []
+        for step, command in plan.commands(folder.name):
+            printed = (folder / f"{step.output}.log").read_text(errors="replace")
+            parts.append(f"# {step.description}\n$ {shlex.join(command)}\n{printed}")
+        return "\n".join(parts)
+
+
+def _duration(plans: Sequence[Plan], jobs: int) -> str:
+    """Return how long a build may take."""
+    each = [_seconds(plan.target) for plan in plans for step in plan.steps if step.depfile]
+    return format_duration(max(sum(each) / max(1, min(jobs, len(each))), *each, 0.0))
+
+
+def _seconds(target: Target) -> float:
+    if target.device == CUDA:
+        return CUDA_SECONDS
+    return TORCH_SECONDS if target.part == TORCH else CPU_SECONDS
+
+
+def build(
+    device: str,
+    targets_of: Callable[[str], Iterable[Target]],
+    *,
+    force: bool = False,
+    notify: Notify,
+    progress: Receiver,
+) -> list[Outcome]:
+    """Build the libraries for the CPU and those for CUDA, all of them side by side.
+
+    ``auto`` skips CUDA, with a reason, where PyTorch has no CUDA or sees no GPU, or where there is
+    no nvcc. ``cuda`` compiles the kernels without a GPU as well, and as a check where PyTorch is
+    built without CUDA.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``.
+        targets_of: returns the libraries to build for ``cpu`` or ``cuda``.
+        force: build again what is in the cache.
+        notify: told what is going on, a line at a time.
+        progress: told each step of a build.
+
+    Raises:
+        UnfitError: a compiler is missing or too old, or the cache cannot be written.
+        BuildError: a compiler failed.
+        UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES makes no sense.
+    """
+    require_platform()
+    torch = installed_torch()
+    compilers = Compilers(torch)
+    builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force)
+
+    def resolve(device: str) -> dict[Target, Plan | Outcome]:
+        return {target: builder.resolve(target) for target in targets_of(device)}
+
+    resolved, skipped = resolve(CPU), []
+    if device != CPU:
+        requested_architectures()
+        try:
+            if device != CUDA:
+                _require_gpu(compilers)
+            resolved |= resolve(CUDA)
+        except UnfitError as error:
+            if device == CUDA:
+                raise
+            skipped.append(Outcome(CUDA, SKIPPED, reason=str(error)))
+    # Those of CUDA take longest.
+    order = sorted(resolved, key=lambda target: target.device != CUDA)
+    finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
+    return [_of_use(target, finished[target], torch) for target in resolved] + skipped
+
+
+def _require_gpu(compilers: Compilers) -> None:
+    """Raise UnfitError if PyTorch cannot use CUDA kernels."""
+    compilers.require_cuda()
+    if not compilers.torch.cuda:
+        why = f"torch {compilers.torch.version} is built without CUDA"
+    elif not compilers.capabilities:
+        why = "torch sees no GPU"
+    else:
+        return
+    raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels anyway.")
+
+
+def _of_use(target: Target, outcome: Outcome, torch: TorchInstall) -> Outcome:
+    """Add the note that this PyTorch cannot run CUDA kernels."""
+    if target.device != CUDA or torch.cuda:
+        return outcome
+    reason = f"torch {torch.version} is built without CUDA"
+    return replace(outcome, status=COMPILED_ONLY, reason=reason)
+
+
+def _made_nothing(plan: Plan) -> BuildError:
+    assert plan.tools
+    return BuildError(
+        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success but made no "
+        "output. Is it a compiler? Correct CXX or CUDACXX."
+    )
+
+
+def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
+    """Keep the log of a failed build; return the error that sums it up.
+
+    A full disk is raised at once, in the cache's own words: no compiler is at fault.
+    """
+    log = cache.work / LOG
+    with cache.writing():
+        log.write_text(printed)
+        if os.strerror(errno.ENOSPC) in printed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    failed = diagnosis.failed_step(printed)
+    names = {
+        f"{cache.work_folder(plan).name}/{step.output}": step.description
+        for plan in plans
+        for step in plan.steps
+    }
+    parts = [f"{names.get(failed, failed)} failed: {diagnosis.first_error(printed)}"]
+    parts += [diagnosis.hint(printed), f"The whole log is {log}"]
+    return BuildError("\n  ".join(part for part in parts if part))

@@ -1,0 +1,318 @@
+"""The cache of built libraries: one folder per key, written elsewhere and renamed into place.
+
+::
+
+    <root>/mse_cpu-<key>/   liblosscli_mse_cpu.so, manifest.json, build.log
+                                                    finished, never changed again
+    <root>/work/mse_cpu-<configuration>/            objects, for the next build
+    <root>/work/build.ninja                         of the last build
+    <root>/lock                                     held while building
+
+A key covers the sources and everything else that decides the outcome. A configuration is the same
+without the sources: after an edit, a build in its folder recompiles what the edit touched. A
+portable key is the same without the compiler: where there is none, it finds what was built before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from losscli.directories import user_directory
+from losscli.errors import UnfitError
+
+from .ninja import render
+from .plan import Plan
+from .targets import Sources
+
+VARIABLE = "LOSSCLI_CACHE_DIR"
+UNUSED_SECONDS = 30 * 24 * 3600.0
+"""Folders that are unused for this long are removed at the next build."""
+MANIFEST = "manifest.json"
+"""Beside each finished library: whether it is whole, and what it was built for.
+
+Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
+it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
+"""
+_BESIDE = ".losscli-new-"
+_KEY = "[0-9a-f]" * 16
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One finished library."""
+
+    library: str
+    """Its file name."""
+    bytes: int
+    sha256: str
+    portable: str
+    """The key of everything that decides the outcome except the compiler."""
+    cuda: str | None = None
+    """Version of nvcc."""
+    gencode: tuple[str, ...] = ()
+    """The GPUs that nvcc compiled for."""
+
+    def write(self, folder: Path) -> None:
+        """Write it into the library's folder."""
+        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    def damage(self, folder: Path) -> str:
+        """Return the damage of the library beside it; empty if there is none."""
+        path = folder / self.library
+        try:
+            size = path.stat().st_size
+            if size != self.bytes:
+                return f"{size:,} of {self.bytes:,} bytes are present"
+            if _file_digest(path) != self.sha256:
+                return "its content has changed since it was built"
+        except OSError as error:
+            return f"{self.library} cannot be read: {error.strerror}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of built libraries."""
+
+    root: Path
+
+    def folder(self, plan: Plan) -> Path:
+        """Return the folder of a finished library; it is there only if the library is."""
+        return self.root / f"{plan.target.name}-{build_key(plan)}"
+
+    def library(self, plan: Plan) -> Path:
+        """Return the library's path, built or not."""
+        return self.folder(plan) / plan.library
+
+    @property
+    def work(self) -> Path:
+        """The folder that ninja runs in."""
+        return self.root / "work"
+
+    def work_folder(self, plan: Plan) -> Path:
+        """Return the folder to build a library in."""
+        return self.work / f"{plan.target.name}-{configuration_key(plan)}"
+
+    def find(self, plan: Plan) -> Path | None:
+        """Return a finished library, if it is there and whole."""
+        whole = self.folder(plan).is_dir() and not self.damage(plan)
+        return self.library(plan) if whole else None
+
+    def damage(self, plan: Plan) -> str:
+        """Return the damage of a finished library; empty if it is whole, or not there."""
+        folder = self.folder(plan)
+        return _damage(folder, plan.library) if folder.is_dir() else ""
+
+    def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
+        """Return the newest finished library of the same sources, whatever compiler it is of.
+
+        Args:
+            plan: what is wanted; its tools are not looked at.
+            fits: tells from a library's manifest whether this machine can run it.
+        """
+        key, found = portable_key(plan), []
+        for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
+            known = _read_manifest(folder)
+            suits = known and known.portable == key and fits(known)
+            if suits and not _damage(folder, plan.library):
+                found.append(folder / plan.library)
+        return max(found, key=lambda path: path.stat().st_mtime, default=None)
+
+    def require_private(self) -> None:
+        """Refuse a cache in which another user could replace libraries that losscli runs."""
+        _require_private(self.root, f"the cache {self.root}", "a folder of your own")
+
+    def require_writable(self) -> None:
+        """Refuse a cache that cannot be written, or made; make nothing that stays."""
+        with self.writing(), tempfile.TemporaryFile(dir=self.nearest()):
+            pass
+
+    def nearest(self) -> Path:
+        """Return the cache, or the directory above it that is there as long as it is not."""
+        return next(path for path in (self.root, *self.root.parents) if path.exists())
+
+    def open_lock(self) -> IO[str]:
+        """Open the file that is locked while building, making the cache if need be."""
+        with self.writing():
+            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.work.mkdir(mode=0o700, exist_ok=True)
+            return open(self.root / "lock", "a+", encoding="utf-8")
+
+    def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
+        """Bring the work folders up to date with the plans, and return where to run ninja."""
+        with self.writing():
+            for plan in plans:
+                folder = self.work_folder(plan)
+                if fresh and folder.exists():
+                    shutil.rmtree(folder)
+                copy_sources(plan.sources, folder / "csrc")
+                # So that a library that is there after the build is one that the build made.
+                (folder / plan.library).unlink(missing_ok=True)
+                os.utime(folder)
+            text = render((self.work_folder(plan).name, plan) for plan in plans)
+            (self.work / "build.ninja").write_text(text)
+        return self.work
+
+    def publish(self, plan: Plan, log: str) -> Path:
+        """Copy a library into a folder of its own, with what is known of it; return the library."""
+        assert plan.tools
+        built, folder = self.work_folder(plan) / plan.library, self.folder(plan)
+        with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
+            new = Path(beside)
+            shutil.copy2(built, new)
+            (new / "build.log").write_text(log)
+            cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
+            size, digest = built.stat().st_size, _file_digest(built)
+            facts = (portable_key(plan), cuda, plan.tools.gencode)
+            Manifest(plan.library, size, digest, *facts).write(new)
+            for path in (new, *new.iterdir()):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.rename(new, folder)
+        return folder / plan.library
+
+    def touch(self, library: Path) -> None:
+        """Note that a library is in use; a cache that is read-only is used all the same."""
+        with contextlib.suppress(OSError):
+            os.utime(library.parent)
+
+    def drop_unused(self, now: float) -> None:
+        """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
+        # Matched by name and content: the cache may be in a directory with other files.
+        finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
+        working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
+        for folder in {*self.root.glob(f"{_BESIDE}*"), *finished, *working}:
+            if now - folder.stat().st_mtime > UNUSED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Turn a write error of the cache into an UnfitError with a remedy."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise UnfitError(
+                    f"no room is left under {self.root} for the kernels. Free some, or name "
+                    f"another folder in {VARIABLE}."
+                ) from None
+            raise UnfitError(
+                f"cannot write the cache {self.root}: {error.strerror or error}. Name a folder "
+                f"that can be written in {VARIABLE}."
+            ) from None
+
+
+def user_cache() -> Cache:
+    """Return the cache of this user: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
+    return Cache(user_directory("cache", VARIABLE, "kernels").absolute())
+
+
+def configuration_key(plan: Plan) -> str:
+    """Digest everything but the sources: commands, compilers, PyTorch, CPU."""
+    assert plan.tools
+    commands = render([(plan.target.name, plan)])
+    return _digest(commands, plan.tools.identity, *_ingredients(plan))
+
+
+def portable_key(plan: Plan) -> str:
+    """Digest everything but the tools: sources, flags that any compiler gets, PyTorch, CPU."""
+    steps = (f"{step.output}\0{' '.join((*step.flags, *step.libraries))}" for step in plan.steps)
+    return _digest(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
+
+
+def build_key(plan: Plan) -> str:
+    """Digest everything that decides the outcome."""
+    return _digest(configuration_key(plan), *_contents(plan))
+
+
+def _ingredients(plan: Plan) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(plan.ingredients.items())]
+
+
+def _contents(plan: Plan) -> list[str]:
+    return [f"{name}\0{_digest(content)}" for name, content in sorted(plan.sources.items())]
+
+
+def _damage(folder: Path, library: str) -> str:
+    """Return the damage of a finished library; no other user may be able to replace it."""
+    for part in (folder, folder / library):
+        if part.exists():
+            _require_private(part, str(part), f"another folder than {folder.parent}")
+    known = _read_manifest(folder)
+    if not known or known.library != library:
+        return f"{MANIFEST} is missing or damaged"
+    return known.damage(folder)
+
+
+def _read_manifest(folder: Path) -> Manifest | None:
+    """Read the manifest in a folder; None where it is missing or is none."""
+    try:
+        found = json.loads((folder / MANIFEST).read_text())
+        return Manifest(**{**found, "gencode": tuple(found["gencode"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _require_private(path: Path, name: str, instead: str) -> None:
+    try:
+        found = path.stat()
+    except OSError:
+        return  # what is not there will be made, or said to be impossible to make
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UnfitError(
+            f"{name} belongs to user {found.st_uid}, who could replace the libraries that losscli "
+            f"loads. Name {instead} in {VARIABLE}."
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnfitError(
+            f"{name} can be written by other users, who could replace the libraries that losscli "
+            f"loads. Run `chmod go-w {path}`, or name {instead} in {VARIABLE}."
+        )
+
+
+def copy_sources(sources: Sources, folder: Path) -> None:
+    """Make a folder hold these sources and no others.
+
+    A file is written only where its content differs, so that its time is that of its last change
+    and ninja, which goes by times, is right about what is up to date.
+    """
+    if folder.exists():
+        for path in folder.rglob("*"):
+            if path.is_file() and path.relative_to(folder).as_posix() not in sources:
+                path.unlink()
+    for name, content in sources.items():
+        _write_if_changed(folder / name, content)
+
+
+def _write_if_changed(path: Path, content: bytes) -> None:
+    if not path.is_file() or path.read_bytes() != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _digest(*parts: str | bytes) -> str:
+    """Return 16 hexadecimal digits; a part's length goes in too, so that parts cannot run over."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,91 @@
+"""The compilers of this machine, each searched for when a library first needs it."""
+
+from __future__ import annotations
+
+import platform
+from functools import cached_property
+
+from losscli.errors import UnfitError
+from losscli.machine.devices import driver_cuda
+
+from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
+from .cache import Manifest
+from .nvcc import Requirements, find_nvcc, parse_version
+from .plan import Tools, TorchInstall, torch_tools
+from .targets import CUDA, TORCH, Target
+from .toolchain import Tool, find_compiler, find_host_compiler
+
+NO_ROCM = "losscli's kernels are CUDA C++; ROCm is not supported. Use device cpu."
+
+
+def require_platform(system: str | None = None) -> None:
+    """Raise UnfitError on an operating system that the kernels are not built for.
+
+    ``losscli --help``, ``list`` and ``compare`` need no kernels and do not ask.
+    """
+    system = system or platform.system()
+    if system == "Linux":
+        return
+    name = {"Darwin": "macOS"}.get(system, system or "an unknown system")
+    instead = "Use WSL 2" if system == "Windows" else "Use Linux, in a container for example"
+    raise UnfitError(f"losscli's kernels are built on Linux only, and this is {name}. {instead}.")
+
+
+class Compilers:
+    """The compilers for one installation of PyTorch."""
+
+    def __init__(self, torch: TorchInstall) -> None:
+        """Search for no tool yet."""
+        self.torch = torch
+
+    @cached_property
+    def compiler(self) -> Tool:
+        """The C++ compiler."""
+        return find_compiler()
+
+    @cached_property
+    def requirements(self) -> Requirements:
+        """The requirements of CUDA code; none where it is only compiled as a check."""
+        torch = parse_version(self.torch.cuda)
+        if not torch:
+            return Requirements()
+        return Requirements(driver_cuda(), torch, max(self.capabilities, default=None))
+
+    @cached_property
+    def capabilities(self) -> list[tuple[int, int]]:
+        """Compute capabilities of the GPUs here."""
+        return present_capabilities()
+
+    @cached_property
+    def nvcc(self) -> Tool:
+        """An nvcc whose code can be run here."""
+        return find_nvcc(self.requirements)
+
+    def tools(self, target: Target) -> Tools:
+        """Return the tools that compile a library; UnfitError where one is missing."""
+        if target.device != CUDA:
+            tools = Tools(self.compiler.command, self.compiler.identity)
+            return torch_tools(tools, self.torch) if target.part == TORCH else tools
+        self.require_cuda()
+        # Before nvcc: a slip is worth a word even where it does no harm yet.
+        requested_architectures()
+        nvcc = self.nvcc
+        gencode = gencode_flags(self.capabilities, cuda=nvcc.version)
+        host = ("-ccbin", find_host_compiler(self.compiler))
+        flags = (*host, *gencode)
+        command, identity = nvcc.command, nvcc.identity
+        return Tools(command, identity, flags, flags, nvcc.version, gencode)
+
+    def require_cuda(self) -> None:
+        """Raise UnfitError where PyTorch's GPUs are AMD's."""
+        if self.torch.hip:
+            raise UnfitError(NO_ROCM)
+
+    def can_run(self, library: Manifest) -> bool:
+        """Tell whether a library that another compiler made runs here."""
+        if not library.gencode:
+            return True
+        version = parse_version(library.cuda)
+        if not version or self.requirements.wrong(version):
+            return False
+        return covers(library.gencode, self.capabilities)

@@ -1,0 +1,159 @@
+"""Writes plans as one build.ninja, so that all their commands run in parallel, and runs ninja."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import IO
+
+from losscli.errors import UnfitError, UsageError
+from losscli.progress import Progress
+
+from .plan import Plan, Step
+
+_JOB_BYTES = 1.5e9
+"""Memory of the largest compilation, a file that includes PyTorch, with a margin."""
+_GRACE = 10.0
+"""Seconds for ninja to end its compilers and remove unfinished outputs."""
+
+Receiver = Callable[[str], None]
+"""Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
+
+# Each command keeps what it printed beside its output: after a build in which most objects were
+# up to date, the log is whole all the same.
+_RUN = "$run > $out.log 2>&1; status=$$?; cat $out.log; exit $$status"
+
+_HEADER = f"""\
+ninja_required_version = 1.11
+
+rule compile
+  command = {_RUN}
+  description = $what
+  deps = gcc
+
+rule link
+  command = {_RUN}
+  description = $what
+"""
+
+
+class BuildProgress:
+    """Shows how far a build is and how long the rest may take, from the lines of ninja."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin to count; `clock` gives seconds that never go back."""
+        self._progress = Progress([], clock=clock)
+
+    def show(self, line: str) -> None:
+        """Show a line ``[3/14] compiling csrc/...``."""
+        found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
+        if not found:
+            return
+        self._progress.weights = [1.0] * int(found[2])
+        self._progress.finished = int(found[1])
+        self._progress.working_on(found[3])
+
+
+def render(plans: Iterable[tuple[str, Plan]]) -> str:
+    """Return build.ninja for plans with their folders; the same plans give the same text."""
+    steps = [
+        _render(step, command, folder)
+        for folder, plan in plans
+        for step, command in plan.commands(folder)
+    ]
+    return "\n".join([_HEADER, *steps])
+
+
+def _render(step: Step, command: tuple[str, ...], folder: str) -> str:
+    rule = "compile" if step.depfile else "link"
+    inputs = " ".join(_path(f"{folder}/{name}") for name in step.inputs)
+    return (
+        f"build {_path(f'{folder}/{step.output}')}: {rule} {inputs}\n"
+        f"  run = {_escape(shlex.join(command))}\n"
+        f"  what = {_escape(step.description)}\n"
+    ) + (f"  depfile = {_escape(f'{folder}/{step.depfile}')}\n" if step.depfile else "")
+
+
+def _path(path: str) -> str:
+    return _escape(path).replace(" ", "$ ").replace(":", "$:")
+
+
+def _escape(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def find_ninja() -> Path:
+    """Return the binary that the ninja package carries."""
+    try:
+        import ninja
+    except ImportError:
+        raise UnfitError("the ninja package is missing. Run `pip install ninja`.") from None
+    return Path(ninja.BIN_DIR) / "ninja"
+
+
+def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many compilations to run at once: $MAX_JOBS, else what cores and memory allow.
+
+    Raises:
+        UsageError: MAX_JOBS is not a positive whole number.
+    """
+    given = environ.get("MAX_JOBS", "").strip()
+    if not given:
+        return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
+    if not given.isascii() or not given.isdigit() or int(given) == 0:
+        raise UsageError(f"MAX_JOBS should be a positive whole number, but is '{given}'.")
+    return int(given)
+
+
+def run_ninja(
+    ninja: Path, folder: Path, jobs: int, progress: Receiver, lock: IO[str]
+) -> str | None:
+    """Build everything, and return None, or on failure what ninja printed.
+
+    Interrupted, it ends ninja with all its compilers before the exception goes on. Killed, it
+    leaves them at work; ninja has the file of the lock, which thus stays locked until it ends.
+    """
+    environ = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
+    # Errors are read by their English names.
+    environ |= {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
+    with subprocess.Popen(
+        [ninja, "-j", str(jobs)],
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        # A group of its own, so that Ctrl-C reaches it through us alone.
+        process_group=0,
+        pass_fds=[lock.fileno()],
+        # losscli loads the built libraries later: no other user may write to them.
+        umask=0o022,
+    ) as process:
+        assert process.stdout is not None
+        printed = []
+        try:
+            for line in process.stdout:
+                printed.append(line)
+                if re.match(r"\[\d+/\d+\] ", line):
+                    progress(line.rstrip())
+            failed = process.wait() != 0
+        except BaseException:
+            _end(process)
+            raise
+    return "".join(printed) if failed else None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End ninja by SIGTERM, so that it ends its compilers, which run in separate groups."""
+    process.terminate()
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()

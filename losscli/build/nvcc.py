@@ -1,0 +1,149 @@
+"""Finds an nvcc whose code this machine's driver and PyTorch can run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from losscli.errors import UnfitError
+from losscli.machine.commands import command_in
+
+from .architectures import DROPPED, dropped_by
+from .toolchain import Tool, dotted, read_version, require_program, version_text, which
+
+MINIMUM_CUDA = (12, 0)
+"""The first that generates code for every architecture the kernels are tuned on."""
+
+USUAL_PLACE = Path("/usr/local")
+"""The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """The driver, torch and GPU that the code has to run on; None where one is absent."""
+
+    driver: tuple[int, int] | None = None
+    """The newest CUDA that the driver runs."""
+    torch: tuple[int, int] | None = None
+    """The CUDA that PyTorch is built with."""
+    newest_gpu: tuple[int, int] | None = None
+    """The highest compute capability among the GPUs here."""
+
+    def wrong(self, version: tuple[int, int]) -> str | None:
+        """Return why an nvcc of this version is unsuitable."""
+        name = f"is CUDA {dotted(version)}"
+        if version < MINIMUM_CUDA:
+            return f"{name}, but the kernels need {dotted(MINIMUM_CUDA)} or newer"
+        if self.newest_gpu and self.newest_gpu < DROPPED[1] and dropped_by(version):
+            return (
+                f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
+                f"the newest here has {dotted(self.newest_gpu)}"
+            )
+        # Within one major version, programs run on drivers that are older than their toolkit.
+        if self.driver and version[0] > self.driver[0]:
+            return f"{name}, but the driver runs CUDA {dotted(self.driver)} at most"
+        if self.torch and version[0] != self.torch[0]:
+            return f"{name}, but torch is built for CUDA {dotted(self.torch)}"
+        return None
+
+    @property
+    def advice(self) -> str:
+        """What to install."""
+        major = MINIMUM_CUDA[0]
+        if self.newest_gpu and self.newest_gpu < DROPPED[1]:
+            major = DROPPED[0][0] - 1
+            if self.torch and self.torch[0] != major:
+                return (
+                    f"Install a CUDA {major} toolkit and a torch built for CUDA {major}, and name "
+                    "the toolkit's nvcc in CUDACXX."
+                )
+        elif self.torch and self.driver and self.torch[0] > self.driver[0]:
+            return (
+                f"Update the driver to one for CUDA {self.torch[0]}, or install a torch built for "
+                f"CUDA {self.driver[0]} and a toolkit of that version."
+            )
+        elif self.torch or self.driver:
+            major = (self.torch or self.driver or MINIMUM_CUDA)[0]
+        else:
+            return f"Install CUDA {dotted(MINIMUM_CUDA)} or newer and name its nvcc in CUDACXX."
+        return f"Install a CUDA {major} toolkit and name its nvcc in CUDACXX."
+
+
+def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.environ) -> Tool:
+    """Find nvcc: $CUDACXX alone, or else the first that meets the requirements.
+
+    Looked at are $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages, in
+    this order.
+
+    Raises:
+        UnfitError: there is none, or it does not run or will not do.
+    """
+    command = command_in("CUDACXX", environ)
+    if command:
+        require_program(command[0], "CUDACXX", "nvcc", environ)
+        candidates = [command]
+    else:
+        programs = [each for _, found in _programs_by_place(environ) for each in found]
+        there = (str(program) for program in programs if os.access(program, os.X_OK))
+        candidates = [(program,) for program in dict.fromkeys(there)]
+    if not candidates:
+        raise UnfitError(
+            f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_PLACE}/cuda. {requirements.advice}"
+        )
+    wrong = []
+    for candidate in candidates:
+        try:
+            found = _look_at(candidate)
+        except UnfitError as error:
+            wrong.append(str(error).removesuffix("."))
+            continue
+        problem = requirements.wrong(found.version)
+        if not problem:
+            return found
+        wrong.append(f"{shlex.join(candidate)} {problem}")
+    if len(wrong) == 1 and "is CUDA" not in wrong[0]:
+        raise UnfitError(f"{wrong[0]}.")
+    raise UnfitError(f"{'; '.join(wrong)}. {requirements.advice}")
+
+
+def searched(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return where nvcc is looked for, in this order: ``CUDA_HOME=/opt/cuda``, ``the PATH``."""
+    command = environ.get("CUDACXX", "").strip()
+    return [f"CUDACXX={command}"] if command else [name for name, _ in _programs_by_place(environ)]
+
+
+def parse_version(text: str | None) -> tuple[int, int] | None:
+    """Return ``(12, 4)`` for ``12.4``; None for what is no such version."""
+    parts = (text or "").split(".")
+    if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
+        return None
+    return int(parts[0]), int(parts[1])
+
+
+def _look_at(command: tuple[str, ...]) -> Tool:
+    identity = version_text(command)
+    version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
+    return Tool(command, identity, version)
+
+
+def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
+    """Yield each place to look for nvcc in, and the programs that it would have."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if environ.get(name):
+            yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]
+    on_path = which("nvcc", environ)
+    yield "the PATH", [Path(on_path)] if on_path else []
+    newest_first = sorted(USUAL_PLACE.glob("cuda-*"), key=_version_in_name, reverse=True)
+    folders = [USUAL_PLACE / "cuda", *newest_first]
+    yield f"{USUAL_PLACE}/cuda*", [folder / "bin" / "nvcc" for folder in folders]
+    packages = Path(sysconfig.get_path("purelib")) / "nvidia"
+    yield str(packages), sorted(packages.glob("*/bin/nvcc"))
+
+
+def _version_in_name(folder: Path) -> tuple[int, ...]:
+    numbers = folder.name.removeprefix("cuda-").split(".")
+    return tuple(int(number) for number in numbers if number.isdecimal())

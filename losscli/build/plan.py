@@ -1,0 +1,260 @@
+"""The compile commands of a library: from csrc to a list of commands, without running them.
+
+Commands are written for a folder that holds a copy of the sources, named when they are rendered.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+
+from losscli.cases import ITEM_BYTES
+from losscli.errors import UnfitError
+from losscli.losses.elementwise.weighting import inner_name, is_weighted
+
+from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
+
+STEERING_VARIABLES = (
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH",
+    "NVCC_PREPEND_FLAGS",
+    "NVCC_APPEND_FLAGS",
+)
+"""Environment variables by which compilers take flags that no command shows."""
+
+_COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden")
+# The loops must give the same bits whatever the compiler finds clever: no contraction to fma. The
+# other two let it vectorise comparisons and square roots without changing a result.
+_CPU_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+_NATIVE_FLAG = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",)}
+_CUDA_FLAGS = (
+    *("-O3", "-std=c++17", "-fmad=false"),
+    *("-Xcompiler", "-fPIC", "-Xcompiler", "-fvisibility=hidden", "-Xptxas", "-v"),
+)
+# OpenMP's calls are compiled in, and libgomp is not linked: they are found in the one that PyTorch
+# has loaded. A second runtime would bring a second pool of threads. -O1 compiles 5 s faster than
+# -O2, and a call takes as long; the compiler's collection of its garbage would take another second.
+_TORCH_FLAGS = ("-O1", "-DNDEBUG", "-fopenmp", *("--param", "ggc-min-heapsize=4000000"))
+# Some compilers put a static C++ library into what they link. Half of it would be shared with the
+# one PyTorch has loaded, and printing a number then crashes: all of it is to stay our own.
+_PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """A compiler with its arguments that hold only on this machine."""
+
+    command: tuple[str, ...]
+    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    identity: str
+    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    compile_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    cuda: tuple[int, int] | None = None
+    """Version of nvcc."""
+    gencode: tuple[str, ...] = ()
+    """The GPUs that nvcc compiles for; among the flags, too."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a build: what it reads, what it writes, what to call it."""
+
+    output: str
+    inputs: tuple[str, ...]
+    flags: tuple[str, ...]
+    description: str
+    depfile: str = ""
+    """The file in which the compiler lists the headers it read; empty for a link."""
+    libraries: tuple[str, ...] = ()
+    """At the end of a link."""
+
+    def command(self, tools: Tools, folder: str) -> tuple[str, ...]:
+        """Return the words to run in the parent of ``folder``."""
+        inputs = tuple(f"{folder}/{name}" for name in self.inputs)
+        output = f"{folder}/{self.output}"
+        if not self.depfile:
+            link = (*tools.command, "-shared", *self.flags)
+            return (*link, "-o", output, *inputs, *tools.link_flags, *self.libraries)
+        flags = (*self.flags, *tools.compile_flags, f"-I{folder}/csrc")
+        files = ("-MMD", "-MF", f"{folder}/{self.depfile}", "-c", *inputs, "-o", output)
+        return (*tools.command, *flags, *files)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that makes one library."""
+
+    target: Target
+    steps: tuple[Step, ...]
+    """Compilations, then the link."""
+    sources: Sources
+    ingredients: Mapping[str, str]
+    """The other facts that decide the outcome, except the tools: PyTorch's version, the CPU."""
+    tools: Tools | None = None
+    """None as long as no compiler is found."""
+
+    @property
+    def library(self) -> str:
+        """File name of the library."""
+        return self.target.library
+
+    def with_tools(self, tools: Tools) -> Plan:
+        """Return the plan for these tools."""
+        return replace(self, tools=tools)
+
+    def commands(self, folder: str) -> list[tuple[Step, tuple[str, ...]]]:
+        """Return each step with the words to run."""
+        assert self.tools, f"no tools for {self.target.name}"
+        return [(step, step.command(self.tools, folder)) for step in self.steps]
+
+
+@dataclass(frozen=True)
+class TorchInstall:
+    """The PyTorch of this process."""
+
+    version: str
+    root: Path
+    cuda: str | None
+    """Version of CUDA it was built with."""
+    cxx11_abi: bool
+    hip: str | None = None
+    """Version of ROCm it was built with."""
+
+
+def installed_torch() -> TorchInstall:
+    """Describe the PyTorch of this process."""
+    import torch
+
+    root = Path(torch.__file__).parent
+    abi = torch.compiled_with_cxx11_abi()
+    return TorchInstall(torch.__version__, root, torch.version.cuda, abi, torch.version.hip)
+
+
+def csrc_root() -> Path:
+    """Return the folder of the C++ sources: inside an installed package, beside it in a checkout.
+
+    Raises:
+        UnfitError: neither is there.
+    """
+    package = Path(__file__).parents[1]
+    for root in (package / "csrc", package.parent / "csrc"):
+        if (root / "losses" / "elementwise" / "loss.h").is_file():
+            return root
+    raise UnfitError(f"the C++ sources are missing from {package / 'csrc'}. Reinstall losscli.")
+
+
+def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
+    """Plan a library without its tools.
+
+    Raises:
+        UnfitError: csrc has nothing to compile for it.
+    """
+    sources = read_sources(csrc, target)
+    flags = _flags(target, torch)
+    units = [source for source in sources if is_unit(source)]
+    if target.part == TORCH:
+        # All files at once, for nine tenths of what a file takes are PyTorch's headers: 72 s of
+        # processor time one by one, 34 in three groups, 15 in one.
+        steps = [_compile(target, flags, *units)] if units else []
+    else:
+        steps = [
+            _compile(target, flags, source, dtype=dtype)
+            for source in units
+            for dtype in _variants(source)
+        ]
+    if not steps:
+        raise UnfitError(
+            f"the C++ sources of {target.name} are missing from {csrc / target.unit_folder}. "
+            "Reinstall losscli."
+        )
+    if target.part == TORCH:
+        ingredients = {"torch": torch.version}
+        libraries: tuple[str, ...] = ("-lc10", "-ltorch_cpu", *_PRIVATE)
+    else:
+        ingredients = {"cpu": instruction_set()} if target.device == CPU else {}
+        libraries = _PRIVATE
+    link_flags = ("-cudart", "static") if target.device == CUDA else ()
+    objects = tuple(step.output for step in steps)
+    description = f"linking {target.library}"
+    link = Step(target.library, objects, link_flags, description, libraries=libraries)
+    return Plan(target, (*steps, link), sources, ingredients | _steering())
+
+
+def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
+    """Return a C++ compiler with the paths of PyTorch's headers and libraries."""
+    include = torch.root / "include"
+    api = include / "torch" / "csrc" / "api" / "include"
+    return replace(
+        tools,
+        compile_flags=("-isystem", str(include), "-isystem", str(api)),
+        link_flags=("-L", str(torch.root / "lib")),
+    )
+
+
+def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the facts that identify a CPU's instruction set."""
+    telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
+    try:
+        with cpuinfo.open() as file:
+            # The first block only: the kernel writes the others as they are read, core by core.
+            first = takewhile(str.strip, iter(file.readline, ""))
+            lines = [line.strip() for line in first if line.startswith(telling)]
+    except OSError:
+        return platform.processor()
+    return "\n".join(lines)
+
+
+def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
+    """Return the flags of a library's compilations."""
+    if target.part == TORCH:
+        return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
+    native = _NATIVE_FLAG.get(platform.machine(), ())
+    flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
+    if target.part in (LOSS, STRATEGIES):
+        flags = (*flags, *_loss_flags(target))
+    return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
+
+
+def _loss_flags(target: Target) -> tuple[str, ...]:
+    """Return the macros that name a loss and its header, and where it is weighted the inner one."""
+    loss, header = target.loss, target.loss_header
+    if not is_weighted(loss):
+        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'
+    return (
+        *(f"-DLOSSCLI_LOSS={loss}", '-DLOSSCLI_LOSS_HEADER="losses/elementwise/weighted.h"'),
+        *(f"-DLOSSCLI_WEIGHTED={inner_name(loss)}", f'-DLOSSCLI_WEIGHTED_HEADER="{header}"'),
+    )
+
+
+def _variants(source: str) -> tuple[str, ...]:
+    """Return the dtypes that a file is compiled for one by one; "" stands for all at once."""
+    return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
+
+
+def _compile(
+    target: Target, flags: tuple[str, ...], source: str, *along: str, dtype: str = ""
+) -> Step:
+    path = PurePosixPath(source)
+    stem = path.name.removesuffix(path.suffix).removesuffix(".dtype")
+    output = ".".join((*path.parts[:-1], stem, *([dtype] if dtype else []), "o"))
+    if dtype:
+        flags = (*flags, f"-DLOSSCLI_DTYPE={dtype}")
+    for other in along:
+        flags = (*flags, "-include", other)
+    subject = target.loss or ("" if target.part == TORCH else target.device)
+    what = f" for {' '.join(word for word in (subject, dtype) if word)}" if subject else ""
+    if target.part == STRATEGIES:
+        what += " with strategies"
+    if along:
+        what += f" and {len(along)} more files"
+    return Step(output, (f"csrc/{source}",), flags, f"compiling csrc/{source}{what}", f"{output}.d")
+
+
+def _steering() -> dict[str, str]:
+    return {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}

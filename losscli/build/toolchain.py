@@ -1,0 +1,133 @@
+"""Finds a C++ compiler; ``nvcc.py`` finds nvcc."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from losscli.errors import UnfitError
+from losscli.machine.commands import command_in
+
+MINIMUM_GCC = (9, 0)
+"""The first whose C++17 PyTorch's headers accept."""
+VERSION_SECONDS = 30
+"""The longest that a tool may take to print its version, on a slow network drive for example."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that was found and is new enough, with its identity."""
+
+    command: tuple[str, ...]
+    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    identity: str
+    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    version: tuple[int, int]
+
+    @property
+    def program(self) -> str:
+        """The tool itself, without its wrapper."""
+        return self.command[-1]
+
+
+def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
+    """Find GCC's C++ compiler through $CXX or the PATH.
+
+    Only GCC: the kernels run in PyTorch's own thread pool, whose OpenMP runtime is GCC's libgomp;
+    clang's code asks for another one.
+
+    Raises:
+        UnfitError: there is none, or it is another compiler, or too old.
+    """
+    command = command_in("CXX", environ)
+    if command:
+        require_program(command[0], "CXX", "a C++ compiler", environ)
+    else:
+        found = which("g++", environ) or which("c++", environ)
+        if not found:
+            raise UnfitError(
+                "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
+                "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
+            )
+        command = (found,)
+    identity = version_text(command)
+    name = shlex.join(command)
+    if "Free Software Foundation" not in identity:
+        raise UnfitError(
+            f"{name} is not GCC. The kernels share PyTorch's OpenMP runtime, which is GCC's: "
+            "set CXX=g++, installing g++ if need be."
+        )
+    version = read_version(r"\)\s+(\d+)\.(\d+)", identity, name)
+    if version < MINIMUM_GCC:
+        raise UnfitError(
+            f"{name} is GCC {dotted(version)}, but the kernels need {dotted(MINIMUM_GCC)} or "
+            "newer. Install a newer g++ and name it in CXX."
+        )
+    return Tool(command, identity, version)
+
+
+def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the compiler nvcc is to use for host code: $CUDAHOSTCXX, else the C++ compiler."""
+    given = environ.get("CUDAHOSTCXX", "").strip()
+    if not given:
+        return compiler.program
+    require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
+    return given
+
+
+def which(program: str, environ: Mapping[str, str]) -> str | None:
+    """Return where a program is on the PATH."""
+    return shutil.which(program, path=environ.get("PATH", os.defpath))
+
+
+def require_program(program: str, variable: str, expected: str, environ: Mapping[str, str]) -> None:
+    """Raise UnfitError where a variable names no program."""
+    if not which(program, environ):
+        raise UnfitError(
+            f"{variable} should name {expected}, but there is no program '{program}'. "
+            f"Correct or unset {variable}."
+        )
+
+
+def version_text(command: tuple[str, ...]) -> str:
+    """Run ``--version``; it takes about 2 ms, so a cached build can afford the truth."""
+    try:
+        result = subprocess.run(
+            [*command, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_SECONDS,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        why = f"does not end within {VERSION_SECONDS} s"
+    except OSError as error:
+        why = f"does not run: {error.strerror}"
+    except subprocess.CalledProcessError as error:
+        lines = (error.stderr or error.stdout).strip().splitlines()
+        says = f", saying: {lines[0]}" if lines else ""
+        why = f"failed with exit code {error.returncode}{says}"
+    else:
+        return result.stdout.strip()
+    name = shlex.join(command)
+    raise UnfitError(f"`{name} --version` {why}. Reinstall it or choose another.")
+
+
+def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
+    """Find a version in what ``--version`` printed; UnfitError where there is none."""
+    match = re.search(pattern, text)
+    if not match:
+        raise UnfitError(f"`{name} --version` prints no version losscli can read: {text[:80]!r}.")
+    return int(match[1]), int(match[2])
+
+
+def dotted(version: Iterable[int]) -> str:
+    """Return ``12.4``."""
+    return ".".join(map(str, version))

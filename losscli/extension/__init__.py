@@ -1,1 +1,0 @@
-"""Build the kernels, keep them in a cache, load them."""

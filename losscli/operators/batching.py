@@ -1,0 +1,218 @@
+"""Batching rules of the operators: what ``torch.func.vmap`` computes in their place.
+
+A batch is one call of an operator with reduction ``none``, whatever its own reduction is. The
+mean or the sum of each sample is then that of its elements, in float32 for a loss of 16 bits, and
+the incoming gradient of a mean is divided by the number of elements of a sample.
+
+Each function serves losses with any number of operands: ``count`` of them. Its next arguments are
+those of :func:`torch.library.register_vmap`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
+    """Return a batch of losses: ``NAME(operands..., reduction, ...)``."""
+    reduction, *settings = arguments[count:]
+    batch = _Batch(info.batch_size, arguments[:count], dims[:count])
+    elements = operator(*batch.operands(reduction), "none", *settings)
+    return batch.reduce(elements, reduction), 0
+
+
+def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
+    """Return batches of losses and of gradients: ``NAME_with_grad(operands..., ...)``."""
+    # What has its default may be left out.
+    names = [argument.name for argument in operator._schema.arguments]
+    last = names.index("grad_output")
+    reduction, *settings = arguments[count:last]
+    grad_output = arguments[last] if len(arguments) > last else None
+    factor = arguments[last + 1] if len(arguments) > last + 1 else 1.0
+    batch = _Batch(info.batch_size, arguments[:count], dims[:count])
+    if grad_output is not None:
+        dim = dims[last]
+        one = reduction != "none" or _shape(grad_output, dim).numel() == 1
+        grad_output = batch.incoming(grad_output, dim, reduction, one=one)
+    else:
+        factor /= batch.divisor(reduction)
+    elements, gradient = operator(
+        *batch.operands(reduction, of_each_sample=[0]), "none", *settings, grad_output, factor
+    )
+    return (batch.reduce(elements, reduction), batch.as_operand(gradient, 0)), (0, 0)
+
+
+def backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
+    """Return batches of gradients: ``NAME_backward(grad_output, operands..., ..., wanted)``."""
+    reduction, *settings, wanted = arguments[1 + count :]
+    batch = _Batch(info.batch_size, arguments[1 : 1 + count], dims[1 : 1 + count])
+    of_each_sample = [k for k in range(count) if wanted[k]]
+    gradients = operator(
+        batch.incoming(arguments[0], dims[0], reduction),
+        *batch.operands(of_each_sample=of_each_sample),
+        "none",
+        *settings,
+        wanted,
+    )
+    # The operator returns a single tensor for a single operand.
+    results = tuple(
+        batch.as_operand(gradient, k) if wanted[k] else gradient
+        for k, gradient in enumerate((gradients,) if isinstance(gradients, Tensor) else gradients)
+    )
+    out_dims = tuple(0 if wants else None for wants in wanted)
+    return (results, out_dims) if count > 1 else (results[0], out_dims[0])
+
+
+def double_backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
+    """Return batches of what ``NAME_double_backward(grad_grads..., grad_output, ...)`` does."""
+    first = count + 1
+    grad_output, reduction, *settings = arguments[count], *arguments[first + count :]
+    batch = _Batch(info.batch_size, arguments[first : first + count], dims[first : first + count])
+    everyone = range(count)
+    of_grad_output, *of_operands = operator(
+        *(batch.aligned(arguments[k], dims[k], expand=True) for k in everyone),
+        batch.incoming(grad_output, dims[count], reduction),
+        *batch.operands(of_each_sample=everyone),
+        "none",
+        *settings,
+    )
+    if reduction != "none":
+        of_grad_output = batch.total(of_grad_output) / batch.divisor(reduction)
+        shape = _shape(grad_output, dims[count])
+        of_grad_output = of_grad_output.reshape(info.batch_size, *shape)
+    results = (
+        of_grad_output.to(grad_output.dtype),
+        *(batch.as_operand(gradient, k) for k, gradient in enumerate(of_operands)),
+    )
+    return results, (0,) * len(results)
+
+
+RULES: dict[str, Callable[..., Any]] = {
+    "": loss,
+    "_with_grad": with_grad,
+    "_backward": backward,
+    "_double_backward": double_backward,
+}
+"""The functions by what an operator's name has after that of its loss."""
+
+
+class _Batch:
+    """The operands of a call, of which some are batches."""
+
+    def __init__(self, size: int, operands: Sequence[Tensor], dims: Sequence[int | None]) -> None:
+        self.size = size
+        self.given, self.dims = operands, dims
+        self.shapes = [_shape(*of) for of in zip(operands, dims, strict=True)]
+        self.shape = torch.broadcast_shapes(*self.shapes)
+        self.elements = math.prod(self.shape)
+        self.dtype = _promoted(
+            [
+                (_dtype(operand), bool(shape))
+                for operand, shape in zip(operands, self.shapes, strict=True)
+            ]
+        )
+
+    def operands(self, reduction: str = "none", of_each_sample: Sequence[int] = ()) -> list[Tensor]:
+        """Return the operands for one call: samples first, their own dimensions aligned behind.
+
+        ``of_each_sample``: those whose gradients are of each sample, although they are shared.
+        """
+        found = [
+            self.aligned(operand, dim, expand=k in of_each_sample)
+            for k, (operand, dim) in enumerate(zip(self.given, self.dims, strict=True))
+        ]
+        dtype = self.dtype if reduction == "none" else _summed(self.dtype)
+        promoted = _promoted([(_dtype(operand), operand.dim() > 0) for operand in found])
+        if promoted != dtype and torch.promote_types(promoted, dtype) == dtype:
+            # One operand of a wider dtype promotes the others: the smallest.
+            with_dimensions = [
+                k
+                for k, operand in enumerate(found)
+                if operand.dim() > 0 and operand.is_floating_point()
+            ]
+            smallest = min(with_dimensions, key=lambda k: self.given[k].numel())
+            found[smallest] = found[smallest].to(dtype)
+        return found
+
+    def aligned(self, tensor: Tensor, dim: int | None, *, expand: bool = False) -> Tensor:
+        """Return a batch with its samples first and as many dimensions behind as losses have."""
+        if dim is None and not expand:
+            return tensor
+        tensor = tensor[None] if dim is None else tensor.movedim(dim, 0)
+        missing = len(self.shape) + 1 - tensor.dim()
+        tensor = tensor[(slice(None), *(None,) * missing)]
+        return tensor.expand(self.size, *tensor.shape[1:])
+
+    def incoming(
+        self, grad_output: Tensor, dim: int | None, reduction: str, *, one: bool | None = None
+    ) -> Tensor:
+        """Return the incoming gradient of each element.
+
+        ``one``: whether it is given as one element a sample, as that of a reduced loss is.
+        """
+        if reduction == "mean":
+            # In float64, so that it is rounded once.
+            grad_output = grad_output.double() / self.divisor(reduction)
+        grad_output = grad_output[None] if dim is None else grad_output.movedim(dim, 0)
+        if reduction != "none" if one is None else one:
+            grad_output = grad_output.reshape(grad_output.shape[0], *(1,) * len(self.shape))
+        return grad_output.expand(self.size, *self.shape)
+
+    def divisor(self, reduction: str) -> int:
+        """Return what the elements' sum is divided by."""
+        return max(self.elements, 1) if reduction == "mean" else 1
+
+    def total(self, elements: Tensor) -> Tensor:
+        """Return the sum of each sample."""
+        return elements.sum(tuple(range(1, elements.dim()))) if self.shape else elements
+
+    def reduce(self, elements: Tensor, reduction: str) -> Tensor:
+        """Return the losses of the samples."""
+        if reduction != "none" and self.shape:
+            inner = tuple(range(1, elements.dim()))
+            elements = elements.sum(inner) if reduction == "sum" else elements.mean(inner)
+        return elements.to(self.dtype)
+
+    def as_operand(self, gradient: Tensor, k: int) -> Tensor:
+        """Return a batch of gradients of an operand as it was given."""
+        return gradient.reshape(self.size, *self.shapes[k]).to(self.given[k].dtype)
+
+
+def _summed(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that elements are summed in."""
+    return torch.float32 if dtype in _NARROW else dtype
+
+
+def _shape(tensor: Tensor, dim: int | None) -> torch.Size:
+    """Return the shape of one sample."""
+    if dim is None:
+        return tensor.shape
+    return torch.Size((*tensor.shape[:dim], *tensor.shape[dim + 1 :]))
+
+
+def _dtype(operand: Tensor) -> torch.dtype:
+    """Return the dtype that the operator sees of an operand, under autocast too."""
+    if operand.dtype in _NARROW and torch.is_autocast_enabled(operand.device.type):
+        return torch.float32
+    return operand.dtype
+
+
+def _promoted(of: Sequence[tuple[torch.dtype, bool]]) -> torch.dtype:
+    """Return the dtype of a result of tensors of these dtypes, each with or without dimensions."""
+    if len({dtype for dtype, _ in of}) == 1:
+        return of[0][0]
+    groups = [[dtype for dtype, has in of if has is wanted] for wanted in (True, False)]
+    types = [functools.reduce(torch.promote_types, group) for group in groups if group]
+    if len(types) == 1:
+        return types[0]
+    like = torch.empty(1, dtype=types[0], device="meta")
+    return torch.result_type(like, torch.empty((), dtype=types[1], device="meta"))

@@ -1,0 +1,132 @@
+"""Defines the operators of a loss of elements, with what torch.compile and vmap ask of them.
+
+For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
+
+    losscli::NAME(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor
+    losscli::NAME_with_grad(Tensor input, Tensor target, str reduction, float beta,
+        Tensor? grad_output=None, float factor=1.0) -> (Tensor, Tensor)
+    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, str reduction,
+        float beta, bool[2] wanted) -> (Tensor, Tensor)
+    losscli::NAME_double_backward(Tensor grad_grad_input, Tensor grad_grad_target,
+        Tensor grad_output, Tensor input, Tensor target, str reduction, float beta)
+        -> (Tensor, Tensor, Tensor)
+    losscli_bench::NAME(Tensor input, Tensor target, str reduction, float beta, str strategy)
+        -> Tensor
+
+A fake implementation gives the shapes of the results to torch.compile, export and meta tensors.
+Each function serves losses with any number of operands: ``count`` of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losscli.losses import LossSpec
+
+from . import batching
+
+NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
+KERNELS, AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
+"""The keys of the dispatcher that stubs are registered under."""
+
+
+def schemas(spec: LossSpec) -> dict[str, str]:
+    """Return the schema of each operator of a loss by its full name."""
+    names = [operand.name for operand in spec.operands]
+    count, name = len(names), spec.name
+    operands = ", ".join(f"Tensor {operand}" for operand in names)
+    seconds = ", ".join(f"Tensor grad_grad_{operand}" for operand in names)
+    settings = ", ".join(["str reduction", *(f"float {p.name}" for p in spec.parameters)])
+    one = f"{operands}, {settings}"
+    return {
+        f"losscli::{name}": f"({one}, int site=0) -> Tensor",
+        f"losscli::{name}_with_grad": (
+            f"({one}, Tensor? grad_output=None, float factor=1.0) -> (Tensor, Tensor)"
+        ),
+        f"losscli::{name}_backward": (
+            f"(Tensor grad_output, {one}, bool[{count}] wanted) -> {tensors(count)}"
+        ),
+        f"losscli::{name}_double_backward": (
+            f"({seconds}, Tensor grad_output, {one}) -> {tensors(count + 1)}"
+        ),
+        f"losscli_bench::{name}": f"({one}, str strategy) -> Tensor",
+    }
+
+
+def tensors(count: int) -> str:
+    """Return the type of so many results."""
+    return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
+
+
+def define(
+    spec: LossSpec, libraries: Mapping[str, torch.library.Library], stub: Callable[..., Any]
+) -> None:
+    """Define the operators of a loss, with fake implementations, rules of vmap and stubs."""
+    count = len(spec.operands)
+    for full_name, schema in schemas(spec).items():
+        namespace, name = full_name.split("::")
+        library, suffix = libraries[namespace], name.removeprefix(spec.name)
+        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        library.impl(name, stub(namespace, name, spec.name, KERNELS), KERNELS)
+        if suffix != "_double_backward":
+            library.impl(name, stub(namespace, name, spec.name, AUTOGRAD), AUTOGRAD)
+        torch.library.register_fake(full_name, partial(FAKES[suffix], count), lib=library)
+        if namespace == NAMESPACE:
+            overload = getattr(torch.ops.losscli, name).default
+            rule = partial(batching.RULES[suffix], overload, count)
+            torch.library.register_vmap(full_name, rule, lib=library)
+
+
+def _loss(count: int, *arguments: Any, **_: Any) -> Tensor:
+    """Return an empty loss: ``NAME(operands..., reduction, ...)``."""
+    elements = _elements(arguments[:count])
+    return elements if arguments[count] == "none" else elements.new_empty(())
+
+
+def _with_grad(count: int, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
+    """Return an empty loss and gradient: ``NAME_with_grad(operands..., reduction, ...)``."""
+    operands = arguments[:count]
+    return _loss(count, *arguments), _gradient(operands[0], _elements(operands))
+
+
+def _backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
+    """Return empty gradients: ``NAME_backward(grad_output, operands..., ..., wanted)``."""
+    operands, wanted = arguments[1 : 1 + count], arguments[-1]
+    elements = _elements(operands)
+    return tuple(
+        _gradient(operand, elements) if wants else operand.new_empty((0,))
+        for operand, wants in zip(operands, wanted, strict=True)
+    )
+
+
+def _double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
+    """Return what ``NAME_double_backward(grad_grads..., grad_output, operands..., ...)`` does."""
+    return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[count : 2 * count + 1])
+
+
+def _elements(operands: Sequence[Tensor]) -> Tensor:
+    """Return a tensor of the broadcast shape, the promoted dtype and PyTorch's layout."""
+    elements: Tensor = functools.reduce(operator.add, operands)
+    return elements
+
+
+def _gradient(operand: Tensor, elements: Tensor) -> Tensor:
+    """Return a gradient of an operand: dense, its dimensions in the order of the losses'."""
+    strides = elements.stride()[elements.dim() - operand.dim() :]
+    return torch.empty_like(operand.new_empty_strided(operand.shape, strides))
+
+
+FAKES: dict[str, Callable[..., Any]] = {
+    "": _loss,
+    "_with_grad": _with_grad,
+    "_backward": _backward,
+    "_double_backward": _double_backward,
+}
+"""The fake implementations, by what an operator's name has after that of its loss."""

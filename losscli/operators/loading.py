@@ -1,0 +1,158 @@
+"""Loads libraries into this process when they are first needed, and builds missing ones.
+
+The library ``torch`` implements the operators, which :mod:`.registration` has defined before; the
+others pass it tables of entry points.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from losscli.build.targets import (
+    BENCH,
+    DEVICES,
+    RUNTIME,
+    STRATEGIES,
+    TORCH,
+    Target,
+    needed,
+    production,
+    shared,
+)
+from losscli.errors import BuildError, LosscliError, UsageError
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.notes import note, status
+
+if TYPE_CHECKING:
+    from losscli.build.compilers import Compilers
+
+_lock = threading.RLock()
+_loaded: dict[Target, ctypes.CDLL] = {}
+
+
+def load(device: str | None = None) -> None:
+    """Make the operators usable, and with a device load the kernels: see :func:`losscli.load`."""
+    kind = device.partition(":")[0] if device else None
+    if kind and kind not in DEVICES:
+        raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
+    losses = (*LOSSES, *ROW_LOSSES)
+    load_targets(production(losses, kind) if kind else [Target(TORCH)])
+
+
+def load_torch() -> None:
+    """Load the implementation of the operators: autograd, layout, no kernel."""
+    load_targets([Target(TORCH)])
+
+
+def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
+    """Load the libraries that a call of a loss on ``cpu`` or ``cuda`` needs."""
+    load_targets(needed(loss, device, strategies=strategies))
+
+
+def load_probe(device: str) -> None:
+    """Load the probe of a device's memory, ``torch.ops.losscli_bench.memory_probe``."""
+    load_targets([*shared(device), Target(BENCH, device)])
+
+
+def load_targets(targets: Iterable[Target]) -> None:
+    """Load the libraries that are not loaded yet, building missing ones in parallel."""
+    with _lock:
+        missing = [target for target in targets if target not in _loaded]
+        if not missing:
+            return
+        for target, path in zip(missing, _obtain(missing), strict=True):
+            library = _open(path)
+            _attach(target, library)
+            _loaded[target] = library
+
+
+def build_ahead(targets: Sequence[Target]) -> None:
+    """Build missing libraries in one run, before other processes load them one by one.
+
+    What cannot be built is told by the process that loads it.
+    """
+    with suppress(LosscliError):
+        _obtain(targets)
+
+
+def _obtain(targets: Sequence[Target]) -> list[Path]:
+    """Return libraries from the user's cache, building missing ones."""
+    from losscli.build.builder import Builder
+    from losscli.build.cache import user_cache
+    from losscli.build.compilers import require_platform
+    from losscli.build.ninja import BuildProgress
+    from losscli.build.plan import csrc_root
+
+    require_platform()
+    show = BuildProgress().show
+    builder = Builder(_compilers(), user_cache(), csrc_root(), note, progress=show)
+    try:
+        paths = [outcome.path for outcome in builder.obtain(targets)]
+    finally:
+        status("")
+    assert all(paths)
+    return [path for path in paths if path]
+
+
+@functools.cache
+def _compilers() -> Compilers:
+    from losscli.build.compilers import Compilers
+    from losscli.build.plan import installed_torch
+
+    return Compilers(installed_torch())
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(
+            f"{path} does not load: {error}. Run `losscli build --force`; if that does not help, "
+            "reinstall torch."
+        ) from None
+
+
+def _attach(target: Target, library: ctypes.CDLL) -> None:
+    """Hand a library's entry points to the operators; have the operators' own register itself."""
+    if target.part == TORCH:
+        for loss in LOSSES | WEIGHTED:
+            _call(library, "losscli_attach_loss", loss.encode())
+        for spec in ROW_LOSSES.values():
+            words = (spec.name.encode(), spec.roles.encode(), spec.doubling.encode())
+            flags = (int(spec.second_dimension), int(spec.wide))
+            _call(library, "losscli_attach_row_loss", *words, *flags)
+        return
+    torch, device = _loaded[Target(TORCH)], target.device.encode()
+    if target.part == RUNTIME:
+        _call(torch, "losscli_attach_runtime", device, _table(library, "losscli_runtime"))
+    elif target.part == BENCH:
+        _call(torch, "losscli_attach_probe", device, _table(library, "losscli_probe"))
+    elif target.is_of_rows:
+        table = _table(library, "losscli_row_kernels")
+        _call(torch, "losscli_attach_row_kernels", target.loss.encode(), device, table)
+    else:
+        strategies = int(target.part == STRATEGIES)
+        table = _table(library, "losscli_kernels")
+        of = (target.loss.encode(), device)
+        _call(torch, "losscli_attach_kernels", *of, strategies, table)
+
+
+def _table(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
+    function = getattr(library, name)
+    function.restype = ctypes.c_void_p
+    return ctypes.c_void_p(function())
+
+
+def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_void_p) -> None:
+    """Call a C function that returns null or an error message."""
+    function = getattr(library, name)
+    function.restype = ctypes.c_char_p
+    wrong = function(*arguments)
+    if wrong:
+        raise BuildError(wrong.decode(errors="replace"))

@@ -1,0 +1,170 @@
+"""Defines the operators of every loss when it is imported, without building anything.
+
+The first call of each goes to a stub of this module, which loads what the call needs and calls
+again. The libraries register themselves under keys of single devices, which the dispatcher prefers
+to the stubs' keys: nothing is overridden, and no later call comes here.
+
+Their schemas and fake implementations are those of :mod:`.elementwise` and :mod:`.rows`.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losscli.build.targets import DEVICES
+from losscli.errors import BuildError
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.losses import operators as bound
+
+from . import elementwise, loading, rows
+from .elementwise import BENCH_NAMESPACE, KERNELS, NAMESPACE
+
+_SPECS = (*LOSSES.values(), *WEIGHTED.values())
+
+
+def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
+    """Return an incoming gradient as ``NAME_with_grad`` takes it: a tensor, or a factor."""
+    if isinstance(grad_output, Tensor):
+        return grad_output, 1.0
+    return None, float(grad_output)
+
+
+class _Stub:
+    """A stub of an operator until the library that implements it is loaded."""
+
+    def __init__(self, namespace: str, name: str, loss: str, key: str) -> None:
+        self.namespace, self.name, self.loss, self.key = namespace, name, loss, key
+        self.__name__ = f"{name}_stub"
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Load what is missing, and call the operator again."""
+        tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+        device = _device(tensors)
+        with self._once():
+            if self.key == KERNELS:
+                self._require_dense(tensors, device)
+                loading.load_loss(self.loss, device, strategies=self._strategies)
+            elif device in DEVICES and not any(_is_traced(tensor) for tensor in tensors):
+                # Both at once, so that they are built side by side.
+                loading.load_loss(self.loss, device, strategies=self._strategies)
+            else:
+                loading.load_torch()
+            operator = getattr(getattr(torch.ops, self.namespace), self.name).default
+            # Where export or the compiler trace, Python remembers which kernel a key led to.
+            operator._dispatch_cache.clear()
+            return operator(*arguments, **named)
+
+    @property
+    def _strategies(self) -> bool:
+        return self.namespace == BENCH_NAMESPACE
+
+    def _require_dense(self, tensors: list[Tensor], device: str) -> None:
+        other = [str(tensor.layout) for tensor in tensors if tensor.layout is not torch.strided]
+        if other or device not in DEVICES:
+            given = f"{other[0]} tensor" if other else f"tensor on {device}"
+            raise NotImplementedError(
+                f"{self.namespace}::{self.name} takes dense tensors on cpu or cuda, but got a "
+                f"{given}"
+            )
+
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        """Refuse a call after loading: the loaded library has not registered this operator."""
+        running = _calls.__dict__.setdefault("running", set())
+        if self in running:
+            raise BuildError(
+                f"{self.namespace}::{self.name} is still without an implementation ({self.key}) "
+                "after its library was loaded. Run `losscli build --force`."
+            )
+        running.add(self)
+        try:
+            yield
+        finally:
+            running.discard(self)
+
+
+def _device(tensors: list[Tensor]) -> str:
+    """Return the kind of device that the dispatcher goes by: no CPU, if there is another."""
+    kinds = [tensor.device.type for tensor in tensors]
+    return next((kind for kind in kinds if kind != "cpu"), "cpu")
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Tell a tensor that holds no data of its device: a fake one, or one in a dispatch mode."""
+    if torch._C._len_torch_dispatch_stack():
+        return True
+    return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
+
+
+def _take_dtensors() -> None:
+    """Have the operators take DTensors."""
+    from . import sharding
+
+    if not sharding.is_supported():
+        return
+    for spec in _SPECS:
+        for suffix in sharding.SUFFIXES:
+            operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
+            sharding.register(operator, suffix, len(spec.operands))
+
+
+def when_imported(name: str, register: Callable[[], None]) -> None:
+    """Call ``register`` once the module of this name has been imported, now if it has been."""
+    if name in sys.modules:
+        register()
+    else:
+        sys.meta_path.insert(0, _Watcher(name, register))
+
+
+class _Watcher(importlib.abc.MetaPathFinder):
+    """Waits for one module, which the other finders find."""
+
+    def __init__(self, name: str, register: Callable[[], None]) -> None:
+        self.name, self.register = name, register
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Have the module's loader register once it has run the module."""
+        if fullname != self.name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def run_and_register(module: ModuleType) -> None:
+            run(module)
+            self.register()
+
+        spec.loader.exec_module = run_and_register  # type: ignore[method-assign]
+        return spec
+
+
+_calls = threading.local()
+_LIBRARIES = {
+    namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
+}
+for _row_spec in ROW_LOSSES.values():
+    rows.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
+for _spec in _SPECS:
+    elementwise.define(_spec, _LIBRARIES, _Stub)
+    for _name in (_spec.name, f"{_spec.name}_with_grad"):
+        setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
+for _name in rows.bound_names():
+    setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
+bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
+when_imported("torch.distributed.tensor", _take_dtensors)

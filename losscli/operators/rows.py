@@ -1,0 +1,176 @@
+"""Defines the operators of a loss over rows.
+
+For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperature``::
+
+    losscli::NAME(Tensor input, Tensor target, Tensor? mask, str reduction, float temperature,
+        int site=0) -> Tensor
+    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? mask,
+        str reduction, float temperature, bool[2] wanted) -> (Tensor, Tensor)
+    losscli::NAME_with_grad(Tensor input, Tensor target, Tensor? mask, str reduction,
+        float temperature) -> (Tensor, Tensor)
+    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: where the spec has it
+    losscli::NAME_reference, losscli::NAME_backward_reference: the loss and the gradients composed
+        of PyTorch's operators
+
+The kernels have the first derivatives of the rows. All else is composed of the reference: under
+``torch.func.vmap`` and other transforms, in forward mode, for second derivatives, and where another
+operand wants a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losscli.losses import ROW_LOSSES, RowSpec
+
+from .elementwise import AUTOGRAD, KERNELS, tensors
+
+_BATCHED, _COMPOSED = "FuncTorchBatched", "CompositeImplicitAutograd"
+
+
+def schemas(spec: RowSpec) -> dict[str, str]:
+    """Return the schema of each operator of a loss by its name in the namespace."""
+    first, *others = (
+        f"{'Tensor?' if operand.optional else 'Tensor'} {operand.name}" for operand in spec.operands
+    )
+    others += ["str reduction", *(f"float {parameter.name}" for parameter in spec.parameters)]
+    one, name = ", ".join([first, *others]), spec.name
+    results = tensors(spec.gradients)
+    backward = f"(Tensor grad_output, {one}, bool[{spec.gradients}] wanted) -> {results}"
+    in_place = ", ".join([f"Tensor(a!) {spec.operands[0].name}", *others])
+    return {
+        name: f"({one}, int site=0) -> Tensor",
+        f"{name}_backward": backward,
+        f"{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
+        **({f"{name}_with_grad_": f"({in_place}) -> Tensor"} if spec.in_place else {}),
+        f"{name}_reference": f"({one}) -> Tensor",
+        f"{name}_backward_reference": backward,
+    }
+
+
+def bound_names() -> list[str]:
+    """Return the names of the operators that functions and modules call."""
+    return [
+        name
+        for spec in ROW_LOSSES.values()
+        for name in schemas(spec)
+        if not name.removeprefix(spec.name).startswith("_backward")
+    ]
+
+
+def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
+    """Define the operators of a loss, with fake implementations, rules of vmap and stubs."""
+    for name, schema in schemas(spec).items():
+        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        suffix = name.removeprefix(spec.name)
+        if suffix.endswith("_reference"):
+            composed = _COMPOSED_OF[suffix.removesuffix("_reference")]
+            library.impl(name, partial(composed, spec), _COMPOSED)
+            continue
+        library.impl(name, stub(name, spec.name, KERNELS), KERNELS)
+        library.impl(name, stub(name, spec.name, AUTOGRAD), AUTOGRAD)
+        fake = partial(_FAKES[suffix], spec)
+        torch.library.register_fake(f"losscli::{name}", fake, lib=library)
+        if suffix in ("", "_with_grad_"):
+            library.impl(name, partial(_COMPOSED_OF[suffix], spec), _BATCHED)
+        else:
+            rule = partial(_one_by_one, getattr(torch.ops.losscli, name).default)
+            torch.library.register_vmap(f"losscli::{name}", rule, lib=library)
+
+
+def _settings(spec: RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
+    """Return the parameters of a call by name; the number of a module, if any, is left out."""
+    names = [parameter.name for parameter in spec.parameters]
+    return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
+
+
+def _composed_loss(spec: RowSpec, *arguments: Any) -> Tensor:
+    count = len(spec.operands)
+    operands, reduction = arguments[:count], arguments[count]
+    loss: Tensor = spec.reference(*operands, reduction=reduction, **_settings(spec, arguments))
+    return loss
+
+
+def _composed_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
+    *given, wanted = arguments
+    rows, others = given[: spec.gradients], given[spec.gradients :]
+    value, pull, *_ = torch.func.vjp(lambda *rows: _composed_loss(spec, *rows, *others), *rows)
+    return _wanted(rows, pull(grad_output.to(value.dtype)), wanted)
+
+
+def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
+    loss: Tensor
+    loss, gradient = getattr(torch.ops.losscli, f"{spec.name}_with_grad")(first, *others)
+    first.copy_(gradient)
+    return loss
+
+
+def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
+    first = arguments[0]
+    dtype = first.dtype
+    for role, operand in zip(spec.roles, arguments, strict=False):
+        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
+        if promotes and operand is not None:
+            dtype = torch.promote_types(dtype, operand.dtype)
+    if spec.wide:
+        dtype = torch.promote_types(dtype, torch.float32)
+    shape: tuple[int, ...] = ()
+    if arguments[len(spec.operands)] == "none":
+        shape = spec.rows_shape(first.shape)
+    if spec.doubling and _settings(spec, arguments)[spec.doubling]:
+        shape = (2, *shape)
+    empty: Tensor = first.new_empty(shape, dtype=dtype)
+    return empty
+
+
+def _fake_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
+    rows = arguments[: spec.gradients]
+    return _wanted(rows, map(torch.empty_like, rows), arguments[-1])
+
+
+def _fake_with_grad(spec: RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
+    return _fake_loss(spec, *arguments), torch.empty_like(arguments[0])
+
+
+def _wanted(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
+    """Return the gradients that are wanted, and empty tensors for others, as the operator does."""
+    results = tuple(
+        gradient if wants else row.new_empty(0)
+        for gradient, row, wants in zip(gradients, rows, wanted, strict=True)
+    )
+    return results if len(results) > 1 else results[0]
+
+
+_COMPOSED_OF: dict[str, Callable[..., Any]] = {
+    "": _composed_loss,
+    "_backward": _composed_backward,
+    "_with_grad_": _composed_in_place,
+}
+_FAKES: dict[str, Callable[..., Any]] = {
+    "": _fake_loss,
+    "_backward": _fake_backward,
+    "_with_grad": _fake_with_grad,
+    "_with_grad_": _fake_loss,
+}
+"""The functions by what an operator's name has after that of its loss."""
+
+
+def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+    """Call an operator for each sample of a batch: of derivatives, which vmap asks for rarely."""
+    results = []
+    for sample in range(info.batch_size):
+        given = [
+            argument
+            if dim is None or not isinstance(argument, Tensor)
+            else argument.select(dim, sample)
+            for argument, dim in zip(arguments, dims, strict=True)
+        ]
+        results.append(operator(*given))
+    if isinstance(results[0], Tensor):
+        return torch.stack(results), 0
+    return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * len(results[0])

@@ -1,0 +1,318 @@
+"""Builds with stand-in compilers: what they compile, keep, print and remove."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from losscli.build import builder as build_module
+from losscli.build.ninja import job_count
+from losscli.errors import BuildError, UnfitError, UsageError
+from losscli.processes.lock import locked
+from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
+
+ALL = [
+    "alpha_cpu/elementwise.cpu.engine.o",
+    "alpha_cpu/elementwise.cpu.sums.o",
+    "alpha_cpu/liblosscli_alpha_cpu.so",
+]
+
+
+def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) -> None:
+    (outcome,) = workshop.ensure()
+    assert workshop.compiled() == ALL
+    assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)
+    assert outcome.path == workshop.cache.library(workshop.plan())
+    assert outcome.path.read_text().startswith("-shared -o alpha_cpu-")
+    (note,) = workshop.notes
+    assert note.startswith("building for this machine: alpha_cpu; takes about ")
+    assert workshop.steps[-1] == "[3/3] linking liblosscli_alpha_cpu.so"
+
+
+def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
+    workshop.ensure()
+    workshop.compiled(), workshop.notes.clear()
+    (outcome,) = workshop.ensure()
+    assert (outcome.status, outcome.fresh) == ("cached", False)
+    assert workshop.compiled() == []
+    assert workshop.notes == []
+
+
+def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
+    workshop.ensure(workshop.plan(BETA))
+    workshop.compiled(), workshop.notes.clear(), workshop.steps.clear()
+    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA)]
+    outcomes = workshop.ensure(*plans)
+    assert [(o.target, o.status) for o in outcomes] == [
+        ("torch", "built"),
+        ("alpha_cpu", "built"),
+        ("beta_cpu", "cached"),
+    ]
+    (note,) = workshop.notes
+    assert note.startswith("building for this machine: torch, alpha_cpu; takes about ")
+    assert workshop.steps[-1].startswith("[5/5] ")
+
+
+def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
+    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
+    workshop.ensure(*plans)
+    workshop.write("losses/elementwise/beta.h", "edited")
+    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
+    assert [o.target for o in workshop.ensure(*plans) if o.fresh] == ["beta_cpu"]
+
+
+def test_force_builds_again_from_nothing(workshop: Standin) -> None:
+    workshop.ensure()
+    workshop.compiled()
+    assert workshop.ensure(force=True)[0].status == "built"
+    assert workshop.compiled() == ALL
+
+
+@pytest.mark.parametrize(
+    ("edited", "recompiled"),
+    [("elementwise/cpu/sums.cpp", ALL[1:]), ("elementwise/cpu/engine.h", ALL)],
+)
+def test_an_edit_recompiles_what_includes_it(
+    workshop: Standin, edited: str, recompiled: list[str]
+) -> None:
+    workshop.ensure()
+    workshop.compiled()
+    workshop.write(edited, "edited")
+    (outcome,) = workshop.ensure()
+    assert workshop.compiled() == recompiled
+    assert len(workshop.published()) == 2
+    for output in ALL:
+        name = output.rpartition("/")[2]
+        assert f"/{name}" in outcome.log, "the log holds objects that were up to date, too"
+
+
+def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Standin) -> None:
+    """As after installing another version, whose files carry the times of their release."""
+    workshop.ensure()
+    workshop.compiled()
+    workshop.write("elementwise/cpu/sums.cpp", "other version")
+    os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
+    workshop.ensure()
+    assert workshop.compiled() == ALL[1:]
+
+
+def test_library_built_by_another_process_during_a_wait_is_used(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.ensure()
+    workshop.compiled()
+    folder = workshop.cache.folder(workshop.plan())
+    folder.rename(workshop.root / "aside")
+
+    @contextlib.contextmanager
+    def locked_after_a_wait(file: IO[str], notify: Callable[[str], None]) -> Iterator[None]:
+        (workshop.root / "aside").rename(folder)
+        yield
+
+    monkeypatch.setattr(build_module, "locked", locked_after_a_wait)
+    assert workshop.ensure()[0].status == "cached"
+    assert workshop.compiled() == []
+
+
+def change_one_byte(library: Path) -> str:
+    content = bytearray(library.read_bytes())
+    content[40] ^= 1
+    library.write_bytes(content)
+    return "its content has changed since it was built"
+
+
+def remove_the_library(library: Path) -> str:
+    library.unlink()
+    return "cannot be read: No such file"
+
+
+def remove_the_manifest(library: Path) -> str:
+    (library.parent / "manifest.json").unlink()
+    return "manifest.json is missing or damaged"
+
+
+def spoil_the_manifest(library: Path) -> str:
+    (library.parent / "manifest.json").write_text("[]")
+    return "manifest.json is missing or damaged"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
+)
+def test_damaged_library_is_rebuilt_and_reported(
+    workshop: Standin, damage: Callable[[Path], str]
+) -> None:
+    (first,) = workshop.ensure()
+    assert first.path
+    whole = first.path.read_bytes()
+    reason = damage(first.path)
+    workshop.notes.clear()
+    (outcome,) = workshop.ensure()
+    assert outcome.status == "built"
+    assert re.search(reason, outcome.reason)
+    assert "is damaged" in workshop.notes[0]
+    assert first.path.read_bytes() == whole
+    assert workshop.ensure()[0].status == "cached"
+
+
+def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> None:
+    workshop.write("elementwise/cpu/sums.cpp", "csrc/x.h:3:1: error: 'ATen' is all wrong")
+    with pytest.raises(BuildError) as caught:
+        workshop.ensure()
+    log = workshop.cache.work / "build.log"
+    first, last = str(caught.value).splitlines()
+    assert first == (
+        "compiling csrc/elementwise/cpu/sums.cpp for alpha failed: "
+        "csrc/x.h:3:1: error: 'ATen' is all wrong"
+    )
+    assert last == f"  The whole log is {log}"
+    assert "error: 'ATen' is all wrong" in log.read_text()
+    assert workshop.published() == []
+
+
+def test_libraries_built_before_a_failure_are_kept(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "1")
+    workshop.write("torch/ops.cpp", "error: wrong")
+    plans = [workshop.plan(ALPHA), workshop.plan(BINDING)]
+    with pytest.raises(BuildError):
+        workshop.ensure(*plans)
+    # Whatever ninja took first: nothing is published that was not linked in this run.
+    assert workshop.cache.folder(plans[1]) not in workshop.published()
+    workshop.write("torch/ops.cpp", "right")
+    assert {o.status for o in workshop.ensure(plans[0], workshop.plan(BINDING))} <= {
+        "built",
+        "cached",
+    }
+
+
+def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin) -> None:
+    workshop.ensure()
+    workshop.write("elementwise/cpu/sums.cpp", "error: wrong")
+    with pytest.raises(BuildError):
+        workshop.ensure()
+    assert len(workshop.published()) == 1
+
+
+def test_known_build_failure_has_a_hint(workshop: Standin) -> None:
+    workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
+    with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
+        workshop.ensure(workshop.plan(BINDING))
+
+
+def test_failed_build_succeeds_after_the_source_is_fixed(workshop: Standin) -> None:
+    workshop.write("elementwise/cpu/sums.cpp", "error: once")
+    with pytest.raises(BuildError):
+        workshop.ensure()
+    workshop.write("elementwise/cpu/sums.cpp", "right")
+    assert workshop.ensure()[0].status == "built"
+
+
+def test_compiler_without_output_is_blamed_not_the_cache(workshop: Standin) -> None:
+    write_program(workshop.root / "g++", "#!/bin/sh\n")
+    with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
+        workshop.ensure()
+    assert workshop.published() == []
+
+
+def test_full_disk_is_not_blamed_on_the_compiler(workshop: Standin) -> None:
+    text = "fatal error: error writing x.s: No space left on device"
+    workshop.write("elementwise/cpu/sums.cpp", text)
+    with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
+        workshop.ensure()
+
+
+def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "8")
+    pipe = workshop.root / "pipe"
+    os.mkfifo(pipe)
+    workshop.write("elementwise/cpu/blocked.cpp", "")
+    ends = []
+
+    def interrupt(step: str) -> None:
+        ends.append(os.open(pipe, os.O_WRONLY))  # returns once the compiler waits at the other end
+        raise KeyboardInterrupt
+
+    builder = replace(workshop.builder(), progress=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        builder.finish([workshop.plan()])
+    poll = select.poll()
+    poll.register(ends[0], 0)
+    assert poll.poll(10_000), "nobody reads the pipe any longer"
+    os.close(ends[0])
+    assert workshop.published() == []
+    assert {path.name for path in workshop.cache.root.iterdir()} == {"lock", "work"}
+    with workshop.cache.open_lock() as file, locked(file, workshop.notes.append):
+        assert len(workshop.notes) == 1, "the lock was free"
+
+
+BUILDER = """
+import sys
+from pathlib import Path
+from tests.standin import Standin, write_program
+workshop = Standin(Path(sys.argv[1]))
+workshop.write("elementwise/cpu/blocked.cpp", "")
+workshop.ensure()
+"""
+
+
+def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAX_JOBS", "8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    pipe = workshop.root / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen([sys.executable, "-c", BUILDER, workshop.root]) as builder:
+        end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
+        builder.kill()
+
+    waits = []
+
+    def let_the_compiler_end(seconds: float) -> None:
+        if not waits:
+            os.close(end)
+        waits.append(seconds)
+        os.sched_yield()
+
+    with (
+        workshop.cache.open_lock() as file,
+        locked(file, workshop.notes.append, sleep=let_the_compiler_end),
+    ):
+        assert waits, "the lock was free"
+
+
+@pytest.mark.parametrize(
+    ("cores", "free", "jobs"),
+    [
+        pytest.param(16, 1e12, 16, id="cores"),
+        pytest.param(16, 6.5e9, 4, id="memory"),
+        pytest.param(2, 1e6, 1, id="never none"),
+    ],
+)
+def test_jobs_are_limited_by_cores_and_memory(cores: int, free: float, jobs: int) -> None:
+    assert job_count(cores, free, {}) == jobs
+
+
+def test_max_jobs_variable_overrides_cores_and_memory() -> None:
+    assert job_count(2, 1e6, {"MAX_JOBS": "7"}) == 7
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
+def test_max_jobs_that_is_not_a_number_is_refused(given: str) -> None:
+    with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
+        job_count(2, 1e12, {"MAX_JOBS": given})

@@ -1,0 +1,130 @@
+"""Parsing of compilers' output: first errors, hints, and resources of kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from losscli.build.diagnosis import failed_step, first_error, hint
+from losscli.build.ptxas import KernelResources, is_report, parse, shorten
+
+GCC = """\
+[1/4] compiling csrc/cpu/engine.cpp
+FAILED: [code=1] cpu.instantiate.mse.o
+/usr/bin/g++ -Werror: -c csrc/cpu/instantiate.cpp -o cpu.instantiate.mse.o
+In file included from csrc/cpu/instantiate.cpp:3:
+csrc/losses/elementwise/mse.h: In member function 'Real value(Real, Real)':
+csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope
+csrc/losses/elementwise/mse.h:17:25: error: another
+ninja: build stopped: subcommand failed.
+"""
+
+
+def test_first_error_is_the_compilers_message_not_its_command() -> None:
+    expected = (
+        "csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope"
+    )
+    assert first_error(GCC) == expected
+
+
+def test_failed_step_is_found_in_the_log() -> None:
+    assert failed_step(GCC) == "cpu.instantiate.mse.o"
+    assert failed_step(GCC.replace("[code=1] ", "")) == "cpu.instantiate.mse.o"
+    assert failed_step("ninja: error: writing to build log") == "the build"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nvcc fatal   : Unsupported gpu architecture 'compute_121'",
+        "ptxas error   : Entry function uses too much shared data (0x10000 bytes)",
+        "g++: fatal error: Killed signal terminated program cc1plus",
+        "engine.o: in function `f': undefined reference to `g'",
+        "/usr/bin/ld: cannot find -lc10: No such file or directory",
+    ],
+)
+def test_errors_of_linkers_and_nvcc_are_found(line: str) -> None:
+    assert first_error(f"some note\n{line}\nmore\n") == line
+
+
+def test_without_a_known_error_the_last_line_is_used() -> None:
+    assert first_error("one\ntwo\n\n") == "two"
+    assert first_error("") == "the compiler printed nothing"
+
+
+@pytest.mark.parametrize(
+    ("printed", "remedy"),
+    [
+        ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
+        ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
+        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
+        ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
+        ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
+        ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
+        ("fatal error: cstdint: No such file or directory", "reinstall g++"),
+        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
+    ],
+)
+def test_known_error_has_a_hint(printed: str, remedy: str) -> None:
+    assert remedy in hint(printed)
+
+
+def test_plain_compile_error_has_no_hint() -> None:
+    assert hint(GCC) == ""
+
+
+# A kernel without shared memory; one that spills and calls a function with a frame of its own; the
+# second again for another architecture.
+PTXAS = """\
+# compiling csrc/cuda/instantiate.cu for mse float32
+$ nvcc -Xptxas -v
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z1av' for 'sm_90'
+ptxas info    : Function properties for _Z1av
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 32 registers, used 0 barriers
+ptxas info    : Compile time = 4.213 ms
+ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'
+ptxas info    : Function properties for _Z1bv
+    48 bytes stack frame, 44 bytes spill stores, 40 bytes spill loads
+ptxas info    : Function properties for _Z6calledv
+    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 255 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function '_Z1bv' for 'sm_100'
+ptxas info    : Function properties for _Z1bv
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 64 registers, used 1 barriers, 1024 bytes smem
+"""
+
+
+def test_ptxas_resources_of_each_kernel_are_parsed() -> None:
+    assert parse(PTXAS) == [
+        KernelResources("_Z1av", "sm_90", 32, 0, 0, 0, 0),
+        KernelResources("_Z1bv", "sm_90", 255, 1024, 48, 44, 40),
+        KernelResources("_Z1bv", "sm_100", 64, 1024, 0, 0, 0),
+    ]
+
+
+def test_a_log_without_kernels_has_none() -> None:
+    assert parse(GCC) == []
+
+
+def test_ptxas_lines_are_recognised() -> None:
+    rest = [line for line in PTXAS.splitlines() if not is_report(line)]
+    assert rest == PTXAS.splitlines()[:2]
+
+
+@pytest.mark.parametrize(
+    ("demangled", "short"),
+    [
+        (
+            "void losscli::(anonymous namespace)::loss<float, (int)4, losscli::mse<float> >"
+            "(losscli::Arguments, long)",
+            "loss<float, (int)4, mse<float>>",
+        ),
+        ("reduce(float*, int)", "reduce"),
+        ("_Z9mangled", "_Z9mangled"),
+    ],
+)
+def test_kernel_names_are_shortened(demangled: str, short: str) -> None:
+    assert shorten(demangled) == short

@@ -1,0 +1,230 @@
+"""The operators are defined by importing them; their stubs load the libraries of a call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import pytest
+import torch
+
+from losscli.errors import BuildError, UnfitError
+from losscli.losses import LOSSES, ROW_LOSSES, Operand
+from losscli.operators import elementwise, loading, rows
+
+# Stands in for the libraries: registers kernels of Python where those of C++ would be, and tells
+# what was loaded.
+PRELUDE = """
+import warnings
+warnings.simplefilter("error")
+warnings.filterwarnings("ignore", "Using a target size")
+import torch
+from losscli.operators import loading, registration
+registered, calls = torch.library.Library("losscli", "IMPL"), []
+
+def below(name):
+    operator = getattr(torch.ops.losscli, name).default
+    def autograd(*arguments):
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*arguments)
+    return autograd
+
+def load_targets(targets):
+    for target in targets:
+        if target.name in calls:
+            continue
+        calls.append(target.name)
+        if target.part == "torch":
+            for name in ("mse", "mse_with_grad", "mse_backward"):
+                for key in ("AutogradCPU", "AutogradCUDA", "AutogradMeta"):
+                    registered.impl(name, below(name), key)
+        else:
+            def kernel(x, y, reduction, site=0):
+                return ((x - y) ** 2).mean()
+            registered.impl(target.loss, kernel, target.device.upper())
+
+loading.load_targets = load_targets
+x, y = torch.arange(4.0), torch.ones(4)
+"""
+
+
+def run(program: str) -> str:
+    """Run a program in a fresh process and return what it prints."""
+    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def test_operator_schemas_of_two_operands() -> None:
+    assert elementwise.schemas(LOSSES["smooth_l1"]) == {
+        "losscli::smooth_l1": (
+            "(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor"
+        ),
+        "losscli::smooth_l1_with_grad": (
+            "(Tensor input, Tensor target, str reduction, float beta, Tensor? grad_output=None, "
+            "float factor=1.0) -> (Tensor, Tensor)"
+        ),
+        "losscli::smooth_l1_backward": (
+            "(Tensor grad_output, Tensor input, Tensor target, str reduction, float beta, "
+            "bool[2] wanted) -> (Tensor, Tensor)"
+        ),
+        "losscli::smooth_l1_double_backward": (
+            "(Tensor grad_grad_input, Tensor grad_grad_target, Tensor grad_output, Tensor input, "
+            "Tensor target, str reduction, float beta) -> (Tensor, Tensor, Tensor)"
+        ),
+        "losscli_bench::smooth_l1": (
+            "(Tensor input, Tensor target, str reduction, float beta, str strategy) -> Tensor"
+        ),
+    }
+
+
+def test_operator_schemas_of_a_loss_over_rows() -> None:
+    settings = (
+        "Tensor? weight, str reduction, float ignore_index, float label_smoothing, "
+        "float temperature, float softcap, float z_loss"
+    )
+    one = f"Tensor input, Tensor target, {settings}"
+    assert rows.schemas(ROW_LOSSES["cross_entropy"]) == {
+        "cross_entropy": f"({one}, int site=0) -> Tensor",
+        "cross_entropy_backward": f"(Tensor grad_output, {one}, bool[1] wanted) -> Tensor",
+        "cross_entropy_with_grad": f"({one}) -> (Tensor, Tensor)",
+        "cross_entropy_with_grad_": f"(Tensor(a!) input, Tensor target, {settings}) -> Tensor",
+        "cross_entropy_reference": f"({one}) -> Tensor",
+        "cross_entropy_backward_reference": (
+            f"(Tensor grad_output, {one}, bool[1] wanted) -> Tensor"
+        ),
+    }
+    every = [spec.roles for spec in ROW_LOSSES.values()]
+    assert {*"rRltmwW"} == {*"".join(every)}
+
+
+def test_operator_schemas_of_three_operands() -> None:
+    operands = (Operand("input"), Operand("target"), Operand("weight", differentiable=False))
+    schemas = elementwise.schemas(replace(LOSSES["mse"], name="three", operands=operands))
+    assert schemas["losscli::three_backward"] == (
+        "(Tensor grad_output, Tensor input, Tensor target, Tensor weight, str reduction, "
+        "bool[3] wanted) -> (Tensor, Tensor, Tensor)"
+    )
+    library = torch.library.Library("losscli_schema_test", "DEF")
+    for name, schema in schemas.items():
+        library.define(name.replace("::", "_") + schema)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_operator_is_defined_and_safe_to_compile(loss: str) -> None:
+    for name in elementwise.schemas(LOSSES[loss]):
+        namespace, _, op = name.partition("::")
+        overload = getattr(getattr(torch.ops, namespace), op).default
+        assert torch.Tag.pt2_compliant_tag in overload.tags
+
+
+def test_importing_builds_nothing_and_leaves_the_compiler_out() -> None:
+    program = """
+    import sys
+    import losscli.functional, losscli.nn
+    assert not {"torch._dynamo", "losscli.build.builder"} & set(sys.modules)
+    assert calls == [] and loading._loaded == {}
+    """
+    run(program)
+
+
+def test_first_call_loads_the_library_and_the_next_does_not() -> None:
+    program = """
+    from losscli import functional, nn
+    x.requires_grad_()
+    stub, stub_calls = registration._Stub.__call__, []
+    registration._Stub.__call__ = lambda *a, **k: stub_calls.append(1) or stub(*a, **k)
+    for _ in range(3):
+        assert functional.mse_loss(x, y) == 1.5
+        assert nn.MSELoss()(x, y) == 1.5
+    print(calls, stub_calls)
+    """
+    assert run(program) == "['torch', 'mse_cpu'] [1]\n"
+
+
+def test_first_call_loads_in_inference_mode_and_under_autocast() -> None:
+    program = """
+    from losscli import functional
+    with torch.inference_mode(), torch.autocast("cpu"):
+        assert functional.mse_loss(x, y) == 1.5
+    print(calls)
+    """
+    assert run(program) == "['torch', 'mse_cpu']\n"
+
+
+def test_fake_and_meta_tensors_load_no_kernels() -> None:
+    program = """
+    from losscli import functional
+    meta = torch.empty(5, 4, device="meta", requires_grad=True)
+    assert functional.mse_loss(meta, meta[0], reduction="none").shape == (5, 4)
+    with torch._subclasses.FakeTensorMode():
+        fake = torch.empty(5, 4, device="cuda", requires_grad=True)
+        assert functional.mse_loss(fake, fake).shape == ()
+    print(calls)
+    """
+    assert run(program) == "['torch']\n"
+
+
+class TestStubs:
+    """Stubs that nothing was registered beside, as where a library is of other sources."""
+
+    ONES = torch.ones(3)
+
+    @pytest.fixture(autouse=True)
+    def _nothing_is_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        if torch._C._dispatch_has_kernel_for_dispatch_key("losscli::mse", "AutogradCPU"):
+            pytest.skip("the real operators are loaded in this process")
+        monkeypatch.setattr(loading, "load_torch", lambda: None)
+        monkeypatch.setattr(loading, "load_loss", lambda *_, **__: None)
+
+    def test_stub_that_is_called_after_loading_is_an_error(self) -> None:
+        with pytest.raises(BuildError, match="losscli::mse is still without an implementation"):
+            torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")
+        with pytest.raises(BuildError), torch.inference_mode():
+            torch.ops.losscli.mse.default(torch.ones(3), torch.ones(3), "mean")
+
+    def test_load_error_reaches_the_caller(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: object, **__: object) -> None:
+            raise UnfitError("no C++ compiler")
+
+        monkeypatch.setattr(loading, "load_loss", refuse)
+        for _ in range(2):
+            with pytest.raises(UnfitError, match="no C\\+\\+ compiler"):
+                torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")
+
+
+def test_the_kernels_take_dense_tensors_on_cpu_or_cuda() -> None:
+    program = """
+    try:
+        torch.ops.losscli.mse.default(x.to_sparse(), y, "mean")
+    except NotImplementedError as error:
+        print(error)
+    """
+    told = run(program)
+    assert told == (
+        "losscli::mse takes dense tensors on cpu or cuda, but got a torch.sparse_coo tensor\n"
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
+def test_fake_losses_and_gradients_have_pytorchs_layout(dtype: torch.dtype) -> None:
+    input = torch.empty(6, 4).t()
+    target = torch.empty(6, dtype=dtype)
+    expected = input + target
+    value = elementwise.FAKES[""](2, input, target, "none")
+    assert (value.shape, value.dtype, value.stride()) == (
+        expected.shape,
+        torch.float32,
+        expected.stride(),
+    )
+    first, second = elementwise.FAKES["_backward"](2, value, input, target, "none", [True, False])
+    assert first.stride() == input.stride()
+    assert second.shape == (0,)
+    seconds = elementwise.FAKES["_double_backward"](2, input, target, value, input, target, "none")
+    assert [tensor.shape for tensor in seconds] == [value.shape, input.shape, target.shape]
+    loss, gradient = elementwise.FAKES["_with_grad"](2, input, target, "mean", 1.0, None, 1.0)
+    assert (loss.shape, gradient.shape) == ((), input.shape)
