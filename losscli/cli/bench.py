@@ -181,9 +181,6 @@ def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]
     """Return an unfinished run as it would begin now, the unfinished tasks, and its file.
 
     ``name`` is that of a report or its journal, or of a run that was to be saved.
-
-    Raises:
-        UsageError: there is no such run, or this command would not measure the same.
     """
     from msgspec.structs import replace
 
@@ -202,11 +199,7 @@ def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
-    """Ask whether to overwrite a saved run; refuse without a terminal.
-
-    Raises:
-        UsageError: the run stays.
-    """
+    """Ask whether to overwrite a saved run; refuse without a terminal."""
     if resume is not None and resume in (saved.stem, str(saved)):
         return  # it goes on with this very run
     question = f"a run named '{saved.stem}' is already saved."

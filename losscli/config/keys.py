@@ -19,14 +19,13 @@ from losscli.config.fields import (
     names,
     one_name,
     read_grad_output,
-    read_grad_outputs,
     read_implementation,
-    read_implementations,
     read_line,
     read_losses,
     read_scale,
     read_size,
     read_sizes,
+    several,
     text,
 )
 from losscli.config.positions import Located, each
@@ -217,14 +216,14 @@ FIELDS: Mapping[str, Key] = {
     "reductions": _some_of("reduction", REDUCTIONS),
     "passes": _some_of("pass", PASSES),
     "grad_outputs": Key(
-        read_grad_outputs,
+        several(f"a number or {CHANGING},", read_grad_output),
         _some(_GRAD_OUTPUT),
         "Incoming gradients of forward_backward: numbers, or changing for another number in each "
         "call.",
     ),
     "layouts": _some_of("layout", LAYOUTS),
     "implementations": Key(
-        read_implementations,
+        several("an implementation", read_implementation),
         _some(_TEXT),
         "Implementations, as `losscli list implementations` names them.",
     ),

@@ -141,9 +141,9 @@ def kernels(machine: Machine) -> Answer | None:
     """Tell how many libraries of the device are built."""
     if not machine.torch or not _has_cache(machine):
         return None
-    found = machine.kernels
-    text = f"{found.built} of {found.all} libraries for {machine.device} are built"
-    if found.complete:
+    built, there_are = machine.kernels
+    text = f"{built} of {there_are} libraries for {machine.device} are built"
+    if built == there_are:
         return ok(text)
     try:
         machine.toolbox.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
@@ -154,11 +154,14 @@ def kernels(machine: Machine) -> Answer | None:
 
 def without(machine: Machine, error: LosscliError) -> Answer:
     """Return the answer that a build is not possible, which matters where one is needed."""
-    if not machine.torch or not _has_cache(machine) or not machine.kernels.complete:
+    if not machine.torch or not _has_cache(machine):
+        return refusal(error, PROBLEM)
+    built, there_are = machine.kernels
+    if built < there_are:
         return refusal(error, PROBLEM)
     answer = refusal(error, WARNING)
-    built = f"but all libraries for {machine.device} are built already"
-    return warning(f"{answer.found}; {built}", answer.advice)
+    complete = f"but all libraries for {machine.device} are built already"
+    return warning(f"{answer.found}; {complete}", answer.advice)
 
 
 def _has_cache(machine: Machine) -> bool:

@@ -17,6 +17,7 @@ from losscli.report.html.svg import (
     text,
     upright,
 )
+from losscli.units import format_bytes
 
 WIDTH, HEIGHT = 440, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
@@ -55,14 +56,6 @@ class Roof:
     """The height of a roof that is the same everywhere."""
 
 
-@dataclass(frozen=True)
-class Region:
-    """The sizes up to an end, with their name."""
-
-    name: str
-    end: float
-
-
 def line_plot(
     name: str,
     title: str,
@@ -72,16 +65,19 @@ def line_plot(
     y: Axis,
     *,
     roof: Roof | None = None,
-    region: Region | None = None,
+    cache_bytes: int | None = None,
 ) -> Plot:
-    """Draw lines; the figures of the points stand in their titles."""
+    """Draw lines; the figures of the points stand in their titles.
+
+    The sizes that fit in a cache of ``cache_bytes`` are shaded.
+    """
     places = [(p.x, p.y) for line in lines for p in line.points]
     places += [place for line in lines for place in line.cloud]
     xs, ys = ([place[i] for place in places] for i in (0, 1))
     ys += [y for _, y in roof.points] if roof else []
     across = x.scale(xs, _LEFT, WIDTH - _RIGHT)
     up = y.scale(ys, HEIGHT - _BOTTOM, _TOP)
-    parts = [_region(region, across)] if region else []
+    parts = [_cached(cache_bytes, across)] if cache_bytes and cache_bytes > across.low else []
     parts += [_grid(x, across, y, up)]
     if roof:
         parts += [_roof(roof, across, up)]
@@ -126,15 +122,13 @@ def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
     return element("path", d=path, class_="grid") + frame + "".join(words)
 
 
-def _region(region: Region, across: Scale) -> str:
-    """Shade the sizes that fit; nothing where all sizes are larger."""
-    if region.end <= across.low:
-        return ""
-    end = across(region.end)
+def _cached(cache_bytes: int, across: Scale) -> str:
+    end = across(cache_bytes)
     shade = element(
         "rect", x=_LEFT, y=_TOP, width=end - _LEFT, height=HEIGHT - _BOTTOM - _TOP, class_="band"
     )
-    return shade + text(_LEFT + 5, _TOP + 13, region.name, class_="inner")
+    name = f"fits in the cache ({format_bytes(cache_bytes)})"
+    return shade + text(_LEFT + 5, _TOP + 13, name, class_="inner")
 
 
 def _roof(roof: Roof, across: Scale, up: Scale) -> str:

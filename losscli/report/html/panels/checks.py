@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from losscli.cases import distinct_names
 from losscli.grouping import grouped
-from losscli.report.html.panel import Cell, Note, Panel, Part, Row, State, Table, without_shared
+from losscli.report.html.panel import Cell, Note, Panel, Part, Row, State, Table, telling_table
 from losscli.report.phrases import count, format_ulp
 from losscli.report.verify_figures import VALUE, by_case, check, own_ulp, worst
 from losscli.report.verify_table import alike
@@ -94,8 +94,7 @@ def figures(results: Results, styles: dict[str, int], prefix: str) -> tuple[Pane
             )
         )  # fmt: skip
         parts.append(_part(key, names[case], implementation, group))
-    shown, kept = without_shared(headers, rows, keep=3)
-    table = Table("All cases", shown, kept, words=2)
+    table = telling_table("All cases", headers, rows, keep=3)
     lead = (
         "The checks of each case; the error of the loss, relative and in ulp, beside that of "
         "PyTorch's formula; and the largest error of an element of each gradient."
@@ -125,13 +124,12 @@ def _part(key: str, name: str, implementation: str, group: Results) -> Part:
     """Return the section of a case: one row for each check that says more than that it passed."""
     shown = [r for r in group if r.status != PASS or r.reason or r.error.ulp is not None]
     others = [r.check for r in group if r not in shown]
-    rows = tuple(
+    rows = [
         Row((r.check, Cell(r.status, _STATES[r.status]), format_ulp(r.error.ulp), r.told))
         for r in shown
-    )
-    headers, rows = without_shared(("check", "status", "ulp", "reason"), rows, keep=2)
+    ]
     status = worst(group)
     state: State = _STATES[status] if status in (FAIL, WARN) else ""
     notes = (f"Passed: {', '.join(others)}.",) if others else ()
-    table = Table("", headers, rows, words=2)
+    table = telling_table("", ("check", "status", "ulp", "reason"), rows, keep=2)
     return Part(key, name, f"{implementation}: {status}", table, notes, state)
