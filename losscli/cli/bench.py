@@ -24,7 +24,7 @@ from losscli.cli.options import (
 )
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
-from losscli.config.schema import PROCESSES, Config, Timing
+from losscli.config.schema import PROCESSES, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.notes import LOADING, note, status
 from losscli.runs.saved import check_run_name
@@ -117,13 +117,9 @@ def command(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
     given = {name: options.pop(name) for name in _TIMING}
-    config = resolve_config(**options)
-
-    def timed(block: Config) -> Config:
-        tables = tuple(map(timed, block.tables))
-        return replace(block, timing=_override(block.timing, given), tables=tables)
-
-    config = timed(config)
+    config = resolve_config(**options).changed(
+        lambda block: replace(block, timing=_override(block.timing, given))
+    )
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)

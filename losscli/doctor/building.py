@@ -20,7 +20,7 @@ from losscli.extension.architectures import gencode_flags, requested_architectur
 from losscli.extension.cache import VARIABLE
 from losscli.extension.ninja_run import job_count
 from losscli.extension.nvcc import places
-from losscli.extension.plan import Tools, csrc_root, make_plan
+from losscli.extension.plan import csrc_root, make_plan
 from losscli.extension.targets import CPU, CUDA, LOSS, Target
 from losscli.extension.toolchain import dotted, find_host_compiler, find_ninja
 from losscli.machine.commands import first_line
@@ -179,32 +179,29 @@ def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as folder:
         source, output = Path(folder, f"trial{suffix}"), Path(folder, "trial.o")
         source.write_text(text)
-        return _run(tools, plan.steps[0].flags, source, output)
-
-
-def _run(tools: Tools, flags: tuple[str, ...], source: Path, output: Path) -> str:
-    command = [*tools.command, *flags, *tools.compile_flags, "-c", str(source), "-o", str(output)]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-            timeout=TRIAL_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"an empty source takes longer than {TRIAL_SECONDS} s"
-    except OSError as error:
-        return str(error.strerror)
-    if done.returncode:
-        # Hints are sentences; the first error of a compiler may be one.
-        first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
-        return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
-    return "" if output.exists() else "it reports success but makes no output. Is it a compiler?"
+        command = [*tools.command, *plan.steps[0].flags, *tools.compile_flags]
+        try:
+            done = subprocess.run(
+                [*command, "-c", str(source), "-o", str(output)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**os.environ, "LC_ALL": "C"},
+                timeout=TRIAL_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"an empty source takes longer than {TRIAL_SECONDS} s"
+        except OSError as error:
+            return str(error.strerror)
+        if not done.returncode:
+            made = output.exists()
+            return "" if made else "it reports success but makes no output. Is it a compiler?"
+    # Hints are sentences; the first error of a compiler may be one.
+    first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
+    return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
 
 
 def _owner(path: Path) -> str:

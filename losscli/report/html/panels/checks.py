@@ -50,7 +50,7 @@ def _cell(results: Results) -> Cell:
 
 def _notes(results: Results, asked: Results) -> tuple[Note, ...]:
     """Return failures, then warnings, passes with a reason, and what was skipped."""
-    notes = [_note(group, [r for r in of if not r.shrunk_from]) for group, of in alike(results)]
+    notes = [_note(*found) for found in alike(results)]
     skipped = grouped((r for r in asked if r.status == SKIPPED), lambda result: result.reason)
     for reason, group in skipped.items():
         checks = ", ".join(dict.fromkeys(r.check for r in group))
@@ -58,14 +58,12 @@ def _notes(results: Results, asked: Results) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def _note(group: Results, asked: Results) -> Note:
-    smallest = min(group, key=lambda result: result.case.elements)
-    cases = sum(not r.shrunk_from for r in group)
+def _note(smallest: VerifyResult, cases: int, of: int) -> Note:
     title = (
         f"{smallest.status.upper()} {smallest.check}, {smallest.implementation}: "
         f"{smallest.case.name}"
     )
-    more = [f"In {cases} of {count(len(asked), 'case')}."] if cases > 1 else []
+    more = [f"In {cases} of {count(of, 'case')}."] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}."] if smallest.shrunk_from else []
     text = " ".join([f"{smallest.told}.", *more])
     lines = () if smallest.status == PASS else (line(smallest),)
