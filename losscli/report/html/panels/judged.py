@@ -122,7 +122,6 @@ def _beside(own: float | None, torch: float | None) -> str:
 def _speed(
     verdict: Verdict, name: str, colours: Mapping[str, int]
 ) -> tuple[tuple[Plot, ...], tuple[Table, ...]]:
-    """Return the plots and the table of the times."""
     others = list(dict.fromkeys(other for speed in verdict.speed for other in speed.ratios))
     ways: dict[str, list[ForestRow]] = {}
     for speed in verdict.speed:

@@ -139,7 +139,6 @@ def _table(measured: Measured, results: Sequence[BenchResult], *, brief: bool) -
 
 
 def _samples(seconds: Seconds, picture: str, *, brief: bool) -> tuple[str | Cell, ...]:
-    """Return what the samples of a result come to."""
     low, high = seconds.interval or (None, None)
     processes = seconds.by_process
     middles = [format_seconds(median_high(each), 3) for each in processes]
