@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
-from losscli.report.html.line_plot import Line, Point, Region, line_plot, shape_at
+from losscli.report.html.line_plot import Line, Point, line_plot, shape_at
 from losscli.report.html.measured import BYTES, binned, styles
 from losscli.report.html.scales import (
     Axis,
@@ -113,11 +113,11 @@ def test_line_plot_marks_the_cache_where_sizes_fit_into_it():
 
     def drawn(end):
         axis = Axis("y", linear_ticks)
-        plot = line_plot("p", "P", "", [line], BYTES, axis, region=Region("fits", end))
+        plot = line_plot("p", "P", "", [line], BYTES, axis, cache_bytes=end)
         return 'class="band"' in plot.body
 
-    assert drawn(2.0**22)
-    assert not drawn(2.0**10)
+    assert drawn(2**22)
+    assert not drawn(2**10)
 
 
 def test_samples_beyond_the_axis_are_counted():

@@ -24,7 +24,7 @@ from losscli.cli.options import (
 )
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
-from losscli.config.schema import PROCESSES, Config, Timing
+from losscli.config.schema import PROCESSES, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.notes import LOADING, note, status
 from losscli.runs.saved import check_run_name
@@ -117,13 +117,9 @@ def command(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
     given = {name: options.pop(name) for name in _TIMING}
-    config = resolve_config(**options)
-
-    def timed(block: Config) -> Config:
-        tables = tuple(map(timed, block.tables))
-        return replace(block, timing=_override(block.timing, given), tables=tables)
-
-    config = timed(config)
+    config = resolve_config(**options).changed(
+        lambda block: replace(block, timing=_override(block.timing, given))
+    )
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
@@ -183,9 +179,6 @@ def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]
     """Return an unfinished run as it would begin now, the unfinished tasks, and its file.
 
     ``name`` is that of a report or its journal, or of a run that was to be saved.
-
-    Raises:
-        UsageError: there is no such run, or this command would not measure the same.
     """
     from msgspec.structs import replace
 
@@ -204,11 +197,7 @@ def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
-    """Ask whether to overwrite a saved run; refuse without a terminal.
-
-    Raises:
-        UsageError: the run stays.
-    """
+    """Ask whether to overwrite a saved run; refuse without a terminal."""
     if resume is not None and resume in (saved.stem, str(saved)):
         return  # it goes on with this very run
     question = f"a run named '{saved.stem}' is already saved."

@@ -14,6 +14,7 @@ from losscli.cli.options import examples, loss_axis
 from losscli.cli.variables import option
 from losscli.cli.verify import DEFAULT_CONFIG
 from losscli.errors import UsageError
+from losscli.grouping import grouped
 from losscli.implementations import libraries
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.notes import note, status
@@ -95,9 +96,11 @@ def command(
     if verbose:
         for outcome in outcomes:
             _show_log(outcome)
-    click.echo(_targets(outcomes))
-    for (state, reason), names in _reasons(outcomes).items():
-        click.echo(f"{', '.join(names)} {state}: {reason}")
+    rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
+    click.echo(lay_out(("library", "status", "path"), rows))
+    unusual = (outcome for outcome in outcomes if outcome.reason)
+    for (state, reason), found in grouped(unusual, lambda o: (o.status, o.reason)).items():
+        click.echo(f"{', '.join(each.target for each in found)} {state}: {reason}")
     built = sum(outcome.fresh for outcome in outcomes)
     if built:
         click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
@@ -122,21 +125,6 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     return [*libraries(asked, device), *probe]
 
 
-def _targets(outcomes: Sequence[Outcome]) -> str:
-    """Return the table of what was built."""
-    rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
-    return lay_out(("library", "status", "path"), rows)
-
-
-def _reasons(outcomes: Sequence[Outcome]) -> dict[tuple[str, str], list[str]]:
-    """Return the libraries of each status that has a reason."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for outcome in outcomes:
-        if outcome.reason:
-            found.setdefault((outcome.status, outcome.reason), []).append(outcome.target)
-    return found
-
-
 def _show_log(outcome: Outcome) -> None:
     """Show commands and warnings; the resources that ptxas prints have a separate table."""
     from losscli.build.ptxas import is_report
@@ -144,6 +132,15 @@ def _show_log(outcome: Outcome) -> None:
     for line in outcome.log.splitlines():
         if not is_report(line):
             click.echo(line, err=True)
+
+
+_MEMORY = {
+    "shared": "shared_bytes",
+    "stack": "stack_bytes",
+    "spill stores": "spill_store_bytes",
+    "spill loads": "spill_load_bytes",
+}
+"""The columns of the memory of a CUDA kernel, and its field of each."""
 
 
 def _show_kernels(outcomes: Sequence[Outcome]) -> None:
@@ -159,22 +156,11 @@ def _show_kernels(outcomes: Sequence[Outcome]) -> None:
             name,
             kernel.architecture,
             str(kernel.registers),
-            format_bytes(kernel.shared_bytes),
-            format_bytes(kernel.stack_bytes),
-            format_bytes(kernel.spill_store_bytes),
-            format_bytes(kernel.spill_load_bytes),
+            *(format_bytes(getattr(kernel, field)) for field in _MEMORY.values()),
         )
         for name, kernel in zip(names, kernels, strict=True)
     ]
-    headers = (
-        "kernel",
-        "architecture",
-        "registers",
-        "shared",
-        "stack",
-        "spill stores",
-        "spill loads",
-    )
+    headers = ("kernel", "architecture", "registers", *_MEMORY)
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
     click.echo("\n" + lay_out(headers, rows))
     click.echo(f"\n{len(kernels)} kernels, {spills} of them spill registers")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +12,6 @@ from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from losscli.notes import note, say
 from losscli.runs.files import refuse_to_overwrite
 from losscli.units import parse_fraction
-
-if TYPE_CHECKING:
-    from losscli.compare.comparison import FailOn
 
 
 @click.command("compare")
@@ -72,30 +67,23 @@ def command(
 
     if undecided and threshold is None:
         raise UsageError("--fail-on-undecided needs a threshold. Add --fail-on FRACTION, e.g. 5%.")
-    from losscli.compare.comparison import FailOn
-    from losscli.garbage import without_garbage_collection
 
-    with without_garbage_collection():
-        return _compare(names, FailOn(threshold, missing, undecided), force, format, output)
-
-
-def _compare(
-    names: Sequence[str], fail_on: FailOn, force: bool, format: str, output: Path | None
-) -> int:
-    """Read, compare and report; numpy is imported only here."""
-    from losscli.compare.comparison import TOLERATED, Comparisons, compare
+    # What follows imports numpy: an error above answers at once.
+    from losscli.compare.comparison import TOLERATED, Comparisons, FailOn, compare
     from losscli.compare.rows import why_unmatched
+    from losscli.garbage import without_garbage_collection
     from losscli.report import comparison as reports
     from losscli.report.output import publish, width, write_report
     from losscli.report.tables import WIDTH
     from losscli.runs.reading import read_run
     from losscli.runs.saved import find_run
 
+    click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in names}
     if output:
         refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    tolerated = TOLERATED if fail_on.threshold is None else fail_on.threshold
+    tolerated = TOLERATED if threshold is None else threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:
@@ -107,7 +95,7 @@ def _compare(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    compared = Comparisons(baseline[0], found, fail_on)
+    compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided))
     text = reports.render_comparison(compared, format, WIDTH if output else width())
     write_report(text, format, output)
     publish("compare", lambda: reports.render_comparison(compared, "md"))

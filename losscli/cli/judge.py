@@ -45,7 +45,6 @@ _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _seconds(text: str) -> float:
-    """Read a time that is not 0."""
     seconds = parse_seconds(text)
     if not seconds:
         raise UsageError(f"'{text}' leaves no time at all. Write 30s or 10m.")
@@ -53,7 +52,6 @@ def _seconds(text: str) -> float:
 
 
 def _limit(flag: str, field: str, help: str) -> Decorator:
-    """Return the option of one of the limits of a job, a time."""
     return option(flag, field, type=_seconds, metavar="TIME", help=help)
 
 
@@ -244,11 +242,6 @@ def _fields(
 
 
 def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
-    """Return a job for each file.
-
-    Raises:
-        UsageError: a file is missing, named twice, or an option makes no sense.
-    """
     from losscli.judge.jobs import check_job, read_job
 
     if twice := next((file for file in files if files.count(file) > 1), ""):
@@ -260,11 +253,7 @@ def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
 
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
-    """Return the jobs of a file or of standard input, read as they are needed.
-
-    Raises:
-        UsageError: there is no such file.
-    """
+    """Return the jobs of a file or of standard input, read as they are needed."""
     from losscli.judge.jobs import lines_of, read_jobs
 
     if name == STDIN:
@@ -281,11 +270,7 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
 
 
 def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
-    """Return the output to continue.
-
-    Raises:
-        UsageError: another option asks for another output.
-    """
+    """Return the output to continue; refuse other options that ask for another output."""
     if not resume:
         raise UsageError("--resume '' is an empty file name. Name the output to continue.")
     path = Path(resume)
@@ -301,7 +286,6 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
 
 
 def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:
-    """Return what became of the finished verdicts."""
     if not verdicts:
         return " before the first verdict"
     if format == "jsonl" and output:

@@ -257,7 +257,6 @@ def _explain(error: BaseException) -> int:
 
 
 def _message(error: BaseException) -> tuple[str, int]:
-    """Return the message and the exit code of an error."""
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):

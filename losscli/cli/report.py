@@ -59,18 +59,11 @@ def command(
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
     from losscli.garbage import without_garbage_collection
-
-    with without_garbage_collection():
-        return _report(names, format, plot, list_plots, output)
-
-
-def _report(
-    names: Sequence[str], format: str, plot: str | None, list_plots: bool, output: Path | None
-) -> int:
     from losscli.report.html.page import render_page, sections
     from losscli.report.html.records import read_record
     from losscli.runs.saved import find_run
 
+    click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in dict.fromkeys(names)}
     if output:
         refuse_to_overwrite(output, "record", paths)

@@ -29,7 +29,6 @@ class Job(Protocol):
     @property
     def name(self) -> str:
         """The name in the line of progress."""
-        ...
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)

@@ -86,7 +86,7 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     config = resolve_config(**axes)
     if not axes["implementations"]:
-        config = _of_our_own(config)
+        config = config.changed(_of_our_own)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
@@ -140,7 +140,6 @@ def command(
 
 
 def _of_our_own(config: Config) -> Config:
-    """Return a config with only losscli's own kernels, in each table that names some."""
+    """Return a config with only losscli's own kernels, if it names some."""
     own = tuple(name for name in config.implementations if is_own(name))
-    tables = tuple(_of_our_own(table) for table in config.tables)
-    return replace(config, implementations=own or config.implementations, tables=tables)
+    return replace(config, implementations=own or config.implementations)

@@ -108,7 +108,8 @@ class Comparison:
         return [
             missing
             for missing in self.only_before
-            if missing.status == FAILED and not self._is_control(missing.result)
+            if missing.status == FAILED
+            and not (self.same_torch and missing.result.implementation in CONTROLS)
         ]
 
     @property
@@ -148,9 +149,6 @@ class Comparison:
             return False
         return len(self.undecided(threshold)) == len(self.rows) - self.controls
 
-    def _is_control(self, result: BenchResult) -> bool:
-        return self.same_torch and result.implementation in CONTROLS
-
     def means(self) -> list[Mean]:
         """Return the mean of each loss, pass, mode, cache and implementation."""
 
@@ -186,14 +184,6 @@ class FailOn:
         """Whether an undecided row of any implementation fails."""
         return self.threshold is not None and self.undecided is not False
 
-    def fails_on_missing(self, implementation: str) -> bool:
-        """Tell whether a missing row of this implementation fails."""
-        return self.minds_missing and (self.missing is True or is_own(implementation))
-
-    def fails_on_undecided(self, implementation: str) -> bool:
-        """Tell whether an undecided row of this implementation fails."""
-        return self.minds_undecided and (self.undecided is True or is_own(implementation))
-
 
 @dataclass(frozen=True)
 class Comparisons:
@@ -220,10 +210,13 @@ class Comparisons:
 
     def missing(self) -> list[tuple[str, Missing]]:
         """Return the rows whose absence fails the comparison."""
+        fail_on = self.fail_on
+        if not fail_on.minds_missing:
+            return []
         return [
             (name, each)
             for name, each in self._all(lambda one: one.only_before)
-            if self.fail_on.fails_on_missing(each.result.implementation)
+            if fail_on.missing or is_own(each.result.implementation)
         ]
 
     def cut_off(self) -> list[str]:
@@ -235,12 +228,13 @@ class Comparisons:
 
     def undecided(self) -> list[tuple[str, Row]]:
         """Return the rows whose noise fails the comparison."""
-        if (threshold := self.threshold) is None:
+        fail_on = self.fail_on
+        if (threshold := self.threshold) is None or not fail_on.minds_undecided:
             return []
         return [
             (name, row)
             for name, row in self._all(lambda one: one.undecided(threshold))
-            if self.fail_on.fails_on_undecided(row.after.implementation)
+            if fail_on.undecided or is_own(row.after.implementation)
         ]
 
     def blind(self) -> list[str]:

@@ -135,20 +135,15 @@ def noise_of_rows(
         enough = controls >= ENOUGH_CONTROLS
         # What the host takes for a call arises in the CPU.
         place = "cpu" if group[0] == HOST else device
-        of_own = _noises(
-            [logs[index] for index in own],
-            [drifts[index] for index in own],
-            [control[index] for index in own],
-            place,
-        )
         from_processes = not enough and not np.isnan(between[own]).any()
         if from_processes:
-            of_own = [LEAST_NOISE[place]] * len(own)
-        for index, noise in zip(own, of_own, strict=True):
+            of_own = dict.fromkeys(own, LEAST_NOISE[place])
+            value = max(LEAST_NOISE[place], float(np.median(between[own])))
+        else:
+            of_own = _noises(own, logs, drifts, control, place)
+            value = max(of_own.values())
+        for index, noise in of_own.items():
             noises[index] = noise
-        value = max(of_own)
-        if from_processes:
-            value = max(value, float(np.median(between[own])))
         off = [abs(math.expm1(logs[index])) for index in own if control[index]] or [0.0]
         few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
         missing = "" if enough else why or few
@@ -161,28 +156,25 @@ def _of_groups(groups: Sequence[Group]) -> dict[Group, list[int]]:
 
 
 def _noises(
+    own: Sequence[int],
     logs: Sequence[float],
     drifts: Sequence[float | None],
     control: Sequence[bool],
     device: str,
-) -> list[float]:
-    """Return the noise of rows of one mode and cache.
+) -> dict[int, float]:
+    """Return the noise of the rows of one mode and cache, whose indices are ``own``.
 
     Of a row beside controls of its own case, it is that of a control beside the others of its case,
     if this is less: what they all share is left out there. As the interval reaches to both the
     ratio as measured and the one beside the controls, it is enough that one of them is as noisy.
     """
-    alone = [log for log, counts in zip(logs, control, strict=True) if counts]
-    beside = [
-        log - drift
-        for log, drift, counts in zip(logs, drifts, control, strict=True)
-        if counts and drift is not None
-    ]
-    anywhere = noise_between_runs(alone, device)
+    controls = [index for index in own if control[index]]
+    beside = [logs[i] - drift for i in controls if (drift := drifts[i]) is not None]
+    anywhere = noise_between_runs([logs[i] for i in controls], device)
     if len(beside) < ENOUGH_CONTROLS:
-        return [anywhere] * len(logs)
+        return dict.fromkeys(own, anywhere)
     accompanied = min(noise_between_runs(beside, device), anywhere)
-    return [anywhere if drift is None else accompanied for drift in drifts]
+    return {index: anywhere if drifts[index] is None else accompanied for index in own}
 
 
 def _process_medians(seconds: Seconds | None) -> list[float]:

@@ -144,11 +144,14 @@ def one_name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]
     return text(lambda name: check_name(kind, name, candidates))
 
 
-def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
-    """Return a reader of one name or a list of names; a name given twice counts once."""
-    read = one_name(kind, candidates)
-    what = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+def several(what: str, read: Callable[[Located], T]) -> Callable[[Located], tuple[T, ...]]:
+    """Return a reader of one value or a list of them; a value given twice counts once."""
     return lambda node: tuple(dict.fromkeys(each(_items(node, what), read)))
+
+
+def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
+    """Return a reader of one name or a list of names."""
+    return several(f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}", one_name(kind, candidates))
 
 
 def read_implementation(node: Located) -> str:
@@ -160,11 +163,6 @@ def read_implementation(node: Located) -> str:
         return check_implementation(str(Path(node.file).parent / name))
 
     return read_text(node, read)
-
-
-def read_implementations(node: Located) -> tuple[str, ...]:
-    """Read one implementation or a list; one given twice counts once."""
-    return tuple(dict.fromkeys(each(_items(node, "an implementation"), read_implementation)))
 
 
 def read_line(node: Located) -> str:
@@ -244,8 +242,7 @@ def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
         return number
 
     def values(name: str, given: Located) -> tuple[str, tuple[float, ...]]:
-        items = _items(given, "a number")
-        return name, tuple(dict.fromkeys(each(items, lambda item: checked(item, known[name]))))
+        return name, several("a number", lambda item: checked(item, known[name]))(given)
 
     entries = check_mapping(node, f"the parameters of {spec.name}", known, "parameter")
     return dict(each(entries.items(), lambda entry: values(*entry)))
@@ -288,12 +285,6 @@ def read_grad_output(node: Located) -> GradOutput:
     if isinstance(node.value, bool):
         node.fail(f"expected a number or {CHANGING}, found {node.describe()}.")
     return read_text(node, check_grad_output)
-
-
-def read_grad_outputs(node: Located) -> tuple[GradOutput, ...]:
-    """Read one incoming gradient or a list of them."""
-    items = _items(node, f"a number or {CHANGING},")
-    return tuple(dict.fromkeys(each(items, read_grad_output)))
 
 
 def read_scale(node: Located) -> float:

@@ -7,28 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from losscli.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
+from losscli.config import fields
 from losscli.config.check_names import CATCHES
-from losscli.config.fields import (
-    LARGEST_SEED,
-    check_device,
-    check_key,
-    check_loss,
-    check_mapping,
-    check_processes,
-    check_seed,
-    names,
-    one_name,
-    read_grad_output,
-    read_grad_outputs,
-    read_implementation,
-    read_implementations,
-    read_line,
-    read_losses,
-    read_scale,
-    read_size,
-    read_sizes,
-    text,
-)
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
@@ -72,16 +52,16 @@ def _some(item: Schema) -> Schema:
 
 
 def _one_of(kind: str, candidates: Collection[str]) -> Key:
-    return Key(one_name(kind, candidates), {"enum": list(candidates)})
+    return Key(fields.one_name(kind, candidates), {"enum": list(candidates)})
 
 
 def _some_of(kind: str, candidates: Collection[str]) -> Key:
-    return Key(names(kind, candidates), _some({"enum": list(candidates)}))
+    return Key(fields.names(kind, candidates), _some({"enum": list(candidates)}))
 
 
 def _time(which: str) -> Key:
     help = f"{which} sampling time: 0.2s, 50ms, 1m or seconds."
-    return Key(text(parse_seconds), _TIME, help)
+    return Key(fields.text(parse_seconds), _TIME, help)
 
 
 def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
@@ -93,23 +73,26 @@ def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, obje
     """Read a mapping of known keys, each with its own reader."""
 
     def read(name: str, item: Located) -> tuple[str, object]:
-        check_key(name, item, keys, "key")
+        fields.check_key(name, item, keys, "key")
         return name, keys[name].read(item)
 
-    entries = check_mapping(node, what)
+    entries = fields.check_mapping(node, what)
     return dict(each(entries.items(), lambda entry: read(*entry)))
 
 
 _INPUTS = {
     "distribution": _some_of("distribution", DISTRIBUTIONS),
-    "scale": Key(read_scale, _ABOVE_0, "Factor of every prediction."),
-    "seed": Key(text(check_seed), {"type": "integer", "minimum": 0, "maximum": LARGEST_SEED}),
+    "scale": Key(fields.read_scale, _ABOVE_0, "Factor of every prediction."),
+    "seed": Key(
+        fields.text(fields.check_seed),
+        {"type": "integer", "minimum": 0, "maximum": fields.LARGEST_SEED},
+    ),
 }
 _TIMING = {
     "min_time": _time("Shortest"),
     "max_time": _time("Longest"),
     "confidence": Key(
-        text(parse_fraction),
+        fields.text(parse_fraction),
         _TIME,
         "Relative half-width of the median's confidence interval at which sampling stops: 1% or "
         "0.01.",
@@ -117,25 +100,25 @@ _TIMING = {
     "cache": _one_of("cache", CACHES),
     "mode": _some_of("mode", MODES),
     "processes": Key(
-        text(check_processes),
+        fields.text(fields.check_processes),
         {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
         "Number of fresh processes that sample each case and share its time; 1 samples in the "
         "process of the command.",
     ),
 }
 _EXCLUDE = {
-    "loss": Key(text(check_loss), _TEXT),
-    "size": Key(read_size, _SIZE),
+    "loss": Key(fields.text(fields.check_loss), _TEXT),
+    "size": Key(fields.read_size, _SIZE),
     "dtype": _one_of("dtype", DTYPES),
     "reduction": _one_of("reduction", REDUCTIONS),
     "device": _one_of("device", ("cpu", "cuda")),
-    "implementation": Key(read_implementation, _TEXT),
+    "implementation": Key(fields.read_implementation, _TEXT),
     "pass": _one_of("pass", PASSES),
     "layout": _one_of("layout", LAYOUTS),
-    "grad_output": Key(read_grad_output, _GRAD_OUTPUT),
-    "reason": Key(read_line, _TEXT, "Reason for the rule, shown in the report."),
+    "grad_output": Key(fields.read_grad_output, _GRAD_OUTPUT),
+    "reason": Key(fields.read_line, _TEXT, "Reason for the rule, shown in the report."),
 }
-_TOLERANCE = {"ulp": Key(read_scale, _ABOVE_0)}
+_TOLERANCE = {"ulp": Key(fields.read_scale, _ABOVE_0)}
 
 
 def _inputs(node: Located) -> Inputs:
@@ -193,14 +176,14 @@ def _tolerance(case: str, item: Located) -> Tolerance:
 
 
 FIELDS: Mapping[str, Key] = {
-    "title": Key(read_line, _TEXT, "Title above the table of results."),
+    "title": Key(fields.read_line, _TEXT, "Title above the table of results."),
     "device": Key(
-        text(check_device),
+        fields.text(fields.check_device),
         {"type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$"},
         "Device to run on: auto, cpu, cuda or cuda:N.",
     ),
     "losses": Key(
-        read_losses,
+        fields.read_losses,
         _some({"type": ["string", "object"]}),
         "Losses: all, names, or maps with parameters such as {smooth_l1: {beta: [0.5, 1.0]}}; "
         "off_default adds the losses that are not named, with parameters off their defaults; "
@@ -209,7 +192,7 @@ FIELDS: Mapping[str, Key] = {
         "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these.",
     ),
     "sizes": Key(
-        read_sizes,
+        fields.read_sizes,
         _some({"anyOf": [_SIZE, _POWERS]}),
         "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}.",
     ),
@@ -217,14 +200,14 @@ FIELDS: Mapping[str, Key] = {
     "reductions": _some_of("reduction", REDUCTIONS),
     "passes": _some_of("pass", PASSES),
     "grad_outputs": Key(
-        read_grad_outputs,
+        fields.several(f"a number or {CHANGING},", fields.read_grad_output),
         _some(_GRAD_OUTPUT),
         "Incoming gradients of forward_backward: numbers, or changing for another number in each "
         "call.",
     ),
     "layouts": _some_of("layout", LAYOUTS),
     "implementations": Key(
-        read_implementations,
+        fields.several("an implementation", fields.read_implementation),
         _some(_TEXT),
         "Implementations, as `losscli list implementations` names them.",
     ),
@@ -245,7 +228,7 @@ FIELDS: Mapping[str, Key] = {
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(
-        names("check", CATCHES),
+        fields.names("check", CATCHES),
         _some(_TEXT),
         "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),

@@ -75,8 +75,7 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     for given in (keys, *written):
         if "tolerances" in given and given["tolerances"].file == str(file):
             _check_tolerances(config, given["tolerances"])
-    overridden = tuple(_override(table, overrides) for table in config.tables)
-    config = replace(_override(config, overrides), tables=overridden)
+    config = config.changed(lambda block: _override(block, overrides))
     if not all(block.sizes for block in config.blocks):
         message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
         raise ConfigError(message, file=str(file))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -221,17 +221,13 @@ class _Converter:
         for key_node, value_node in node.value:
             key = self.convert(key_node)
             with self.problems.caught():
-                self._check_key(key, entries)
+                if isinstance(key.value, dict | list):
+                    key.fail(f"expected a name as key, found {key.describe()}.")
+                first = entries.get(key.text)
+                if first is not None and first.key is not None:
+                    key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
             entries[key.text] = self.convert(value_node, key)
         return entries
-
-    @staticmethod
-    def _check_key(key: Located, entries: Mapping[str, Located]) -> None:
-        if isinstance(key.value, dict | list):
-            key.fail(f"expected a name as key, found {key.describe()}.")
-        first = entries.get(key.text)
-        if first is not None and first.key is not None:
-            key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
 
 
 def _shortened(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from losscli.axes import (
@@ -176,3 +176,7 @@ class Config:
     def blocks(self) -> tuple[Config, ...]:
         """The configs whose cases are run: the tables, or this one."""
         return self.tables or (self,)
+
+    def changed(self, change: Callable[[Config], Config]) -> Config:
+        """Return the config after a change of it and of each table."""
+        return replace(change(self), tables=tuple(map(change, self.tables)))

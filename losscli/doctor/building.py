@@ -17,7 +17,7 @@ from losscli.build.architectures import gencode_flags, requested_architectures
 from losscli.build.cache import VARIABLE
 from losscli.build.ninja import find_ninja, job_count
 from losscli.build.nvcc import searched
-from losscli.build.plan import Tools, csrc_root, make_plan
+from losscli.build.plan import csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, Target
 from losscli.build.toolchain import dotted, find_host_compiler
 from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
@@ -141,9 +141,9 @@ def kernels(machine: Machine) -> Answer | None:
     """Tell how many libraries of the device are built."""
     if not machine.torch or not _has_cache(machine):
         return None
-    found = machine.kernels
-    text = f"{found.built} of {found.all} libraries for {machine.device} are built"
-    if found.complete:
+    built, there_are = machine.kernels
+    text = f"{built} of {there_are} libraries for {machine.device} are built"
+    if built == there_are:
         return ok(text)
     try:
         machine.compilers.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
@@ -154,11 +154,14 @@ def kernels(machine: Machine) -> Answer | None:
 
 def without(machine: Machine, error: LosscliError) -> Answer:
     """Return the answer that a build is not possible, which matters where one is needed."""
-    if not machine.torch or not _has_cache(machine) or not machine.kernels.complete:
+    if not machine.torch or not _has_cache(machine):
+        return refusal(error, PROBLEM)
+    built, there_are = machine.kernels
+    if built < there_are:
         return refusal(error, PROBLEM)
     answer = refusal(error, WARNING)
-    built = f"but all libraries for {machine.device} are built already"
-    return warning(f"{answer.found}; {built}", answer.advice)
+    complete = f"but all libraries for {machine.device} are built already"
+    return warning(f"{answer.found}; {complete}", answer.advice)
 
 
 def _has_cache(machine: Machine) -> bool:
@@ -176,32 +179,29 @@ def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as folder:
         source, output = Path(folder, f"trial{suffix}"), Path(folder, "trial.o")
         source.write_text(text)
-        return _run(tools, plan.steps[0].flags, source, output)
-
-
-def _run(tools: Tools, flags: tuple[str, ...], source: Path, output: Path) -> str:
-    command = [*tools.command, *flags, *tools.compile_flags, "-c", str(source), "-o", str(output)]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-            timeout=TRIAL_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"an empty source takes longer than {TRIAL_SECONDS} s"
-    except OSError as error:
-        return str(error.strerror)
-    if done.returncode:
-        # Hints are sentences; the first error of a compiler may be one.
-        first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
-        return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
-    return "" if output.exists() else "it reports success but makes no output. Is it a compiler?"
+        command = [*tools.command, *plan.steps[0].flags, *tools.compile_flags]
+        try:
+            done = subprocess.run(
+                [*command, "-c", str(source), "-o", str(output)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                env={**os.environ, "LC_ALL": "C"},
+                timeout=TRIAL_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"an empty source takes longer than {TRIAL_SECONDS} s"
+        except OSError as error:
+            return str(error.strerror)
+        if not done.returncode:
+            made = output.exists()
+            return "" if made else "it reports success but makes no output. Is it a compiler?"
+    # Hints are sentences; the first error of a compiler may be one.
+    first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
+    return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
 
 
 def _owner(path: Path) -> str:

@@ -65,19 +65,6 @@ class Driver:
     """Why it does not answer: it crashed or hangs."""
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """How many of the libraries of a device are built."""
-
-    built: int
-    all: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether no compiler is needed."""
-        return self.built == self.all
-
-
 @dataclass
 class Machine:
     """This machine, for one device."""
@@ -152,12 +139,12 @@ class Machine:
         return user_cache()
 
     @cached_property
-    def kernels(self) -> Kernels:
-        """The libraries of the device; none count as built without torch."""
+    def kernels(self) -> tuple[int, int]:
+        """How many libraries of the device are built (without torch none), and how many it has."""
         names = (*LOSSES, *ROW_LOSSES)
         targets = production(names, CUDA if self.on_gpu else CPU)
         if not self.torch:
-            return Kernels(0, len(targets))
+            return 0, len(targets)
         builder = Builder(self.compilers, self.cache, csrc_root(), lambda note: None)
         built = 0
         for target in targets:
@@ -166,7 +153,7 @@ class Machine:
                 built += isinstance(found, Outcome) or bool(self.cache.find(found))
             except LosscliError:
                 continue
-        return Kernels(built, len(targets))
+        return built, len(targets)
 
     @cached_property
     def gpu_state(self) -> dict[str, str] | None:

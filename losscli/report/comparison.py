@@ -17,8 +17,7 @@ from functools import partial
 
 from losscli.cases import distinct_names
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Comparisons, Mean, Missing
-from losscli.compare.noise import Noise
+from losscli.compare.comparison import Comparison, Comparisons, Mean
 from losscli.compare.record import record_of
 from losscli.compare.rows import label, mode_and_cache
 from losscli.report.bench_table import SHORT_PASSES
@@ -142,7 +141,6 @@ def _seconds(result: BenchResult) -> str:
 
 
 def _means(comparison: Comparison, style: Style) -> str:
-    """Lay out the geometric means by loss, pass, mode and cache."""
     headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
     rows = [
         [each.loss, _pass(each), each.implementation, str(each.rows), f"{each.ratio:.3f}"]
@@ -156,13 +154,13 @@ def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
     for where, found in ((baseline, comparison.only_before), (name, comparison.only_after)):
         if found:
             lines.append(f"timed only in {where}: {count(len(found), 'row')}")
-            lines += _named([_only_there(each) for each in found])
+            lines += _named(
+                [
+                    label(each.result) + (f" (in the other run {each.why})" if each.why else "")
+                    for each in found
+                ]
+            )
     return lines
-
-
-def _only_there(missing: Missing) -> str:
-    there = f" (in the other run {missing.why})" if missing.why else ""
-    return label(missing.result) + there
 
 
 def _named(rows: Sequence[str]) -> list[str]:
@@ -173,25 +171,20 @@ def _named(rows: Sequence[str]) -> list[str]:
 
 def _noise(comparison: Comparison) -> list[str]:
     """Return the noise behind the intervals, for each mode and cache if there are several."""
-    several = len(comparison.noises) > 1
-    return [
-        *(_noise_of(noise, several) for noise in comparison.noises),
-        f"all intervals hold together with {100 * CONFIDENCE:g} % confidence",
-    ]
-
-
-def _noise_of(noise: Noise, several: bool) -> str:
-    known = f"measured on {noise.controls} rows of PyTorch's own implementations"
-    if noise.why:
-        known = f"assumed, {noise.why}"
-    if noise.from_processes:
-        known = "measured by the spread between the processes of each run"
-    where = f" ({noise.mode}, {noise.cache})" if several else ""
-    line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
-    if noise.controls:
-        off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
-        line += f"; the ratios of these controls are off by {off}"
-    return line
+    lines = []
+    for noise in comparison.noises:
+        known = f"measured on {noise.controls} rows of PyTorch's own implementations"
+        if noise.why:
+            known = f"assumed, {noise.why}"
+        if noise.from_processes:
+            known = "measured by the spread between the processes of each run"
+        where = f" ({noise.mode}, {noise.cache})" if len(comparison.noises) > 1 else ""
+        line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
+        if noise.controls:
+            off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
+            line += f"; the ratios of these controls are off by {off}"
+        lines.append(line)
+    return [*lines, f"all intervals hold together with {100 * CONFIDENCE:g} % confidence"]
 
 
 def _conclusion(compared: Comparisons) -> list[str]:

@@ -22,8 +22,9 @@ def render(examination: Examination, *, colour: bool = False) -> str:
     for area, findings in groupby(examination.findings, key=lambda finding: finding.area):
         lines.append(f"{area}:")
         for finding in findings:
-            start = f"  {_painted(finding.state, state_width, colour)}  "
-            start += f"{finding.name:{name_width}}  "
+            state = f"{finding.state:{state_width}}"
+            state = coloured(state, COLOURS[finding.state]) if colour else state
+            start = f"  {state}  {finding.name:{name_width}}  "
             lines.append(start + _filled(finding.found, indent).lstrip())
             if finding.advice:
                 lines.append(_filled(f"-> {finding.advice}", indent))
@@ -37,11 +38,6 @@ def summary(examination: Examination) -> str:
         return f"doctor: {examination.device} can be used; {counts}"
     problems = count(examination.count(PROBLEM), "problem")
     return f"doctor: {examination.device} cannot be used; {counts}, {problems}"
-
-
-def _painted(state: State, width: int, colour: bool) -> str:
-    text = f"{state:{width}}"
-    return coloured(text, COLOURS[state]) if colour else text
 
 
 def _filled(text: str, indent: str) -> str:

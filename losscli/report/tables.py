@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Any, Literal
 
-Style = Literal["text", "markdown"]
-TEXT: Style = "text"
-MARKDOWN: Style = "markdown"
+Style = Literal["simple", "github"]
+"""A style of a table, by the name that tabulate gives it."""
+TEXT: Style = "simple"
+MARKDOWN: Style = "github"
 Side = Literal["left", "right"]
 Table = tuple[str, list[str], list[list[str]]]
 """Title, headers and rows."""
@@ -25,8 +26,6 @@ WIDTH = 100
 """Characters of a line that is written for a terminal."""
 INDENT = "    "
 """What stands before all lines of a note but the first."""
-_FORMATS = {TEXT: "simple", MARKDOWN: "github"}
-"""What tabulate calls the styles."""
 CASE = "case"
 GAP = 2
 """Spaces between columns."""
@@ -103,7 +102,7 @@ def lay_out(
     table = tabulate.tabulate(
         rows,
         headers,
-        tablefmt=_FORMATS[style] if headers else "plain",
+        tablefmt=style if headers else "plain",
         colalign=sides,
         disable_numparse=True,
     )

@@ -43,7 +43,6 @@ class VerdictWriter:
         """
         self.format, self.output = format, output
         self.verdicts = list(earlier)
-        self._new = 0
         self._lines: IO[str] | None = None
         if output and format == "jsonl":
             self._lines = _open(output, resumed)
@@ -54,7 +53,6 @@ class VerdictWriter:
     def add(self, verdict: Verdict) -> None:
         """Write a verdict, or keep it for the report."""
         self.verdicts.append(verdict)
-        self._new += 1
         if self.format == "jsonl":
             self._write_line(json_line(verdict.to_json()))
         elif self.format == "table" and self.output is None:

@@ -61,10 +61,11 @@ def legend(run: Run, headers: Collection[str]) -> str:
     return "; ".join(parts)
 
 
-def alike(results: Results) -> Iterator[tuple[Results, Results]]:
-    """Yield the failures of an implementation, a check and a loss, and all results of these.
+def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
+    """Yield the smallest failure of each implementation, check and loss, and two numbers of cases.
 
-    Then the warnings, then the passes that have a reason.
+    These are how many cases fail so, and how many the check ran on. Then the warnings, then the
+    passes that have a reason.
     """
 
     def key(result: VerifyResult) -> tuple[str, str, str]:
@@ -74,7 +75,8 @@ def alike(results: Results) -> Iterator[tuple[Results, Results]]:
     for status in (FAIL, WARN, PASS):
         shown = (result for result in results if result.status == status and result.reason)
         for which, group in grouped(shown, key).items():
-            yield group, everything[which]
+            smallest = min(group, key=lambda result: result.case.elements)
+            yield smallest, sum(map(_counts, group)), sum(map(_counts, everything[which]))
 
 
 def notes(run: Run) -> list[str]:
@@ -83,7 +85,7 @@ def notes(run: Run) -> list[str]:
     For a loss whose errors are measured at its terms, return why they are.
     """
     results = run.of(VerifyResult)
-    texts = [text for group, of in alike(results) for text in _note(group, sum(map(_counts, of)))]
+    texts = [text for found in alike(results) for text in _note(*found)]
     reasons = [
         f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
     ]
@@ -148,10 +150,7 @@ def _parts(
     yield part
 
 
-def _note(group: Results, of: int) -> list[str]:
-    """Return the note on a group of failures, shown on its smallest case."""
-    smallest = min(group, key=lambda result: result.case.elements)
-    cases = sum(map(_counts, group))
+def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
     status = smallest.status
     name = f"{smallest.case.name}, {smallest.implementation}, {smallest.check}"
     said = {FAIL: "Fails", WARN: "Warns"}.get(status, "Alike")

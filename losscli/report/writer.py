@@ -55,11 +55,6 @@ class Writer:
             name = saved.name.removesuffix(".jsonl")
             self._journal = Journal(run, saved, resumed, name=name)
 
-    @property
-    def journal_path(self) -> Path | None:
-        """The path of the journal, if there is one."""
-        return self._journal.path if self._journal else None
-
     def __enter__(self) -> Writer:
         return self
 
@@ -79,7 +74,7 @@ class Writer:
         if self._journal:
             self._journal.close()
         if self._results:
-            kept = f" {self.journal_path} holds the finished cases." if self._journal else ""
+            kept = f" {self._journal.path} holds the finished cases." if self._journal else ""
             # First what can be rendered again from the other.
             if self.saved:
                 write_file(self.saved, render(self.run, "jsonl"), kept)

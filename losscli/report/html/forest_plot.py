@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from losscli.report.html import svg
 from losscli.report.html.line_plot import shape_at
 from losscli.report.html.scales import LETTER, Axis, Scale, ratio_ticks, short_exponent, spaced
-from losscli.report.html.svg import (
-    Plot,
-    below,
-    element,
-    escape,
-    number,
-    shortened,
-    text,
-    upright,
-)
+from losscli.report.html.svg import Plot
 
 WIDTH = 440
 _PLOT_RIGHT = 318
@@ -70,14 +62,14 @@ def forest_plot(
     bottom = height - _BOTTOM
     ticks = spaced(ratio_ticks(across.low, across.high), across)
     parts = [
-        element("rect", x=low, y=_TOP, width=high - low, height=bottom - _TOP, class_="band"),
-        element("path", d=upright(ticks, across, _TOP, bottom), class_="grid"),
-        element("path", d=f"M{number(across(1))} {_TOP}V{bottom}", class_="base"),
+        svg.element("rect", x=low, y=_TOP, width=high - low, height=bottom - _TOP, class_="band"),
+        svg.element("path", d=svg.upright(ticks, across, _TOP, bottom), class_="grid"),
+        svg.element("path", d=f"M{svg.number(across(1))} {_TOP}V{bottom}", class_="base"),
         _head(base, across(1)),
     ]
-    parts.append(below(ticks, across, bottom + 14, WIDTH))
+    parts.append(svg.below(ticks, across, bottom + 14, WIDTH))
     if len(rows) > 8:
-        parts.append(below(ticks, across, _TOP - 6, WIDTH))
+        parts.append(svg.below(ticks, across, _TOP - 6, WIDTH))
     y = float(_TOP)
     for row in rows:
         parts.append(_row(row, y, across))
@@ -90,9 +82,9 @@ def _head(base: Baseline, x: float) -> str:
     """Return the names of both sides, left and right of the baseline, where there is room."""
     left, right = f"← {base.left}", f"{base.right} than {base.name} →"
     start = min(x + 8, WIDTH - LETTER * len(right))
-    drawn = text(start, 12, right)
+    drawn = svg.text(start, 12, right)
     room = min(x, start) - 8
-    return drawn + (text(room, 12, left, anchor="end") if room > LETTER * len(left) else "")
+    return drawn + (svg.text(room, 12, left, anchor="end") if room > LETTER * len(left) else "")
 
 
 def _height(row: ForestRow) -> int:
@@ -100,18 +92,20 @@ def _height(row: ForestRow) -> int:
 
 
 def _row(row: ForestRow, y: float, across: Scale) -> str:
-    parts = [text(8, y + 12, shortened(row.label), class_="name")]
+    parts = [svg.text(8, y + 12, svg.shortened(row.label), class_="name")]
     for index, mark in enumerate(row.marks):
         middle = y + _LABEL + _MARK * index + _MARK / 2
         low, high, value = across(mark.low), across(mark.high), across(mark.value)
-        place = f"M{number(low)} {number(middle)}H{number(high)}"
-        line = element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
+        place = f"M{svg.number(low)} {svg.number(middle)}H{svg.number(high)}"
+        line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
         words = f"{mark.label} {mark.note}"
         shape = shape_at(mark.style, value, middle)
-        dot = element("path", element("title", escape(words.strip())), d=shape, class_="mark")
+        dot = svg.element(
+            "path", svg.element("title", svg.escape(words.strip())), d=shape, class_="mark"
+        )
         value_text = f"{ratio(mark.value)} ({interval(mark.low, mark.high)})"
-        figures = text(WIDTH, middle + 4, value_text, anchor="end", class_="value")
-        parts.append(element("g", line + dot + figures, class_=f"s{mark.style}"))
+        figures = svg.text(WIDTH, middle + 4, value_text, anchor="end", class_="value")
+        parts.append(svg.element("g", line + dot + figures, class_=f"s{mark.style}"))
     return "".join(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -133,5 +134,4 @@ def binned(
 
 def slug(words: str) -> str:
     """Return words as a part of a plot's name: ``forward-backward``."""
-    kept = "".join(letter if letter.isalnum() else " " for letter in words.lower())
-    return "-".join(kept.split())
+    return re.sub(r"[\W_]+", "-", words.lower()).strip("-")

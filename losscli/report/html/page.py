@@ -64,7 +64,10 @@ def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
     found = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
-        found.append(_compared(benches, colours))
+        (base, before), *others = benches.items()
+        compared = Comparisons(base, {name: compare(before, run) for name, run in others})
+        panels = tuple(changes.panels(record_of(compared), colours))
+        found.append(Section("compared-", "Comparison", f"baseline {changes.short(base)}", panels))
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
         found.append(_section(key, changes.short(name), record, colours))
@@ -173,14 +176,6 @@ def _of_self_test(run: Run) -> Iterator[Panel]:
     )
     yield Panel("results", "All results", tables=found)
     yield environment.panel(run)
-
-
-def _compared(benches: Mapping[str, Run], colours: dict[str, int]) -> Section:
-    """Return the comparison of bench runs with the first of them."""
-    (base, before), *others = benches.items()
-    compared = Comparisons(base, {name: compare(before, run) for name, run in others})
-    panels = tuple(changes.panels(record_of(compared), colours))
-    return Section("compared-", "Comparison", f"baseline {changes.short(base)}", panels)
 
 
 def _implementations(records: Iterable[AnyRecord]) -> Iterator[str]:

@@ -25,6 +25,9 @@ class Cell:
     picture: str = ""
     """Markup beside the text, which says nothing that the row does not say."""
 
+    def __str__(self) -> str:
+        return self.text
+
 
 @dataclass(frozen=True)
 class Row:
@@ -113,20 +116,14 @@ class Panel:
         return tuple(each for each in self.notes if each not in self.urgent)
 
 
-def without_shared(
-    headers: Sequence[str], rows: Sequence[Row], keep: int = 1
-) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-    """Leave out the columns, except the first ``keep``, in which no row says anything."""
+def telling_table(
+    caption: str, headers: Sequence[str], rows: Sequence[Row], *, keep: int, words: int = 2
+) -> Table:
+    """Return a table of the first ``keep`` columns and those in which a row says anything."""
     shown = [
         index
         for index in range(len(headers))
-        if index < keep or any(_text(row.cells[index]) not in ("", "-") for row in rows)
+        if index < keep or any(str(row.cells[index]) not in ("", "-") for row in rows)
     ]
-    return (
-        tuple(headers[index] for index in shown),
-        tuple(Row(tuple(row.cells[i] for i in shown), row.style) for row in rows),
-    )
-
-
-def _text(cell: str | Cell) -> str:
-    return cell if isinstance(cell, str) else cell.text
+    kept = tuple(Row(tuple(row.cells[i] for i in shown), row.style) for row in rows)
+    return Table(caption, tuple(headers[index] for index in shown), kept, words)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from losscli.report.html import svg
 from losscli.report.html.scales import Scale, percent_ticks, spaced
-from losscli.report.html.svg import Plot, below, element, escape, number, shortened, text, upright
+from losscli.report.html.svg import Plot
 from losscli.report.phrases import count
 
 WIDTH = 440
@@ -38,14 +39,14 @@ def strip_plot(name: str, title: str, strips: Sequence[Strip]) -> Plot:
     height = _TOP + sum(map(_height, strips)) + _BOTTOM
     bottom = height - _BOTTOM
     ticks = spaced(percent_ticks(low, reach), across)
-    parts = [element("path", d=upright(ticks, across, _TOP, bottom), class_="grid")]
-    parts += [element("path", d=f"M{number(across(0))} {_TOP}V{bottom}", class_="base")]
+    parts = [svg.element("path", d=svg.upright(ticks, across, _TOP, bottom), class_="grid")]
+    parts += [svg.element("path", d=f"M{svg.number(across(0))} {_TOP}V{bottom}", class_="base")]
     y = float(_TOP)
     for strip in strips:
         parts.append(_strip(strip, y, across, reach))
         y += _height(strip)
-    parts.append(below(ticks, across, bottom + 14, WIDTH))
-    parts += [text(WIDTH / 2, height - 4, "distance from the median", anchor="middle")]
+    parts.append(svg.below(ticks, across, bottom + 14, WIDTH))
+    parts += [svg.text(WIDTH / 2, height - 4, "distance from the median", anchor="middle")]
     description = "; ".join(f"{s.label} {s.value}, {_size(s, reach)}" for s in strips[:12])
     return Plot(name, title, description, WIDTH, round(height), "".join(parts))
 
@@ -55,17 +56,19 @@ def _height(strip: Strip) -> int:
 
 
 def _strip(strip: Strip, y: float, across: Scale, reach: float) -> str:
-    parts = [text(8, y + 12, shortened(strip.label), class_="name")]
-    parts += [text(8, y + 26, f"{strip.value}, {_size(strip, reach)}", class_="over")]
+    parts = [svg.text(8, y + 12, svg.shortened(strip.label), class_="name")]
+    parts += [svg.text(8, y + 26, f"{strip.value}, {_size(strip, reach)}", class_="over")]
     y += _LABEL
     low, high = (across(part) for part in strip.middle)
     height = _PROCESS * len(strip.processes)
-    words = element("title", escape(f"p20 to p80 of {strip.label}"))
-    parts += [element("rect", words, x=low, y=y, width=high - low, height=height, class_="band")]
+    words = svg.element("title", svg.escape(f"p20 to p80 of {strip.label}"))
+    parts += [
+        svg.element("rect", words, x=low, y=y, width=high - low, height=height, class_="band")
+    ]
     for samples in strip.processes:
-        parts.append(element("path", d=_ticks(samples, across, y + 1, 7), class_="tick"))
+        parts.append(svg.element("path", d=_ticks(samples, across, y + 1, 7), class_="tick"))
         y += _PROCESS
-    return element("g", "".join(parts), class_=f"s{strip.style}")
+    return svg.element("g", "".join(parts), class_=f"s{strip.style}")
 
 
 def sparkline(strip: Strip, reach: float) -> str:
@@ -92,7 +95,7 @@ def _ticks(samples: Sequence[float], across: Scale, y: float, height: int) -> st
     """Return the path of ticks; relative moves take fewer characters."""
     path, at = "", 0
     for place in sorted({round(across(sample)) for sample in samples}):
-        start = f"m{place - at}-{height}" if path else f"M{place} {number(y)}"
+        start = f"m{place - at}-{height}" if path else f"M{place} {svg.number(y)}"
         path += f"{start}v{height}"
         at = place
     return path

@@ -53,13 +53,10 @@ def _verdict(record: ComparisonRecord) -> Panel:
     if record.threshold is not None:
         fate = "is closed: it failed" if record.failed else "is passed"
         sentence += f" The gate of {100 * record.threshold:g} % {fate}."
-    return Panel("verdict", "Verdict", sentence=sentence, notes=tuple(notes), state=_fate(record))
-
-
-def _fate(record: ComparisonRecord) -> State:
+    state: State = "good" if record.threshold is not None else ""
     if any(row.regression for one in record.comparisons for row in one.rows) or record.failed:
-        return "bad"
-    return "good" if record.threshold is not None else ""
+        state = "bad"
+    return Panel("verdict", "Verdict", sentence=sentence, notes=tuple(notes), state=state)
 
 
 def _notes(record: ComparisonRecord, one: ComparedRun) -> list[Note]:
@@ -95,18 +92,24 @@ def _forest(
     name = f"changes{end}"
     many = len(known) > _FEW
     shown = sorted(farthest[:_FEW], key=lambda r: -r.ratio) if many else known
+
+    def plot(key: str, title: str, rows: Sequence[ComparedRow], of: str) -> Plot:
+        words = f"Ratios of {count(len(rows), 'row')} of {of}."
+        return forest_plot(f"{name}-{key}", title, words, _forest_rows(rows, styles), base)
+
     plots = [
-        forest_plot(
-            f"{name}-{slug(pass_)}", f"Time over the baseline's, {_long(pass_)}",
-            f"Ratios of {count(len(rows), 'row')} of the pass {_long(pass_)}.",
-            _forest_rows(rows, styles), base,
-        )
+        plot(slug(pass_), f"Time over the baseline's, {long}", rows, f"the pass {long}")
         for pass_, rows in _by_pass(shown).items()
-    ]  # fmt: skip
-    groups = [
-        Group(f"All {len(rows)} rows, {_long(pass_)}", _all(name, pass_, rows, styles, base))
-        for pass_, rows in (_by_pass(known).items() if many else ())
+        for long in [_long(pass_)]
     ]
+    groups = []
+    for pass_, rows in _by_pass(known).items() if many else ():
+        by_loss = grouped(rows, lambda row: row.case.partition(" ")[0])
+        each = (
+            plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {_long(pass_)}", found, loss)
+            for loss, found in by_loss.items()
+        )
+        groups.append(Group(f"All {len(rows)} rows, {_long(pass_)}", tuple(each)))
     how = "assumed"
     if any(n.controls and not n.why for n in one.noises):
         how = f"measured on {count(one.controls, 'row')} of PyTorch's own implementations"
@@ -120,20 +123,6 @@ def _forest(
     if many:
         lead += f" Shown are the {_FEW} rows that changed most."
     return Panel(name, title, lead, tuple(plots), tuple(groups))
-
-
-def _all(
-    name: str, pass_: str, rows: Sequence[ComparedRow], styles: Mapping[str, int], base: Baseline
-) -> tuple[Plot, ...]:
-    """Return plots of all rows, one for each loss."""
-    return tuple(
-        forest_plot(
-            f"{name}-{slug(pass_)}-{slug(loss)}", f"{loss}, {_long(pass_)}",
-            f"Ratios of {count(len(found), 'row')} of {loss}.",
-            _forest_rows(found, styles), base,
-        )
-        for loss, found in grouped(rows, lambda row: row.case.partition(" ")[0]).items()
-    )  # fmt: skip
 
 
 def _forest_rows(rows: Sequence[ComparedRow], styles: Mapping[str, int]) -> list[ForestRow]:

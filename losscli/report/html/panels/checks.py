@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from losscli.cases import distinct_names
 from losscli.grouping import grouped
-from losscli.report.html.panel import Cell, Note, Panel, Part, Row, State, Table, without_shared
+from losscli.report.html.panel import Cell, Note, Panel, Part, Row, State, Table, telling_table
 from losscli.report.phrases import count, format_ulp
 from losscli.report.verify_figures import VALUE, by_case, check, own_ulp, worst
 from losscli.report.verify_table import alike
@@ -50,7 +50,7 @@ def _cell(results: Results) -> Cell:
 
 def _notes(results: Results, asked: Results) -> tuple[Note, ...]:
     """Return failures, then warnings, passes with a reason, and what was skipped."""
-    notes = [_note(group, [r for r in of if not r.shrunk_from]) for group, of in alike(results)]
+    notes = [_note(*found) for found in alike(results)]
     skipped = grouped((r for r in asked if r.status == SKIPPED), lambda result: result.reason)
     for reason, group in skipped.items():
         checks = ", ".join(dict.fromkeys(r.check for r in group))
@@ -58,14 +58,12 @@ def _notes(results: Results, asked: Results) -> tuple[Note, ...]:
     return tuple(notes)
 
 
-def _note(group: Results, asked: Results) -> Note:
-    smallest = min(group, key=lambda result: result.case.elements)
-    cases = sum(not r.shrunk_from for r in group)
+def _note(smallest: VerifyResult, cases: int, of: int) -> Note:
     title = (
         f"{smallest.status.upper()} {smallest.check}, {smallest.implementation}: "
         f"{smallest.case.name}"
     )
-    more = [f"In {cases} of {count(len(asked), 'case')}."] if cases > 1 else []
+    more = [f"In {cases} of {count(of, 'case')}."] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}."] if smallest.shrunk_from else []
     text = " ".join([f"{smallest.told}.", *more])
     lines = () if smallest.status == PASS else (line(smallest),)
@@ -94,8 +92,7 @@ def figures(results: Results, styles: dict[str, int], prefix: str) -> tuple[Pane
             )
         )  # fmt: skip
         parts.append(_part(key, names[case], implementation, group))
-    shown, kept = without_shared(headers, rows, keep=3)
-    table = Table("All cases", shown, kept, words=2)
+    table = telling_table("All cases", headers, rows, keep=3)
     lead = (
         "The checks of each case; the error of the loss, relative and in ulp, beside that of "
         "PyTorch's formula; and the largest error of an element of each gradient."
@@ -125,13 +122,12 @@ def _part(key: str, name: str, implementation: str, group: Results) -> Part:
     """Return the section of a case: one row for each check that says more than that it passed."""
     shown = [r for r in group if r.status != PASS or r.reason or r.error.ulp is not None]
     others = [r.check for r in group if r not in shown]
-    rows = tuple(
+    rows = [
         Row((r.check, Cell(r.status, _STATES[r.status]), format_ulp(r.error.ulp), r.told))
         for r in shown
-    )
-    headers, rows = without_shared(("check", "status", "ulp", "reason"), rows, keep=2)
+    ]
     status = worst(group)
     state: State = _STATES[status] if status in (FAIL, WARN) else ""
     notes = (f"Passed: {', '.join(others)}.",) if others else ()
-    table = Table("", headers, rows, words=2)
+    table = telling_table("", ("check", "status", "ulp", "reason"), rows, keep=2)
     return Part(key, name, f"{implementation}: {status}", table, notes, state)

@@ -96,7 +96,6 @@ def _points(label: str, places: Sequence[tuple[float, float]]) -> tuple[Point, .
 
 
 def _on_axis(ulp: float | None) -> float | None:
-    """Return where an error stands on the axis."""
     return None if ulp is None or not math.isfinite(ulp) else max(ulp, FLOOR)
 
 

@@ -9,7 +9,7 @@ from losscli.judge.verdict import Verdict
 from losscli.report.bench_table import LONG_PASSES
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot
 from losscli.report.html.measured import slug
-from losscli.report.html.panel import Cell, Note, Panel, Row, State, Table, without_shared
+from losscli.report.html.panel import Cell, Note, Panel, Row, State, Table, telling_table
 from losscli.report.html.panels.environment import of_facts
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import format_ulp
@@ -122,7 +122,6 @@ def _beside(own: float | None, torch: float | None) -> str:
 def _speed(
     verdict: Verdict, name: str, colours: Mapping[str, int]
 ) -> tuple[tuple[Plot, ...], tuple[Table, ...]]:
-    """Return the plots and the table of the times."""
     others = list(dict.fromkeys(other for speed in verdict.speed for other in speed.ratios))
     ways: dict[str, list[ForestRow]] = {}
     for speed in verdict.speed:
@@ -156,8 +155,7 @@ def _speed(
         )
         for s in verdict.speed
     ]  # fmt: skip
-    shown, kept = without_shared(headers, rows, keep=3)
-    return plots, (Table("Times", shown, kept, words=2),)
+    return plots, (telling_table("Times", headers, rows, keep=3),)
 
 
 def _long(speed: Speed) -> str:

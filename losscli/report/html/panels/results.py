@@ -10,7 +10,7 @@ from losscli.grouping import grouped
 from losscli.report.bench_table import REFERENCE, mark
 from losscli.report.html.forest_plot import interval, ratio
 from losscli.report.html.measured import Measured, pass_of
-from losscli.report.html.panel import Cell, Panel, Part, Row, State, Table, without_shared
+from losscli.report.html.panel import Cell, Panel, Part, Row, State, Table, telling_table
 from losscli.report.html.panels.samples import strip
 from losscli.report.html.strip_plot import reach_of, sparkline
 from losscli.report.phrases import format_ulp
@@ -50,8 +50,7 @@ _ONE = ("pass", "implementation", "p20-p80", "interval", "samples", "by process"
 def results(measured: Measured, prefix: str) -> Panel:
     """Return the panel of all results; ``prefix`` begins the ids of the run's sections."""
     rows = [_row(measured, result, prefix) for result in measured.results]
-    headers, shown = without_shared(_HEADERS, rows, keep=4)
-    table = Table("All results", headers, shown, words=3)
+    table = telling_table("All results", _HEADERS, rows, keep=4, words=3)
     return Panel("results", "All results", _LEAD, tables=(table,))
 
 
@@ -136,12 +135,10 @@ def _table(measured: Measured, results: Sequence[BenchResult], *, brief: bool) -
         for r, drawn in zip(results, strips, strict=True)
         if r.seconds
     ]
-    shown, kept = without_shared(headers, rows, keep=2)
-    return Table("", shown, kept, words=2)
+    return telling_table("", headers, rows, keep=2)
 
 
 def _samples(seconds: Seconds, picture: str, *, brief: bool) -> tuple[str | Cell, ...]:
-    """Return what the samples of a result come to."""
     low, high = seconds.interval or (None, None)
     processes = seconds.by_process
     middles = [format_seconds(median_high(each), 3) for each in processes]

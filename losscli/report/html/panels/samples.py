@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from statistics import median
 
 from losscli.compare.rows import label
 from losscli.report.html.measured import Measured, pass_of
 from losscli.report.html.panel import Panel, Row, Table
 from losscli.report.html.strip_plot import Strip, distances, strip_plot
-from losscli.runs.records import BenchResult
+from losscli.runs.records import BenchResult, Seconds
 from losscli.units import format_seconds
 
 _TITLE = "Samples by process"
@@ -24,13 +24,16 @@ _LEAD = (
 
 def panel(measured: Measured) -> Panel:
     """Return the panel."""
-    known = [r for r in measured.timed if r.seconds and len(r.seconds.samples) > 1]
+    known = [
+        (r, seconds) for r in measured.timed if (seconds := r.seconds) and len(seconds.samples) > 1
+    ]
     if not known:
         return Panel("samples", _TITLE, missing="Left out: no result has several samples.")
-    widest = sorted(known, key=_width, reverse=True)[:_SHOWN]
+    known.sort(key=lambda pair: (pair[1].p80 - pair[1].p20) / pair[1].median, reverse=True)
+    widest = known[:_SHOWN]
     strips = [
         strip(measured, r, measured.names[r.case], f"{r.implementation}, {pass_of(r)}: ")
-        for r in widest
+        for r, _ in widest
     ]
     half = (len(strips) + 1) // 2
     parts = [part for part in (strips[:half], strips[half:]) if part]
@@ -38,9 +41,19 @@ def panel(measured: Measured) -> Panel:
         strip_plot(f"samples-{n}", f"Samples that spread most, {n} of {len(parts)}", part)
         for n, part in enumerate(parts, 1)
     )
-    rows = tuple(row for result in widest for row in _by_process(measured, result))
+    rows = tuple(
+        Row(
+            (
+                label(result), str(index), str(len(each)), format_seconds(median(each)),
+                format_seconds(min(each)), format_seconds(max(each)),
+            ),
+            measured.styles[result.implementation],
+        )
+        for result, seconds in widest
+        for index, each in enumerate(seconds.by_process, 1)
+    )  # fmt: skip
     headers = ("result", "process", "samples", "median", "least", "largest")
-    lead = _LEAD.format(f"{len(widest)} of {len(known)} results", _processes(known))
+    lead = _LEAD.format(f"{len(widest)} of {len(known)} results", _processes(s for _, s in known))
     return Panel("samples", _TITLE, lead, plots, behind=(Table(_TITLE, headers, rows, words=2),))
 
 
@@ -55,29 +68,8 @@ def strip(measured: Measured, result: BenchResult, name: str, below: str = "") -
     return Strip(style, name, value, parts, (middle[0], middle[1]))
 
 
-def _by_process(measured: Measured, result: BenchResult) -> list[Row]:
-    seconds = result.seconds
-    assert seconds
-    return [
-        Row(
-            (
-                label(result), str(index), str(len(each)), format_seconds(median(each)),
-                format_seconds(min(each)), format_seconds(max(each)),
-            ),
-            measured.styles[result.implementation],
-        )
-        for index, each in enumerate(seconds.by_process, 1)
-    ]  # fmt: skip
-
-
-def _width(result: BenchResult) -> float:
-    seconds = result.seconds
-    assert seconds
-    return (seconds.p80 - seconds.p20) / seconds.median
-
-
-def _processes(results: Sequence[BenchResult]) -> str:
-    counts = {len(r.seconds.by_process) for r in results if r.seconds}
+def _processes(timed: Iterable[Seconds]) -> str:
+    counts = {len(seconds.by_process) for seconds in timed}
     if counts == {1}:
         return "One process took them all, so the spread between processes is unknown."
     least, most = min(counts), max(counts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from losscli.report.html.line_plot import Line, Point, Region, Roof, line_plot, small_plot
+from losscli.report.html.line_plot import Line, Point, Roof, line_plot, small_plot
 from losscli.report.html.measured import BYTES, Measured, binned, slug
 from losscli.report.html.panel import Group, Panel, Row, Table
 from losscli.report.html.scales import Axis, byte_ticks, log_ticks, percent_ticks, second_ticks
@@ -126,7 +126,11 @@ def plots(measured: Measured, *figures: Figure) -> tuple[tuple[Plot, ...], tuple
     tables: list[Table] = []
     for figure in figures:
         facets, ways = (
-            {name: known for name, group in groups.items() if (known := _known(figure, group))}
+            {
+                name: known
+                for name, group in groups.items()
+                if (known := [result for result in group if figure.value(result) is not None])
+            }
             for groups in (measured.facets, measured.by_pass)
         )
         alone = _are_few(facets)
@@ -146,10 +150,6 @@ def _are_few(facets: Mapping[str, Sequence[BenchResult]]) -> bool:
     """Tell whether each facet has a plot of its own, in which each result has a mark."""
     most = max((len({r.bytes for r in group}) for group in facets.values()), default=0)
     return len(facets) <= FEW and most <= _MOST_SIZES
-
-
-def _known(figure: Figure, results: Sequence[BenchResult]) -> list[BenchResult]:
-    return [result for result in results if figure.value(result) is not None]
 
 
 def _plot(
@@ -175,7 +175,6 @@ def _plot(
         rows += [
             Row((name, implementation, size, figure.write(y)), style) for (_, y), size in drawn
         ]
-    size = measured.cache_bytes
     plot = line_plot(
         f"{figure.name}-{slug(name)}",
         f"{figure.title}, {name}",
@@ -184,7 +183,7 @@ def _plot(
         BYTES,
         figure.axis,
         roof=figure.roof(group),
-        region=Region(f"fits in the cache ({format_bytes(size)})", size) if size else None,
+        cache_bytes=measured.cache_bytes,
     )
     return plot, rows
 
