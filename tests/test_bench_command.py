@@ -13,6 +13,7 @@ from losscli.bench.conditions import Unknown
 from losscli.cli.main import run
 from losscli.errors import UnfitError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.operators import loading
 
 QUICK = (
     "--device",
@@ -36,12 +37,13 @@ def bench(*arguments):
 
 @pytest.fixture(autouse=True)
 def _no_probe(monkeypatch):
-    """Build no probe: these tests need no memory limit."""
+    """Build no probe, and nothing ahead: these tests need no memory limit."""
 
     def refuse(device):
         raise UnfitError("there is no compiler.")
 
     monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (refuse,))
+    monkeypatch.setattr(loading, "build_ahead", lambda targets: None)
 
 
 @pytest.fixture(autouse=True)
