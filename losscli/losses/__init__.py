@@ -1,4 +1,4 @@
-"""The registry of losses: a file of ``elementwise`` or ``rows`` that has a ``SPEC`` is a loss."""
+"""The registry of losses: each spec in a file of ``elementwise`` or ``rows`` is a loss."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ Kind = TypeVar("Kind", LossSpec, RowSpec)
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
     """Return the specs of a kind in the files of a package, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    specs = [getattr(import_module(f"{package.__name__}.{name}"), "SPEC", None) for name in names]
-    return {spec.name: spec for spec in specs if isinstance(spec, kind)}
+    files = [
+        import_module(f"{package.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(package.__path__)
+    ]
+    specs = [spec for file in files for spec in vars(file).values() if isinstance(spec, kind)]
+    return {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
 
 
 LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
