@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
 from ..spec import Operand, Terms
 from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
@@ -25,14 +25,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     linear = input * (positive.to(input.dtype) - target)
     rest = torch.log1p(torch.exp(torch.where(positive, -input, input)))
     return reduce(linear + rest, reduction).to(dtype)
-
-
-def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own function, whose loss loses its digits where it is small."""
-    import torch
-
-    input, target = alike(input, target)
-    return torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction=reduction)
 
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -108,7 +100,8 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
     reference=reference,
-    functional=functional,
+    # Whose loss loses its digits where it is small.
+    functional=torchs_own("binary_cross_entropy_with_logits"),
     branch_coordinate=prediction,
     temporaries=7,
     widens=True,

@@ -10,7 +10,6 @@ from .. import operators
 from ..calling import Arguments, Calls
 from ..making import element_loss
 from ..parameter import Parameter
-from ..spec import Operand
 from . import quantiles
 from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
@@ -142,7 +141,6 @@ SPEC = element_loss(
     "QuantileLoss",
     calls=CALLS,
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
