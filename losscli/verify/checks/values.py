@@ -89,7 +89,8 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     spec = problem.case.spec
     squares = isinstance(spec, RowSpec) and spec.squares
     for title, value in special_values(problem.oracle.dtype, squares).items():
-        operands = _free(problem)
+        # None whose values are discrete.
+        operands = tuple(name for name, domain in spec.domains.items() if not domain.discrete)
         chosen: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
         if len(operands) > 1:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
@@ -102,11 +103,6 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             variant = _planted(problem, value, planted)
             if _is_taken(variant):
                 yield f"{title} in {where}", variant
-
-
-def _free(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the operands that may have any value: none whose values are discrete."""
-    return tuple(name for name, domain in problem.case.spec.domains.items() if not domain.discrete)
 
 
 def _is_refused(problem: Problem, name: str, value: float) -> bool:
