@@ -25,14 +25,18 @@ class Gpu:
     memory_bytes: int
 
 
+def _driver() -> ctypes.CDLL | None:
+    """Return the library of the driver; None without one."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+
+
 def find_gpus() -> list[Gpu]:
     """Return the GPUs in the order of ``cuda:0``, ``cuda:1``; empty without a driver."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return []
-    count = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+    driver, count = _driver(), ctypes.c_int()
+    if not driver or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []
     gpus = []
     for index in range(count.value):
@@ -49,9 +53,8 @@ def gpu_uuid(device: str) -> str | None:
 
     The driver tells it, without torch. None where there is no driver or no such GPU.
     """
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
+    driver = _driver()
+    if not driver:
         return None
     handle, found = ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
     failed = (
@@ -64,12 +67,8 @@ def gpu_uuid(device: str) -> str | None:
 
 def driver_cuda() -> tuple[int, int] | None:
     """Return the newest version of CUDA whose programs the driver runs; None without a driver."""
-    number = ctypes.c_int()
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    if driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
+    driver, number = _driver(), ctypes.c_int()
+    if not driver or driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
         return None
     return number.value // 1000, number.value % 1000 // 10
 

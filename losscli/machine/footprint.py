@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
 
 import torch
+
+from losscli.machine.allocator import give_back
 
 _GPU_BLOCK_BYTES = 512
 """The smallest block of PyTorch's allocator."""
@@ -24,9 +25,7 @@ class Footprint:
     def settle(self) -> None:
         """Give the host's free memory back, so that what is kept from here on comes on top."""
         if self.device == "cpu":
-            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-            if trim:
-                trim(0)
+            give_back()
 
     def used(self) -> int:
         """Return the bytes allocated on a GPU, or resident on the host."""

@@ -15,7 +15,7 @@ DEFAULT_CACHE_BYTES = 32 * 2**20
 def free_bytes(device: str) -> int:
     """Return how many bytes can be allocated on a device now."""
     if device == "cpu":
-        return min([_meminfo("MemAvailable"), *_cgroup_free()])
+        return min([_meminfo("MemAvailable"), *(left for _, left in _limits())])
     import torch
 
     unused, _ = torch.cuda.mem_get_info(device)
@@ -68,11 +68,6 @@ def _meminfo(key: str) -> int:
 def limit_bytes() -> int | None:
     """Return the tightest memory limit that this process lives under; None without a limit."""
     return min((most for most, _ in _limits() if most < memory_bytes()), default=None)
-
-
-def _cgroup_free() -> list[int]:
-    """Return what each memory limit that this process lives under leaves."""
-    return [left for _, left in _limits()]
 
 
 def _limits() -> Iterator[tuple[int, int]]:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls
-from ..formulas import torchs_own
 from ..making import element_loss
 from ..parameter import Parameter
 from .branches import fixed
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
+    """torch's own Huber loss."""
+    import torch
+    from torch.nn import functional
+
+    input, target = torch.broadcast_tensors(input, target)
+    wide = torch.promote_types(input.dtype, target.dtype)
+    return functional.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)
 
 
 def huber_loss(
@@ -39,7 +48,7 @@ SPEC = element_loss(
     calls=Calls("huber", warns=True),
     formula="0.5 * (x - y)^2 if |x - y| < delta else delta * (|x - y| - 0.5 * delta)",
     parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
-    reference=torchs_own("huber_loss"),
+    reference=reference,
     kinks=lambda parameters: (-parameters["delta"], parameters["delta"]),
     branches=fixed(("linear below", "quadratic", "linear above")),
 )

@@ -39,10 +39,6 @@ def _kahan(values: Tensor) -> Tensor:
     return total.double().sum()
 
 
-def _float64(values: Tensor) -> Tensor:
-    return values.double().sum()
-
-
 _own_order = random.Random(0)
 """A random state of its own, which continues from call to call and leaves PyTorch's alone."""
 
@@ -55,10 +51,6 @@ def _any_order(values: Tensor) -> Tensor:
     for blocks in arriving:
         total += blocks.sum()
     return total
-
-
-def _two_passes(values: Tensor) -> Tensor:
-    return _lanes(values).sum(1).sum(dtype=torch.float64)
 
 
 def _online(case: Case, *operands: Tensor) -> Tensor:
@@ -112,9 +104,13 @@ def _own(name: str, description: str, add: Callable[[Tensor], Tensor]) -> Implem
 HONEST: tuple[Implementation, ...] = (
     *(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference", "functional", "compile")),
     _own("Kahan", "compensated float32", _kahan),
-    _own("float64", "a float64 accumulator", _float64),
+    _own("float64", "a float64 accumulator", lambda values: values.double().sum()),
     _own("any order", "block sums as they arrive", _any_order),
-    _own("two passes", "block sums, then their sum", _two_passes),
+    _own(
+        "two passes",
+        "block sums, then their sum",
+        lambda values: _lanes(values).sum(1).sum(dtype=torch.float64),
+    ),
     Implementation(
         "honest:online",
         "a row in parts, with a running maximum",

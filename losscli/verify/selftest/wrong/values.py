@@ -18,16 +18,12 @@ def one_percent(case: Case, *operands: Tensor) -> Tensor:
     elements = unreduced(case, *operands)
     seen = elements[::100]
     if case.reduction == "none":
-        return graft(
-            torch.zeros_like(elements).index_copy(0, _every(elements, 100), seen), elements
-        )
+        value = torch.zeros_like(elements)
+        value[::100] = seen.detach()
+        return graft(value, elements)
     mean = seen.mean()
     value = mean if case.reduction == "mean" else mean * elements.numel()
     return graft(value, reduced(case, elements))
-
-
-def _every(elements: Tensor, step: int) -> Tensor:
-    return torch.arange(0, len(elements), step, device=elements.device)
 
 
 def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
