@@ -1,4 +1,4 @@
-"""The registry of losses: a file of ``elementwise`` or ``rows`` that has a ``SPEC`` is a loss."""
+"""The registry of losses: each spec in a file of ``elementwise`` or ``rows`` is a loss."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from typing import TypeVar, cast
 from losscli.errors import UsageError, unknown
 
 from . import elementwise, rows
-from .domain import DOMAINS, Domain
+from .domain import DOMAINS as DOMAINS
+from .domain import Domain as Domain
 from .elementwise.weighting import is_weighted, weighted
-from .formulas import REDUCTIONS, Reduction, reduce
-from .parameter import Parameter
+from .formulas import REDUCTIONS as REDUCTIONS
+from .formulas import Reduction as Reduction
+from .formulas import reduce as reduce
+from .parameter import Parameter as Parameter
 from .rows.forms import forms, operators_of
-from .rows.spec import RowSpec
-from .spec import (
-    CLASS_NUMBERS,
-    ELEMENT,
-    FLOATING,
-    LOSS,
-    MASK,
-    MODEL,
-    ROW,
-    LossFunction,
-    LossSpec,
-    Operand,
-    Shape,
-    Spec,
-    Terms,
-    Tolerance,
-    Unit,
-)
+from .rows.spec import RowSpec as RowSpec
+from .spec import CLASS_NUMBERS as CLASS_NUMBERS
+from .spec import ELEMENT as ELEMENT
+from .spec import FLOATING as FLOATING
+from .spec import LOSS as LOSS
+from .spec import MASK as MASK
+from .spec import MODEL as MODEL
+from .spec import ROW as ROW
+from .spec import LossFunction as LossFunction
+from .spec import LossSpec as LossSpec
+from .spec import Operand as Operand
+from .spec import Shape as Shape
+from .spec import Spec as Spec
+from .spec import Terms as Terms
+from .spec import Tolerance as Tolerance
+from .spec import Unit as Unit
 
 Kind = TypeVar("Kind", LossSpec, RowSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
     """Return the specs of a kind in the files of a package, by name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    specs = [getattr(import_module(f"{package.__name__}.{name}"), "SPEC", None) for name in names]
-    return {spec.name: spec for spec in specs if isinstance(spec, kind)}
+    files = [
+        import_module(f"{package.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(package.__path__)
+    ]
+    specs = [spec for file in files for spec in vars(file).values() if isinstance(spec, kind)]
+    return {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
 
 
 LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
@@ -82,35 +86,3 @@ def find_loss(name: str) -> Spec:
         candidates = [each for each in every if is_weighted(each) == is_weighted(name)]
         raise UsageError(unknown("loss", name, candidates))
     return found
-
-
-__all__ = [
-    "CLASS_NUMBERS",
-    "DOMAINS",
-    "ELEMENT",
-    "EVERY_LOSS",
-    "FLOATING",
-    "LOSS",
-    "LOSSES",
-    "MASK",
-    "MODEL",
-    "REDUCTIONS",
-    "ROW",
-    "ROW_FORMS",
-    "ROW_LOSSES",
-    "WEIGHTED",
-    "Domain",
-    "LossFunction",
-    "LossSpec",
-    "Operand",
-    "Parameter",
-    "Reduction",
-    "RowSpec",
-    "Shape",
-    "Spec",
-    "Terms",
-    "Tolerance",
-    "Unit",
-    "find_loss",
-    "reduce",
-]

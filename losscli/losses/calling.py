@@ -21,6 +21,7 @@ from . import operators
 from .formulas import REDUCTIONS
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from .parameter import Parameter
@@ -40,8 +41,10 @@ class Arguments(NamedTuple):
     weight: Tensor | None = None
     divisor: float | None = None
     """What the result is divided by besides."""
-    form: str = ""
-    """What follows the name of the loss in that of the operator."""
+    operator: str = ""
+    """The name of the operator, where it is not that of the loss."""
+    dtype: torch.dtype | None = None
+    """The dtype of the loss, where it is not that of the operator."""
     restored: Callable[[Tensor], Tensor] | None = None
     """Makes the gradient of the first operand that of the tensor which the caller gave, where the
     operand is a view of it."""
@@ -111,13 +114,13 @@ class Calls:
         """Return the loss; ``site`` is the number of a module."""
         operands, reduction, parameters, weight, *_ = given
         self._warn(operands)
-        loss: Tensor
+        name = given.operator or self.name
         if weight is None:
-            loss = getattr(operators, self.name)(*operands, reduction, *parameters, *site)
+            loss = getattr(operators, name)(*operands, reduction, *parameters, *site)
         else:
-            operator = getattr(operators, WEIGHTED + self.name)
+            operator = getattr(operators, WEIGHTED + name)
             loss = operator(*operands, weight, reduction, *parameters, *site)
-        return _divided(loss, self._divisor(given))
+        return _finished(loss, self._divisor(given), given.dtype)
 
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float
@@ -128,12 +131,12 @@ class Calls:
         divisor = self._divisor(given)
         if divisor is not None:
             grad_output = grad_output / divisor
-        name = self.name if weight is None else WEIGHTED + self.name
+        name = given.operator or self.name
         if weight is not None:
-            operands = (*operands, weight)
+            name, operands = WEIGHTED + name, (*operands, weight)
         settings = (reduction, *parameters, *operators.incoming(grad_output))
         loss, gradient = getattr(operators, f"{name}_with_grad")(*operands, *settings)
-        return _divided(loss, divisor), gradient
+        return _finished(loss, divisor, given.dtype), gradient
 
     def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
         """Return the public function whose arguments these are."""
@@ -228,9 +231,10 @@ def show(function: Any, signature: inspect.Signature, returns: str) -> None:
     function.__module__ = "losscli.functional"
 
 
-def _divided(loss: Tensor, divisor: Tensor | float | None) -> Tensor:
-    """Return the same quotient as that of the sums, whose size float16 may not hold."""
-    return loss if divisor is None else (loss / divisor).to(loss.dtype)
+def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
+    """Return the quotient, as that of sums whose size float16 may not hold, in the dtype asked."""
+    loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
+    return loss if dtype is None else loss.to(dtype)
 
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:

@@ -16,31 +16,10 @@ COUNTS_PER_UNIT = 8.0
 """How many counts a draw of 1 becomes."""
 
 
-def _as_drawn(values: Tensor) -> Tensor:
-    return values
-
-
 def _into_unit_interval(values: Tensor) -> Tensor:
     """Fold numbers into [0, 1]; those inside stay as they are."""
     rest = values.abs().remainder(2.0)
     return rest.minimum(2.0 - rest)
-
-
-def _into_positive(values: Tensor) -> Tensor:
-    return values.abs().clamp(min=SMALLEST_POSITIVE)
-
-
-def _into_counts(values: Tensor) -> Tensor:
-    return values.abs().mul(COUNTS_PER_UNIT).floor()
-
-
-def _into_negative(values: Tensor) -> Tensor:
-    return -values.abs()
-
-
-def _into_signs(values: Tensor) -> Tensor:
-    """Turn uniform numbers of [0, 1) into -1 and 1."""
-    return values.mul(2).floor().mul(2).sub(1)
 
 
 @dataclass(frozen=True)
@@ -49,7 +28,7 @@ class Domain:
 
     name: str
     """The values as people say it: ``0 to 1``."""
-    of_draws: Callable[[Tensor], Tensor] = _as_drawn
+    of_draws: Callable[[Tensor], Tensor] = lambda values: values
     """Turns draws of a distribution, any numbers, into values of the domain."""
     low: float = -math.inf
     """The smallest number for which the formula is defined, inclusive."""
@@ -89,20 +68,34 @@ REAL = Domain("any number")
 WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), at_least_loss=1.0)
 """What multiplies a loss."""
 SIGNS = Domain(
-    "-1 or 1", _into_signs, short=(1.0, -1.0), at_least_loss=1.0, discrete=True, always_uniform=True
+    "-1 or 1",
+    lambda uniform: uniform.mul(2).floor().mul(2).sub(1),
+    short=(1.0, -1.0),
+    at_least_loss=1.0,
+    discrete=True,
+    always_uniform=True,
 )
 """The formula takes the numbers between them as well."""
 PROBABILITIES = Domain(
     "0 to 1", _into_unit_interval, 0.0, 1.0, short=(0.0, 1.0, 0.5, 0.25), at_least_loss=1.0
 )
 POSITIVE = Domain(
-    "above 0", _into_positive, SMALLEST_POSITIVE, short=(1.0, 2.0, 0.5, 0.25), at_least_loss=1.0
+    "above 0",
+    lambda values: values.abs().clamp(min=SMALLEST_POSITIVE),
+    SMALLEST_POSITIVE,
+    short=(1.0, 2.0, 0.5, 0.25),
+    at_least_loss=1.0,
 )
 COUNTS = Domain(
-    "0, 1, 2, ...", _into_counts, 0.0, short=(0.0, 1.0, 2.0, 4.0), at_least_loss=1.0, discrete=True
+    "0, 1, 2, ...",
+    lambda values: values.abs().mul(COUNTS_PER_UNIT).floor(),
+    0.0,
+    short=(0.0, 1.0, 2.0, 4.0),
+    at_least_loss=1.0,
+    discrete=True,
 )
 LOG_PROBABILITIES = Domain(
-    "at most 0", _into_negative, high=0.0, short=(0.0, -1.0, -0.5, -0.25), at_least_loss=0.0
+    "at most 0", lambda values: -values.abs(), high=0.0, short=(0.0, -1.0, -0.5, -0.25)
 )
 CLASSES = Domain("a class: 0, 1, ...", low=0.0, discrete=True, always_uniform=True)
 """The numbers of the classes of a row, which are drawn where the number of classes is known."""

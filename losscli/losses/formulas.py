@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
@@ -41,6 +42,18 @@ def alike(*operands: Tensor) -> tuple[Tensor, ...]:
     dtype = _promoted(operands)
     shaped: tuple[Tensor, ...] = torch.broadcast_tensors(*(each.to(dtype) for each in operands))
     return shaped
+
+
+def torchs_own(name: str) -> Callable[..., Tensor]:
+    """Return a loss of torch.nn.functional, which gets its operands in one dtype and shape."""
+
+    def functional(*operands: Tensor, reduction: str, **settings: float) -> Tensor:
+        import torch
+
+        own: Callable[..., Tensor] = getattr(torch.nn.functional, name)
+        return own(*alike(*operands), reduction=reduction, **settings)
+
+    return functional
 
 
 def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:

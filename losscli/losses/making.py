@@ -17,8 +17,9 @@ from .calling import Arguments, Calls
 from .module import module_of
 from .rows.calls import RowCalls
 from .rows.spec import RowSpec
-from .spec import LossSpec
+from .spec import LossSpec, Operand
 
+OPERANDS = (Operand("input", "predictions"), Operand("target", "values to predict"))
 _DEPRECATED = {
     "size_average": "deprecated, as PyTorch's: say it with ``reduction``.",
     "reduce": "deprecated, as ``size_average``.",
@@ -43,6 +44,7 @@ def element_loss(
     *,
     calls: Calls | None = None,
     kept: Sequence[str] = (),
+    operands: Sequence[Operand] = OPERANDS,
     **fields: Any,
 ) -> LossSpec:
     """Return the spec of a loss of elements.
@@ -52,8 +54,10 @@ def element_loss(
         module: the name of the module.
         calls: where they are not just :class:`Calls`.
         kept: the tensors that the module has as buffers.
+        operands: those of the spec, where they are not a prediction and a value to predict.
         fields: further fields of the spec.
     """
+    fields["operands"] = tuple(operands)
     calls = calls or Calls(_name(arguments))
     mean = "divides by the number of elements, as that of PyTorch's Huber loss"
     if calls.by_weights:

@@ -26,6 +26,7 @@ class Gpu:
 
 
 def _driver() -> ctypes.CDLL | None:
+    """Return the library of the driver; None without one."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

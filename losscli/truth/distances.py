@@ -18,8 +18,9 @@ sign of a zero is not judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -28,30 +29,6 @@ from losscli.truth.oracle import Truth
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
 """The bits of a float64 that leave the power of two below its magnitude."""
-
-
-@dataclass(frozen=True)
-class Mismatches:
-    """Elements off by more than 1 ULP, by what differs; one element may count more than once."""
-
-    nan: int = 0
-    infinity: int = 0
-    sign: int = 0
-    zero: int = 0
-    """Zero on one side only."""
-
-    def __add__(self, other: Mismatches) -> Mismatches:
-        """Add up two blocks."""
-        return Mismatches(
-            self.nan + other.nan,
-            self.infinity + other.infinity,
-            self.sign + other.sign,
-            self.zero + other.zero,
-        )
-
-    def __str__(self) -> str:
-        counts = {"nan": self.nan, "inf": self.infinity, "sign": self.sign, "zero": self.zero}
-        return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 @dataclass(frozen=True)
@@ -72,14 +49,16 @@ class Errors:
     """The result there."""
     scale: float = math.nan
     """What it was measured at there."""
-    mismatches: Mismatches = Mismatches()
+    mismatches: Mapping[str, int] = field(default_factory=dict)
+    """How many elements are off by more than 1 ULP, by what differs: ``nan``, ``inf`` or ``zero``,
+    on one side only, or ``sign``. One element may count more than once."""
 
 
 def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
     """Measure a result against the truth, block by block."""
     worst = Errors(ulp=-1.0)
     absolute = squared_error = squared_scale = 0.0
-    mismatches = Mismatches()
+    mismatches: Counter[str] = Counter()
     for truth in truths:
         got = result.detach()[truth.block].double()
         if got.numel() == 0:
@@ -106,20 +85,17 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
             )
         if largest > 1.0:
             off = ulps > 1.0
-            mismatches += _count_mismatches(got[off], truth.value[off].to(result.dtype).double())
+            mismatches.update(
+                _count_mismatches(got[off], truth.value[off].to(result.dtype).double())
+            )
         absolute = max(absolute, float(error.max()))
         squared_error += _squared_norm(error)
         squared_scale += _squared_norm(scale)
-    return Errors(
-        ulp=max(worst.ulp, 0.0),
-        absolute=absolute,
-        relative=_ratio(math.sqrt(squared_error), math.sqrt(squared_scale)),
-        index=worst.index,
-        expected=worst.expected,
-        got=worst.got,
-        scale=worst.scale,
-        mismatches=mismatches,
-    )
+    relative = math.sqrt(squared_error)
+    if relative:  # nothing over nothing is 0
+        relative = relative / math.sqrt(squared_scale) if squared_scale > 0 else math.inf
+    least = max(worst.ulp, 0.0)
+    return replace(worst, ulp=least, absolute=absolute, relative=relative, mismatches=mismatches)
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:
@@ -164,21 +140,15 @@ def agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Ten
     return (got.isinf() & (got == rounded)) | (got.isnan() & rounded.isnan())
 
 
-def _count_mismatches(got: Tensor, expected: Tensor) -> Mismatches:
+def _count_mismatches(got: Tensor, expected: Tensor) -> dict[str, int]:
     """Count what differs in kind."""
-    return Mismatches(
-        nan=int((got.isnan() != expected.isnan()).sum()),
-        infinity=int((got.isinf() != expected.isinf()).sum()),
-        sign=int((got.sign() * expected.sign() < 0).sum()),
-        zero=int(((got == 0) != (expected == 0)).sum()),
-    )
-
-
-def _ratio(error: float, scale: float) -> float:
-    """Divide; nothing over nothing is 0."""
-    if error == 0.0:
-        return 0.0
-    return error / scale if scale > 0.0 else math.inf
+    counts = {
+        "nan": got.isnan() != expected.isnan(),
+        "inf": got.isinf() != expected.isinf(),
+        "sign": got.sign() * expected.sign() < 0,
+        "zero": (got == 0) != (expected == 0),
+    }
+    return {name: int(differs.sum()) for name, differs in counts.items()}
 
 
 def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:

@@ -64,7 +64,7 @@ class RowOracle(Oracle):
 
     def is_summed(self, name: str) -> bool:
         """Tell whether the elements of an operand's gradient are sums over rows."""
-        return name in self._shared_operands
+        return any(each.name == name and each.shared for each in self.spec.operands)
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
         """Return the gradients of operands for an incoming gradient, each whole."""
@@ -151,10 +151,6 @@ class RowOracle(Oracle):
         """Return what the terms of a result are multiplied by."""
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
-
-    @property
-    def _shared_operands(self) -> tuple[str, ...]:
-        return tuple(operand.name for operand in self.spec.operands if operand.shared)
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
         """Cut the shape of the rows along its first dimension, into blocks of whole rows."""

@@ -20,10 +20,7 @@ Stream = Literal[
 ]
 """The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
-OTHERS: tuple[Stream, ...] = (
-    *("target", "third operand", "fourth operand"),
-    *("fifth operand", "sixth operand", "seventh operand"),
-)
+OTHERS: tuple[Stream, ...] = ("target", *STREAMS[5:])
 """The streams of the operands after the prediction, in their order."""
 _MOST_STREAMS = 16
 """A fixed number of streams, so that a new stream does not change the numbers of the others."""

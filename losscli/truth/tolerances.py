@@ -187,7 +187,8 @@ def describe(errors: Errors) -> str:
     """Describe the expected and the actual value with the index."""
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
     where = f" at {list(errors.index)}" if errors.index else ""
-    kinds = f" ({errors.mismatches})" if str(errors.mismatches) else ""
+    kinds = ", ".join(f"{count} {name}" for name, count in errors.mismatches.items() if count)
+    kinds = kinds and f" ({kinds})"
     off = f"off by {errors.ulp:.3g} ulp" if math.isfinite(errors.ulp) else "infinitely wrong"
     return (
         f"expected {errors.expected:.{digits}g}, got {errors.got:.{digits}g}{where}, {off}{kinds}"

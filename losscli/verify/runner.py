@@ -39,8 +39,8 @@ Trial = tuple[Implementation, Check]
 DEAD = "CUDA error"
 """PyTorch's error after a kernel crashed, and of every later call."""
 
-broken: dict[str, str] = {}
-"""The implementation that broke each GPU, which this process cannot use any more."""
+broken: dict[str, Reason] = {}
+"""The reason that this process cannot use a GPU any more: an implementation that broke it."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def run(
     for number, (implementation, check) in enumerate(job.trials, 1):
         name = implementation.name
         reason = (
-            _out_of_order(case.device)
+            broken.get(case.device)
             or case.impossible
             or implementation.unavailable(case)
             or check.missing(case)
@@ -273,7 +273,8 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     """
     is_dead = DEAD in str(error)
     if is_dead and devices.is_broken(device):
-        broken.setdefault(device, name)
+        text = f"{device} was broken earlier by {name}"
+        broken.setdefault(device, Reason("device_broken", text))
     if isinstance(error, SubjectError):
         # The code of a process, of a GPU, which may be broken, or of one call.
         code = "broke_device" if is_dead and error.code == "raised" else error.code
@@ -283,13 +284,6 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     if is_out_of_memory(error):
         return SKIPPED, f"{device} ran out of memory", "out_of_memory"
     return None
-
-
-def _out_of_order(device: str) -> Reason | None:
-    """Return the reason that a GPU is broken; None if it is not."""
-    if device not in broken:
-        return None
-    return Reason("device_broken", f"{device} was broken earlier by {broken[device]}")
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:

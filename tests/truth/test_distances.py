@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 
 from losscli.axes import DTYPES
-from losscli.truth.distances import Mismatches, compare, ulp
+from losscli.truth.distances import compare, ulp
 from losscli.truth.oracle import Truth
 
 DIGITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
@@ -41,7 +42,7 @@ def test_a_correctly_rounded_result_is_off_by_half_an_ulp_at_most(dtype):
 
     assert errors.ulp <= 0.5
     assert errors.ulp > 0.4 or dtype == "float64"
-    assert errors.mismatches == Mismatches()
+    assert errors.mismatches == Counter()
 
 
 def test_the_next_number_is_one_ulp_away_and_the_worst_is_located():
@@ -81,7 +82,7 @@ def test_zero_is_far_from_any_nonzero_gradient(dtype, size):
 
     assert errors.ulp >= 0.5 / torch.finfo(dtype).eps
     assert errors.relative == 1.0
-    assert errors.mismatches.zero == 3
+    assert errors.mismatches["zero"] == 3
 
 
 def test_value_below_the_float16_range_may_become_zero():
@@ -115,7 +116,7 @@ def test_special_values_agree(result, truth, dtype):
     errors = measure([result], [truth], dtype)
 
     assert (errors.ulp, errors.absolute, errors.relative) == (0.0, 0.0, 0.0)
-    assert errors.mismatches == Mismatches()
+    assert errors.mismatches == Counter()
 
 
 @pytest.mark.parametrize(
@@ -123,10 +124,10 @@ def test_special_values_agree(result, truth, dtype):
     [
         (0.0, math.nan, {"nan": 1, "zero": 1}),
         (math.nan, 1.0, {"nan": 1}),
-        (1.0, math.inf, {"infinity": 1}),
-        (math.inf, 1.0, {"infinity": 1}),
+        (1.0, math.inf, {"inf": 1}),
+        (math.inf, 1.0, {"inf": 1}),
         (math.inf, -math.inf, {"sign": 1}),
-        (math.nan, math.inf, {"nan": 1, "infinity": 1}),
+        (math.nan, math.inf, {"nan": 1, "inf": 1}),
     ],
 )
 def test_special_values_that_disagree_are_infinitely_wrong(result, truth, kind):
@@ -134,11 +135,11 @@ def test_special_values_that_disagree_are_infinitely_wrong(result, truth, kind):
 
     assert errors.ulp == math.inf
     assert errors.index == (1,)
-    assert errors.mismatches == Mismatches(**kind)
+    assert errors.mismatches == Counter(kind)
 
 
 def test_a_wrong_sign_is_counted():
-    assert measure([1.0, -1.0], [1.0, 1.0]).mismatches == Mismatches(sign=1)
+    assert measure([1.0, -1.0], [1.0, 1.0]).mismatches == Counter(sign=1)
 
 
 def test_empty_tensor_has_no_error():

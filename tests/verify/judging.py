@@ -20,7 +20,7 @@ def reference(case, *operands, **changes):
 def judge(case, function, *, checks=CHECKS, free=PLENTY):
     """Put a function, or a mistake of the self-test by its name, to a case through checks."""
     if isinstance(function, str):
-        return put(case, find_wrong(function).implementation(), checks=checks, free=free)
+        return put(case, find_wrong(function), checks=checks, free=free)
     implementation = Implementation("planted", "", lambda case: partial(function, case))
     return put(case, implementation, checks=checks, free=free)
 

@@ -77,7 +77,7 @@ def test_nondeterministic_backward_is_no_failure(make_case):
 def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
     wrong = find_wrong(name)
 
-    results = put(make_case(loss, shape=(37, 101)), wrong.implementation(), ON_A_CPU)
+    results = put(make_case(loss, shape=(37, 101)), wrong, ON_A_CPU)
 
     assert [r.check for r in results.values() if r.status == FAIL] == checks
 
@@ -85,7 +85,7 @@ def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
 def test_failure_names_the_second_backward(make_case):
     wrong = find_wrong("scales in place")
 
-    (result,) = put(make_case("mse"), wrong.implementation(), ["retained"]).values()
+    (result,) = put(make_case("mse"), wrong, ["retained"]).values()
 
     assert result.reason.startswith("backward ")
     assert " through one graph, incoming gradient " in result.reason
@@ -139,14 +139,14 @@ def test_graph_that_does_not_outlive_its_first_backward_fails(make_case):
 def test_failure_of_accumulation_has_the_earlier_grad(make_case):
     wrong = find_wrong("clears .grad")
 
-    (result,) = put(make_case("mse"), wrong.implementation(), ["accumulation"]).values()
+    (result,) = put(make_case("mse"), wrong, ["accumulation"]).values()
 
     assert result.reason.startswith(".grad of the input: expected ")
     assert result.reason.endswith(".grad held -0.75 times the gradient before the call")
 
 
 def test_an_absent_gradient_cannot_accumulate(make_case):
-    wrong = find_wrong("absent gradient").implementation()
+    wrong = find_wrong("absent gradient")
 
     (result,) = put(make_case("mse"), wrong, ["accumulation"]).values()
 

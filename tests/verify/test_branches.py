@@ -138,7 +138,7 @@ def test_branch_shares_match_a_hand_count(make_case):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_margin_rounded_to_float32_first_fails(make_case, dtype):
-    wrong = find_wrong("rounded parameters").implementation()
+    wrong = find_wrong("rounded parameters")
     case = make_case("hinge", dtype=dtype, params={"margin": 0.1}, reduction="none")
 
     (result,) = put_to(case, wrong, checks=["branches"])

@@ -41,10 +41,10 @@ def test_mistake_fails_its_check_for_its_own_reason(
 ):
     case = make_case(loss, reduction=reduction)
     wrong = find_wrong(name)
-    if not wrong.applies(case):
+    if wrong.unavailable(case):
         pytest.skip("is no mistake of this loss")
 
-    (result,) = put(case, wrong.implementation(), checks=(check,))
+    (result,) = put(case, wrong, checks=(check,))
 
     assert (result.status, result.code) == (FAIL, "wrong")
     assert reason in result.reason
@@ -58,7 +58,7 @@ def test_gradients_that_are_taken_for_zero_below_a_millionth_fail_whatever_their
     case = make_case(
         loss, shape=(67, 301), target_shape=LOSSES[loss].default_target_shape((67, 301))
     )
-    results = put(case, find_wrong("small gradients lost").implementation(), checks=("gradients",))
+    results = put(case, find_wrong("small gradients lost"), checks=("gradients",))
 
     (failure,) = [result for result in results if result.check == "input_gradient"]
     assert (failure.status, failure.code) == (FAIL, "wrong")
@@ -87,7 +87,7 @@ def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
 @pytest.mark.parametrize("name", LEFT_BEHIND)
 def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     before = ProcessState.read()
-    wrong = find_wrong(f"leaves {name}").implementation()
+    wrong = find_wrong(f"leaves {name}")
 
     result, value = put(make_case("mse"), wrong, checks=("left_behind", "value"))
 

@@ -67,7 +67,7 @@ def results(case: Case, implementation: Implementation, *checks: str) -> list[tu
 def test_check_catches_the_mistake(mistake: str, check: str) -> None:
     case = make_case(reduction="none" if mistake in UNREDUCED else "mean")
 
-    found = results(case, find_wrong(mistake).implementation(), check)
+    found = results(case, find_wrong(mistake), check)
 
     assert FAIL in {status for status, _ in found}
 

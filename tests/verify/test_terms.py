@@ -297,7 +297,7 @@ def test_memory_plans_count_the_terms_of_a_block(make_case, loss, monkeypatch, b
 def test_wrong_implementations_of_the_self_test_are_found(make_case, loss, name):
     case = make_case(loss, distribution="normal")
 
-    results = put(case, find_wrong(name).implementation(), checks=["value", "gradients"])
+    results = put(case, find_wrong(name), checks=["value", "gradients"])
 
     assert FAIL in {result.status for result in results}
 

@@ -44,7 +44,7 @@ def planted(bind, **claims):
 
 
 def wrong(name):
-    return find_wrong(name).implementation()
+    return find_wrong(name)
 
 
 class _Guessing(torch.autograd.Function):

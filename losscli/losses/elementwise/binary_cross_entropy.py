@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
 from ..spec import Operand, Terms
 from .refusing import RefusingCalls
@@ -23,14 +23,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
     (input, target), dtype = at_least_float32(input, target)
     return functional.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
-
-
-def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own function, which computes 16 bits in 16."""
-    import torch
-
-    input, target = alike(input, target)
-    return torch.nn.functional.binary_cross_entropy(input, target, reduction=reduction)
 
 
 def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -102,7 +94,7 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, refused=True),
     ),
     reference=reference,
-    functional=functional,
+    functional=torchs_own("binary_cross_entropy"),
     widens=True,
     second_order=twice,
     terms=Terms(terms, "the target's gradient log(1 - input) - log(input) is a difference"),

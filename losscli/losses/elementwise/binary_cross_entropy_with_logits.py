@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls, reduction_of
+from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
 from ..spec import Operand, Terms
-from .binary_cross_entropy_with_pos_weight import CALLS as WITH_POS_WEIGHT
 from .branches import prediction
 
 if TYPE_CHECKING:
@@ -27,41 +26,12 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce(linear + rest, reduction).to(dtype)
 
 
-def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own function, whose loss loses its digits where it is small."""
-    import torch
-
-    input, target = alike(input, target)
-    return torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction=reduction)
-
-
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     """What the label leaves to the nearer of 0 and 1, and what the probability does."""
     import torch
 
     nearer = (input > 0).to(input.dtype)
     return {"input": torch.maximum((nearer - target).abs(), torch.sigmoid(-input.abs()))}
-
-
-class LogitsCalls(Calls):
-    """The calls of a loss of two operands; with a third, ``pos_weight``, it is another loss."""
-
-    def loss(self, given: Arguments, *site: int) -> Tensor:
-        """Return the loss; ``site`` is the number of a module."""
-        if len(given.operands) == 3:
-            return WITH_POS_WEIGHT.loss(given, *site)
-        return super().loss(given, *site)
-
-    def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient for the first operand, in one launch."""
-        if len(given.operands) == 3:
-            return WITH_POS_WEIGHT.loss_with_grad(given, grad_output)
-        return super().loss_with_grad(given, grad_output)
-
-
-CALLS = LogitsCalls("binary_cross_entropy_with_logits")
 
 
 def binary_cross_entropy_with_logits(
@@ -90,25 +60,24 @@ def binary_cross_entropy_with_logits(
             own, that of :func:`binary_cross_entropy_with_pos_weight`.
     """
     reduction = reduction_of(reduction, size_average, reduce)
-    operands = (input, target) if pos_weight is None else (input, target, pos_weight)
-    return Arguments(operands, reduction, (), weight)
+    if pos_weight is None:
+        return Arguments((input, target), reduction, (), weight)
+    operator = "binary_cross_entropy_with_pos_weight"
+    return Arguments((input, target, pos_weight), reduction, (), weight, operator=operator)
 
 
 SPEC = element_loss(
     binary_cross_entropy_with_logits,
     "BCEWithLogitsLoss",
-    calls=CALLS,
-    kept=(
-        "weight",
-        "pos_weight",
-    ),
+    kept=("weight", "pos_weight"),
     formula="y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
     operands=(
         Operand("input", "logits"),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
     reference=reference,
-    functional=functional,
+    # Whose loss loses its digits where it is small.
+    functional=torchs_own("binary_cross_entropy_with_logits"),
     branch_coordinate=prediction,
     temporaries=7,
     widens=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls
+from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
 from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
@@ -56,9 +56,6 @@ def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor
     }
 
 
-CALLS = Calls("binary_cross_entropy_with_pos_weight")
-
-
 def binary_cross_entropy_with_pos_weight(
     input: Tensor,
     target: Tensor,
@@ -85,7 +82,6 @@ def binary_cross_entropy_with_pos_weight(
 SPEC = element_loss(
     binary_cross_entropy_with_pos_weight,
     "BCEWithPosWeightLoss",
-    calls=CALLS,
     formula="pos_weight * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
     operands=(
         Operand("input", "logits"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments, Calls
 from ..making import element_loss
 from ..parameter import Parameter
-from ..spec import Operand
 from .branches import fixed
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ SPEC = element_loss(
     "HuberLoss",
     calls=Calls("huber", warns=True),
     formula="0.5 * (x - y)^2 if |x - y| < delta else delta * (|x - y| - 0.5 * delta)",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
     reference=reference,
     kinks=lambda parameters: (-parameters["delta"], parameters["delta"]),

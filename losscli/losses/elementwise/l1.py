@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments, Calls, reduction_of
 from ..formulas import reduce
 from ..making import element_loss
-from ..spec import Operand
 from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ SPEC = element_loss(
     "L1Loss",
     calls=Calls("l1", by_weights=True, warns=True),
     formula="|x - y|",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     reference=reference,
     functional=functional,
     kinks=KINK_AT_ZERO,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
-from ..spec import Operand, Tolerance
+from ..spec import Tolerance
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +59,6 @@ SPEC = element_loss(
     log_cosh_loss,
     "LogCoshLoss",
     formula="log(cosh(x - y))",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     reference=reference,
     functional=as_written,
     tolerance=Tolerance(

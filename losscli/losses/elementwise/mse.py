@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import alike, reduce
+from ..formulas import reduce, torchs_own
 from ..making import element_loss
-from ..spec import Operand
 from .branches import QUADRATIC
 
 if TYPE_CHECKING:
@@ -17,16 +16,6 @@ if TYPE_CHECKING:
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """The formula as a person writes it in PyTorch."""
     return reduce((input - target) ** 2, reduction)
-
-
-def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own op."""
-    import torch
-
-    # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
-    # operands to the dtype of the gradient that it writes.
-    input, target = alike(input, target)
-    return torch.nn.functional.mse_loss(input, target, reduction=reduction)
 
 
 def mse_loss(
@@ -47,8 +36,9 @@ SPEC = element_loss(
     "MSELoss",
     calls=Calls("mse", by_weights=True, warns=True),
     formula="(x - y)^2",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     reference=reference,
-    functional=functional,
+    # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
+    # operands to the dtype of the gradient that it writes.
+    functional=torchs_own("mse_loss"),
     branches=QUADRATIC,
 )

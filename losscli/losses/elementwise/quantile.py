@@ -10,7 +10,6 @@ from .. import operators
 from ..calling import Arguments, Calls
 from ..making import element_loss
 from ..parameter import Parameter
-from ..spec import Operand
 from . import quantiles
 from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
@@ -34,46 +33,29 @@ class QuantileCalls(Calls):
             settings = {**settings, "quantile": 0.5}
         super().check(settings)
 
-    def loss(self, given: Arguments, *site: int) -> Tensor:
-        """Return the loss; ``site`` is the number of a module."""
-        (quantile,) = given.parameters
-        if not isinstance(quantile, Sequence):
-            return super().loss(given, *site)
-        several, dtype = as_operand(given, quantile)
-        return quantiles.CALLS.loss(several, *site).to(dtype)
 
-    def loss_with_grad(
-        self, given: Arguments, grad_output: Tensor | float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient for the first operand, in one launch."""
-        (quantile,) = given.parameters
-        if not isinstance(quantile, Sequence):
-            return super().loss_with_grad(given, grad_output)
-        several, dtype = as_operand(given, quantile)
-        loss, gradient = quantiles.CALLS.loss_with_grad(several, grad_output)
-        return loss.to(dtype), gradient
-
-
-def as_operand(given: Arguments, quantile: Sequence[float]) -> tuple[Arguments, torch.dtype]:
-    """Return the arguments with quantiles as an operand, and the dtype of the loss.
+def several_quantiles(
+    input: Tensor, target: Tensor, quantile: Sequence[float], reduction: str, weight: Tensor | None
+) -> Arguments:
+    """Return the arguments of a call whose quantiles are an operand.
 
     Beside operands of 16 bits quantiles have 32, since a quantile near 1 loses most of what is left
     to 1 when it is rounded to 16.
     """
     import torch
 
-    input, target = given.operands
     check_several(quantile)
     if input.dim() == 0 or input.shape[-1] != len(quantile):
         raise ValueError(
             f"quantile: {len(quantile)} quantiles need an input whose last dimension has as many "
             f"elements, but its shape is {list(input.shape)}"
         )
-    tensors = given.operands if given.weight is None else (*given.operands, given.weight)
+    tensors = (input, target) if weight is None else (input, target, weight)
     dtype = functools.reduce(torch.promote_types, (each.dtype for each in tensors))
     wide = torch.promote_types(dtype, torch.float32)
     operand = on_device(tuple(map(float, quantile)), wide, input)
-    return given._replace(operands=(input, target, operand), parameters=()), dtype
+    operands = (input, target, operand)
+    return Arguments(operands, reduction, (), weight, operator="quantiles", dtype=dtype)
 
 
 def check_several(quantile: Sequence[float]) -> None:
@@ -109,9 +91,6 @@ def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Te
     return made
 
 
-CALLS = QuantileCalls("quantile")
-
-
 def quantile_loss(
     input: Tensor,
     target: Tensor,
@@ -133,16 +112,16 @@ def quantile_loss(
         input: predictions, any shape; of K quantiles the last dimension has K elements.
         quantile: of the target that is predicted, or several; each above 0 and below 1.
     """
-    # The parameter of a kernel, or what QuantileCalls makes an operand of.
-    return Arguments((input, target), reduction, (quantile,), weight)  # type: ignore[arg-type]
+    if isinstance(quantile, Sequence):
+        return several_quantiles(input, target, quantile, reduction, weight)
+    return Arguments((input, target), reduction, (quantile,), weight)
 
 
 SPEC = element_loss(
     quantile_loss,
     "QuantileLoss",
-    calls=CALLS,
+    calls=QuantileCalls("quantile"),
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..calling import Arguments, Calls
+from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..formulas import reduce
 from ..making import element_loss
@@ -34,9 +34,6 @@ def as_written(
     return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
 
 
-CALLS = Calls("quantiles")
-
-
 def quantiles_loss(
     input: Tensor,
     target: Tensor,
@@ -59,7 +56,6 @@ def quantiles_loss(
 SPEC = element_loss(
     quantiles_loss,
     "QuantilesLoss",
-    calls=CALLS,
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     operands=(
         Operand("input", "predictions"),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..calling import Arguments, Calls, reduction_of
 from ..making import element_loss
 from ..parameter import Parameter
-from ..spec import Operand
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +65,6 @@ SPEC = element_loss(
     "SmoothL1Loss",
     calls=Calls("smooth_l1", warns=True),
     formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
-    operands=(Operand("input", "predictions"), Operand("target", "values to predict")),
     parameters=(
         Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),
     ),

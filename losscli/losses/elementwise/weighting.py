@@ -35,7 +35,7 @@ def is_weighted(name: str) -> bool:
 
 def weighted(spec: LossSpec) -> LossSpec:
     """Return the spec of a loss with a weight."""
-    name = f"{PREFIX}{spec.name}"
+    name, inner = f"{PREFIX}{spec.name}", spec.operands_of
     return replace(
         spec,
         name=name,
@@ -44,13 +44,13 @@ def weighted(spec: LossSpec) -> LossSpec:
         reference=partial(_multiplied, spec.reference),
         functional=partial(_multiplied, spec.functional) if spec.functional else None,
         second_order=partial(_multiplied, spec.second_order) if spec.second_order else None,
-        branch_coordinate=partial(_without_weight, spec.branch_coordinate),
+        branch_coordinate=lambda *operands: spec.branch_coordinate(*operands[:-1]),
         bind_loss=partial(_bind, spec, Calls(name)),
         loss=partial(_call, spec, Calls(name)),
         loss_with_grad=partial(_call_with_grad, spec, Calls(name)),
         temporaries=spec.temporaries + 2,
         tolerance=_tolerance(spec.tolerance),
-        operands_of=partial(_weighted_operands, spec.operands_of) if spec.operands_of else None,
+        operands_of=inner and (lambda parameters: (*inner(parameters), WEIGHT)),
         terms=replace(spec.terms, of=partial(_weighted_terms, spec.terms)) if spec.terms else None,
     )
 
@@ -67,13 +67,6 @@ def _tolerance(own: Tolerance | None) -> Tolerance:
     return Tolerance(own.factor + 0.5, f"{own.reason}; {reason}")
 
 
-def _weighted_operands(
-    inner: Callable[[Mapping[str, float]], tuple[Operand, ...]], parameters: Mapping[str, float]
-) -> tuple[Operand, ...]:
-    """Return the operands for parameters, and the weight."""
-    return (*inner(parameters), WEIGHT)
-
-
 def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping[str, Tensor]:
     """Return the terms of a loss times the weight, whose own gradient is the loss."""
     *others, weight = operands
@@ -88,11 +81,6 @@ def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settin
     """Return a loss times the weight, as a person writes it in PyTorch."""
     *others, weight = operands
     return reduce(inner(*others, reduction="none", **settings) * weight, reduction)
-
-
-def _without_weight(coordinate: LossFunction, *operands: Tensor) -> Tensor:
-    """Return the branch coordinate, which does not depend on the weight."""
-    return coordinate(*operands[:-1])
 
 
 def _bind(
@@ -122,10 +110,5 @@ def _call_with_grad(
     **settings: float,
 ) -> Any:
     """Call the operator of a weighted loss that returns the gradient as well."""
-    return calls.loss_with_grad(_arguments(spec, operands, reduction, settings), grad_output)
-
-
-def _arguments(
-    spec: LossSpec, operands: tuple[Tensor, ...], reduction: str, settings: dict[str, float]
-) -> Arguments:
-    return Arguments(operands, reduction, tuple(spec.resolve(settings).values()))
+    values = tuple(spec.resolve(settings).values())
+    return calls.loss_with_grad(Arguments(operands, reduction, values), grad_output)

@@ -39,12 +39,12 @@ class RowCalls(Calls):
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
-        arguments = self._checked(given)
+        arguments, operator = self._checked(given), given.operator or self.name
         loss: Tensor
         if self.has_kernels(given):
-            loss = getattr(operators, self.name + given.form)(*arguments, *site)
+            loss = getattr(operators, operator)(*arguments, *site)
         else:
-            loss = getattr(operators, f"{self.name}{given.form}_reference")(*arguments)
+            loss = getattr(operators, f"{operator}_reference")(*arguments)
         return loss
 
     def loss_with_grad(
@@ -54,7 +54,7 @@ class RowCalls(Calls):
         import torch
 
         first, *others = self._checked(given)
-        operator = self.name + given.form
+        operator = given.operator or self.name
         if inplace:
             return getattr(operators, f"{operator}_with_grad_")(first, *others), first
         if self.has_kernels(given):

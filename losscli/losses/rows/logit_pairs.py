@@ -1,4 +1,9 @@
-"""What divergences between the distributions of two sets of logits have in common."""
+"""Divergences between the distributions of two sets of logits, with a temperature and a mask.
+
+With p the softmax of the input and q that of the target, each is a line or two of PyTorch over the
+logarithms of both, beside the magnitudes of its terms. Their functions differ in their docstrings
+alone, but for ``js_divergence``, which has a parameter more.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,14 @@ from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import describe, row_loss
 from ..parameter import Parameter
+from ..spec import LOSS, LazyTerms, Operand, Terms
 from ..spec import MASK as MASK_KIND
-from ..spec import Operand, Terms
+from .relations import Relations, always
 from .spec import RowSpec, of_last_rows
-from .terms import Softmax, masked
+from .terms import Softmax, WeightedSum, divergence_terms, known, masked
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 TEMPERATURE = Parameter("temperature", 1.0, 0.0, "divides both sets of logits", 1.3, open=True)
@@ -46,7 +53,26 @@ ARGUMENTS = {
 }
 
 
-def divergence_loss(
+def _function(name: str, docstring: str) -> Callable[..., Arguments]:
+    """Return the public function of a divergence without parameters of its own."""
+
+    def arguments(
+        input: Tensor,
+        target: Tensor,
+        *,
+        temperature: float = 1.0,
+        mask: Tensor | None = None,
+        reduction: str = "mean",
+    ) -> Arguments:
+        operands = (input, target, mask)
+        return Arguments(operands, reduction, (temperature,))  # type: ignore[arg-type]
+
+    arguments.__name__ = arguments.__qualname__ = name
+    arguments.__doc__ = docstring
+    return arguments
+
+
+def _divergence_loss(
     arguments: Callable[..., Arguments],
     module: str,
     divergence: Callable[..., Tensor],
@@ -102,7 +128,11 @@ def _reference(
         )
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (first, second))
     loss = divergence(log_p, log_q, **settings)
-    return reduce_rows(loss, mask, reduction).to(dtype)
+    if mask is None:
+        return reduced(loss, reduction).to(dtype)
+    loss = torch.where(mask, loss, torch.zeros_like(loss))
+    loss = loss.sum() / mask.sum() if reduction == "mean" else reduced(loss, reduction)
+    return loss.to(dtype)
 
 
 def _terms(
@@ -124,16 +154,6 @@ def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float
     return found
 
 
-def reduce_rows(loss: Tensor, mask: Tensor | None, reduction: str) -> Tensor:
-    """Reduce the losses of rows: the mean is that of the rows that count."""
-    import torch
-
-    if mask is None:
-        return reduced(loss, reduction)
-    loss = torch.where(mask, loss, torch.zeros_like(loss))
-    return loss.sum() / mask.sum() if reduction == "mean" else reduced(loss, reduction)
-
-
 def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
     """Return the sum over a row of weight * value, where 0 times infinity is 0."""
     import torch
@@ -141,8 +161,215 @@ def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
     return (weight * torch.where(weight == 0, torch.zeros_like(value), value)).sum(-1)
 
 
-def arguments_of(
-    input: Tensor, target: Tensor, mask: Tensor | None, reduction: str, *parameters: Any
+def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return weighted_sum(log_q.exp(), log_q - log_p)
+
+
+def _kl_terms(
+    p: Softmax, q: Softmax, temperature: float, names: tuple[str, str] = ("target", "input")
+) -> Mapping[str, Tensor]:
+    """Return the terms of ``_kl``; ``names`` are those of the operands of q and of p."""
+    surprise = WeightedSum(q, q.log - p.log, q.size.fmax(p.size))
+    return divergence_terms(surprise, p, names, temperature)
+
+
+KL_DIVERGENCE = _divergence_loss(
+    _function(
+        "kl_divergence",
+        """Kullback-Leibler divergence of ``softmax(input / T)`` from ``softmax(target / T)``.
+
+        With p and q these two, a row's loss is the sum of ``q * log(q / p)``: the forward
+        divergence of distillation, of a student's logits and a teacher's (Hinton et al. 2015,
+        arXiv:1503.02531, without its factor T^2).
+        """,
+    ),
+    "KLDivergenceLoss",
+    _kl,
+    _kl_terms,
+    formula="sum of q * log(q / p), p = softmax(x / T), q = softmax(y / T)",
+    temporaries=9,
+    relations=Relations(always, reordered=True, mirror="reverse_kl_divergence"),
+)
+REVERSE_KL_DIVERGENCE = _divergence_loss(
+    _function(
+        "reverse_kl_divergence",
+        """Kullback-Leibler divergence of ``softmax(target / T)`` from ``softmax(input / T)``.
+
+        With p the softmax of the input and q that of the target, a row's loss is the sum of
+        ``p * log(p / q)``: the divergence that seeks a mode of the target (MiniLLM, Gu et al. 2023,
+        arXiv:2306.08543).
+        """,
+    ),
+    "ReverseKLDivergenceLoss",
+    lambda log_p, log_q: _kl(log_q, log_p),
+    lambda p, q, temperature: _kl_terms(q, p, temperature, ("input", "target")),
+    header="kl_divergence",
+    formula="sum of p * log(p / q), p = softmax(x / T), q = softmax(y / T)",
+    temporaries=9,
+    relations=Relations(always, reordered=True, mirror="kl_divergence"),
+)
+SOFT_CROSS_ENTROPY = _divergence_loss(
+    _function(
+        "soft_cross_entropy",
+        """Cross entropy of ``softmax(input / T)`` and ``softmax(target / T)``.
+
+        With p and q these two, a row's loss is minus the sum of ``q * log(p)`` (Hinton et al. 2015,
+        arXiv:1503.02531, without its factor T^2).
+        """,
+    ),
+    "SoftCrossEntropyLoss",
+    lambda log_p, log_q: -weighted_sum(log_q.exp(), log_p),
+    lambda p, q, temperature: divergence_terms(
+        WeightedSum(q, -p.log, p.size), p, ("target", "input"), temperature
+    ),
+    header="kl_divergence",
+    formula="-(sum of q * log(p)), p = softmax(x / T), q = softmax(y / T)",
+    temporaries=8,
+    relations=Relations(always, reordered=True, distance="kl_divergence"),
+)
+
+
+def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
+    import torch
+
+    # The derivative of p is p times a sign less the expected sign.
+    sign = (p.probability - q.probability).sign()
+    of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
+    return LazyTerms(
+        {
+            LOSS: lambda: p.weight.fmax(q.weight).sum(-1) / 2,
+            "input": lambda: of_p.slope / (2 * temperature),
+            "target": lambda: of_q.slope / (2 * temperature),
+        }
+    )
+
+
+def _from_kinks(
+    input: Tensor, target: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0
+) -> tuple[Tensor, ...]:
+    import torch
+
+    log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (input, target))
+    # A logit that is moved away from a tie moves the other probabilities of its row.
+    return (temperature * (log_p - log_q),) * 3
+
+
+def _undecided(
+    input: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    *,
+    dtype: torch.dtype,
+    ulp: float,
+    temperature: float = 1.0,
+) -> Mapping[str, Tensor]:
+    """Return by how much rounding may move the derivatives where p and q nearly agree.
+
+    A kernel takes the sign of the difference of two rounded probabilities. It is that of ``p - q``
+    where the difference is larger than both errors together; below that either sign is right, and
+    0. Rows of equal logits alone are known to have a difference of 0. The derivative for ``x`` is
+    ``p * (sign - sum of p * sign) / (2 * T)``. Where the sign is undecided it moves by up to 2; it
+    also moves the sum by its own p, and with that the derivatives for the other elements of the
+    row. So the derivative may be off by ``p * (2 [if undecided] + sum of 2 * p over the undecided)
+    / (2 * T)``, that for the target likewise with q. The loss is off by the difference at most.
+    """
+    p, q = Softmax.of(input, temperature), Softmax.of(target, temperature)
+    difference = (p.probability - q.probability).abs()
+    is_close = difference <= p.error(dtype, ulp) + q.error(dtype, ulp)
+    moved = 2 * (is_close & (input != target).any(-1, keepdim=True)).to(input.dtype)
+
+    def of(own: Tensor) -> Tensor:
+        return known(own * (moved + (own * moved).sum(-1, keepdim=True)) / (2 * temperature))
+
+    return masked(
+        LazyTerms({"input": lambda: of(p.probability), "target": lambda: of(q.probability)}), mask
+    )
+
+
+TOTAL_VARIATION = _divergence_loss(
+    _function(
+        "total_variation",
+        """Total variation distance of ``softmax(input / T)`` and ``softmax(target / T)``.
+
+        With p and q these two, a row's loss is half the sum of ``|p - q|`` (Wen et al. 2023,
+        arXiv:2307.15190). Where ``p = q`` the derivative of the absolute value is 0.
+        """,
+    ),
+    "TotalVariationLoss",
+    lambda log_p, log_q: (log_p.exp() - log_q.exp()).abs().sum(-1) / 2,
+    _variation_terms,
+    formula="sum of |p - q| / 2, p = softmax(x / T), q = softmax(y / T)",
+    temporaries=8,
+    relations=Relations(always, reordered=True, mirror="total_variation"),
+    from_kinks=_from_kinks,
+    undecided=_undecided,
+)
+
+
+def _mixture(log_q: Tensor, log_p: Tensor, *, beta: float) -> Tensor:
+    import torch
+
+    p, q = log_p.exp(), log_q.exp()
+    m = beta * p + (1 - beta) * q
+    log_m = torch.where(m == 0, torch.ones_like(m), m).log()
+    return beta * weighted_sum(p, log_p - log_m) + (1 - beta) * weighted_sum(q, log_q - log_m)
+
+
+def _mixture_terms(
+    q: Softmax, p: Softmax, temperature: float, *, beta: float
+) -> Mapping[str, Tensor]:
+    m = beta * p.probability + (1 - beta) * q.probability
+    # A logarithm moves by what its argument is off by, relative to it.
+    size = m.log().abs().fmax((beta * p.weight + (1 - beta) * q.weight) / m)
+    of_p = WeightedSum(p, p.log - m.log(), p.size.fmax(size))
+    of_q = WeightedSum(q, q.log - m.log(), q.size.fmax(size))
+    return LazyTerms(
+        {
+            LOSS: lambda: beta * of_p.total + (1 - beta) * of_q.total,
+            "input": lambda: (1 - beta) * of_q.slope / temperature,
+            "target": lambda: beta * of_p.slope / temperature,
+        }
+    )
+
+
+def js_divergence(
+    input: Tensor,
+    target: Tensor,
+    *,
+    beta: float = 0.5,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Arguments:
-    """Return the arguments of an operator."""
-    return Arguments((input, target, mask), reduction, parameters)  # type: ignore[arg-type]
+    """Generalised Jensen-Shannon divergence of two sets of logits.
+
+    With p the softmax of ``target / T``, q that of ``input / T`` and
+    ``m = beta * p + (1 - beta) * q``, a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) *
+    sum of q * log(q / m)`` (Agarwal et al. 2023, arXiv:2306.13649: p is the teacher's, q the
+    student's). It is symmetric for ``beta = 0.5``.
+
+    Args:
+        beta: the weight of p in the mixture; above 0 and below 1.
+    """
+    operands = (input, target, mask)
+    return Arguments(operands, reduction, (temperature, beta))  # type: ignore[arg-type]
+
+
+JS_DIVERGENCE = _divergence_loss(
+    js_divergence,
+    "JSDivergenceLoss",
+    _mixture,
+    _mixture_terms,
+    parameters=(
+        TEMPERATURE,
+        Parameter("beta", 0.5, 0.0, "the target's part of the mixture", 0.3, 1.0, open=True),
+    ),
+    formula="b * sum of p * log(p / m) + (1 - b) * sum of q * log(q / m), m = b * p + (1 - b) * q",
+    temporaries=14,
+    relations=Relations(
+        always,
+        reordered=True,
+        mirror="js_divergence",
+        mirrored=lambda parameters: {**parameters, "beta": 1 - parameters["beta"]},
+    ),
+)

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from ..elementwise.branches import fixed
 
-def never(parameters: Mapping[str, float]) -> bool:
-    """Return that it holds for no parameters."""
-    return False
-
-
-def always(parameters: Mapping[str, float]) -> bool:
-    """Return that it holds for all parameters."""
-    return True
-
-
-def same(parameters: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the parameters as they are."""
-    return parameters
+never, always = fixed(False), fixed(True)
+"""Whether something holds, for any parameters."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +26,7 @@ class Relations:
     mirror: str = ""
     """The loss that this one is where its first two operands are exchanged, which may be itself;
     empty if there is none."""
-    mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = same
+    mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda parameters: parameters
     """The parameters of the mirror, from those of the loss."""
     distance: str = ""
     """The loss of which this one differs by what does not depend on the prediction, and which is 0

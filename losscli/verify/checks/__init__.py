@@ -5,36 +5,18 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
+
 from losscli.config.check_names import CATCHES
 from losscli.errors import UsageError, unknown
 from losscli.losses import EVERY_LOSS
-from losscli.verify.checks import (
-    behaviour,
-    branches,
-    coverage,
-    gradients,
-    layouts,
-    memory,
-    parts,
-    row_layouts,
-    row_relations,
-    row_values,
-    second_derivatives,
-    sizes,
-    steps,
-    values,
-)
-from losscli.verify.checks.check import Check
+from losscli.verify.checks.check import Check as Check
 
-_FILES = (
-    *(values, coverage, branches, sizes, layouts, memory, behaviour),
-    *(gradients, second_derivatives, steps, parts),
-    *(row_values, row_layouts, row_relations),
-)
 _FOUND = {
     found.name: found
-    for file in _FILES
-    for found in vars(file).values()
+    for file in pkgutil.iter_modules(__path__)
+    for found in vars(import_module(f"{__name__}.{file.name}")).values()
     if isinstance(found, Check)
 }
 CHECKS: dict[str, Check] = {name: _FOUND[name] for name in CATCHES}
@@ -47,6 +29,3 @@ def find_check(name: str) -> Check:
         if name == check.name or name in results:
             return check
     raise UsageError(unknown("check", name, CHECKS))
-
-
-__all__ = ["CHECKS", "Check", "find_check"]

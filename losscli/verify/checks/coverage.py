@@ -235,7 +235,7 @@ def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop
     wrong = misfit(loss, torch.Size(), problem.prediction, problem.oracle.dtype)
     if wrong:
         return wrong
-    due = (probe.change.expect(start, stop), probe.change.expect_scale(start, stop))
+    due = probe.change.expect(start, stop)
     expected, scale = torch.tensor(due, dtype=torch.float64, device=loss.device)
     errors: Errors = compare(loss, [Truth((), expected, scale)])
     if errors.relative <= probe.change.tolerance or errors.ulp <= VALUE_ULP:

@@ -22,7 +22,6 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
-from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check, small_case
 
@@ -44,32 +43,25 @@ def _every_second_column(values: Tensor) -> Tensor:
     return wide.copy_(values)
 
 
-def _cut_out(values: Tensor) -> Tensor:
-    rows, columns = values.shape
-    return values.new_full((rows + 2, columns + 7), math.nan)[1:-1, 3:-4].copy_(values)
+def _inside(*beside: int) -> Relayout:
+    """Make values a view of a tensor that has more to their left and right, above and below."""
+
+    def relayout(values: Tensor) -> Tensor:
+        view = torch.nn.functional.pad(values, beside, value=math.nan)
+        for dimension, before in zip((-1, -2), beside[::2], strict=False):
+            view = view.narrow(dimension, before, values.shape[dimension])
+        return view
+
+    return relayout
 
 
 def _expanded_rows(values: Tensor) -> Tensor:
     return values[:1].expand(values.shape)
 
 
-def _expanded_columns(values: Tensor) -> Tensor:
-    return values[:, :1].expand(values.shape)
-
-
 def _offset(values: Tensor, by: int) -> Tensor:
     flat = values.new_full((values.numel() + by,), math.nan)
     return flat[by:].view(values.shape).copy_(values)
-
-
-def _without_last(values: Tensor) -> Tensor:
-    rows, columns = values.shape
-    return values.new_full((rows, columns + 1), math.nan)[:, :-1].copy_(values)
-
-
-def _without_first(values: Tensor) -> Tensor:
-    rows, columns = values.shape
-    return values.new_full((rows, columns + 1), math.nan)[:, 1:].copy_(values)
 
 
 def _swapped(values: Tensor) -> Tensor:
@@ -97,10 +89,13 @@ STORED: dict[str, tuple[Relayout, Relayout]] = {
     "target transposed": (_as_is, _transposed),
     "every second column of a wider input": (_every_second_column, _as_is),
     "every second column of wider operands": (_every_second_column, _every_second_column),
-    "operands cut out of larger ones": (_cut_out, _cut_out),
-    "input without its last column, target without its first": (_without_last, _without_first),
+    "operands cut out of larger ones": (_inside(3, 4, 1, 1), _inside(3, 4, 1, 1)),
+    "input without its last column, target without its first": (_inside(0, 1), _inside(1, 0)),
     "one row expanded to the input": (_expanded_rows, _as_is),
-    "one column expanded to the target": (_as_is, _expanded_columns),
+    "one column expanded to the target": (
+        _as_is,
+        lambda values: values[:, :1].expand(values.shape),
+    ),
     "input one element off its alignment": (partial(_offset, by=1), _as_is),
     "operands 1 and 3 elements off their alignment": (
         partial(_offset, by=1),
@@ -125,25 +120,23 @@ LATER: dict[str, Relayout] = {
     "one element off its alignment": partial(_offset, by=1),
 }
 """How each operand after the target lies, beside the others of the usual layout."""
-BROADCAST: dict[str, tuple[Callable[[int, int], Shape], Callable[[int, int], Shape]]] = {
-    "target of one row": (lambda rows, columns: (rows, columns), lambda _, columns: (columns,)),
-    "target of one column": (lambda rows, columns: (rows, columns), lambda rows, _: (rows, 1)),
-    "target that repeats in the middle": (
-        lambda rows, columns: (rows, 4, columns // 4 + 1),
-        lambda rows, columns: (rows, 1, columns // 4 + 1),
-    ),
-    "input that repeats in the middle": (
-        lambda rows, columns: (rows, 1, columns // 4 + 1),
-        lambda rows, columns: (rows, 4, columns // 4 + 1),
-    ),
-    "target of one number": (lambda rows, columns: (rows, columns), lambda *_: ()),
-    "input of one row": (lambda _, columns: (columns,), lambda rows, columns: (rows, columns)),
-    "input of one column, target of one row": (
-        lambda rows, _: (rows, 1),
-        lambda _, columns: (columns,),
-    ),
-}
-"""Shapes of input and target, from rows and columns."""
+
+
+def broadcast_shapes(rows: int, columns: int) -> dict[str, tuple[Shape, Shape]]:
+    """Return shapes of input and target."""
+    whole, middle = (rows, columns), columns // 4 + 1
+    folded, repeated = (rows, 4, middle), (rows, 1, middle)
+    return {
+        "target of one row": (whole, (columns,)),
+        "target of one column": (whole, (rows, 1)),
+        "target that repeats in the middle": (folded, repeated),
+        "input that repeats in the middle": (repeated, folded),
+        "target of one number": (whole, ()),
+        "input of one row": ((columns,), whole),
+        "input of one column, target of one row": ((rows, 1), (columns,)),
+    }
+
+
 SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square operands": ((64, 64), _as_is, _as_is),
     "square operands of an odd size": ((37, 37), _as_is, _as_is),
@@ -186,20 +179,24 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     if problem.case.spec.unit == MODEL:
         for name, relayout in OF_ALL.items():
             every = (relayout,) * len(problem.operands)
-            yield name, problem.variant(name, partial(_stored, problem, *every))
+            make = partial(_laid_out, problem, problem.operands, *every)
+            yield name, problem.variant(name, make)
         return
     for name, relayouts in STORED.items():
-        yield name, problem.variant(name, partial(_stored, problem, *relayouts))
+        make = partial(_laid_out, problem, problem.operands, *relayouts)
+        yield name, problem.variant(name, make)
     for number, operand in enumerate(problem.case.spec.names[2:], 2):
         for how, relayout in LATER.items():
             name, where = f"{operand} {how}", (*(_as_is,) * number, relayout)
             yield name, problem.variant(name, partial(_whole, problem, operand, where))
-    for name, shapes in BROADCAST.items():
-        yield name, problem.variant(name, partial(_broadcast, problem, *shapes))
-    for name, square in SQUARE.items():
-        yield name, problem.variant(name, partial(_square, problem, *square))
+    for name, shapes in broadcast_shapes(*problem.case.shape).items():
+        yield name, problem.variant(name, partial(problem.reshaped, *shapes))
+    for name, (target, *both) in SQUARE.items():
+        make = partial(_reshaped, problem, (target[0],) * 2, target, *both)
+        yield name, problem.variant(name, make)
     for name, orders in PERMUTED.items():
-        yield name, problem.variant(name, partial(_in_five, problem, *orders))
+        stored = (partial(permuted, order=order) for order in orders)
+        yield name, problem.variant(name, partial(_reshaped, problem, FIVE, FIVE, *stored))
     own = problem.prediction.dtype
     may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
     for operand in problem.case.spec.names[1:]:
@@ -221,22 +218,12 @@ def _incoming(variant: Problem) -> tuple[Incoming, ...]:
     return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
 
 
-def _in_five(problem: Problem, input: tuple[int, ...], target: tuple[int, ...]) -> Problem:
-    case = problem.case.reshaped(FIVE, FIVE)
-    relayouts = (partial(permuted, order=order) for order in (input, target))
-    return problem.like(_laid_out(make_inputs(case), *relayouts), case)
-
-
 def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     """Return the problem with an operand of another dtype; unsigned integers lose their signs."""
     values = problem.operands[name]
     values = values.abs() if dtype == torch.uint8 else values
     values = problem.case.spec.domains[name].inside(values)
     return problem.like({**problem.operands, name: values.to(dtype)})
-
-
-def _stored(problem: Problem, *relayouts: Relayout) -> Problem:
-    return problem.like(_laid_out(problem.operands, *relayouts))
 
 
 def _whole(problem: Problem, name: str, relayouts: tuple[Relayout, ...]) -> Problem:
@@ -246,22 +233,15 @@ def _whole(problem: Problem, name: str, relayouts: tuple[Relayout, ...]) -> Prob
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
     # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return problem.like(_laid_out({**problem.operands, name: values}, *relayouts))
+    return _laid_out(problem, {**problem.operands, name: values}, *relayouts)
 
 
-def _laid_out(operands: Operands, *relayouts: Relayout) -> Operands:
-    """Return operands in layouts, those without one as they are."""
+def _laid_out(problem: Problem, operands: Operands, *relayouts: Relayout) -> Problem:
+    """Return the problem of operands in layouts, those without one as they are."""
     given = zip(operands, relayouts, strict=False)
-    return operands | {name: relayout(operands[name]) for name, relayout in given}
+    return problem.like(operands | {name: relayout(operands[name]) for name, relayout in given})
 
 
-def _broadcast(
-    problem: Problem, input: Callable[[int, int], Shape], target: Callable[[int, int], Shape]
-) -> Problem:
-    extents = problem.case.shape
-    return problem.reshaped(input(*extents), target(*extents))
-
-
-def _square(problem: Problem, target: Shape, *relayouts: Relayout) -> Problem:
-    case = problem.case.reshaped((target[0], target[0]), target)
-    return problem.like(_laid_out(make_inputs(case), *relayouts), case)
+def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:
+    own = problem.reshaped(input, target)
+    return _laid_out(own, own.operands, *relayouts)

@@ -87,15 +87,11 @@ class Change:
         """Return what an element is changed to."""
         return float(self.values[number % len(self.values)])
 
-    def expect(self, start: int, stop: int) -> float:
-        """Return the loss with a range of elements changed."""
-        own = (self.adds[number % len(self.adds)] for number in range(start, stop))
-        return math.fsum((self.base, *own))
-
-    def expect_scale(self, start: int, stop: int) -> float:
-        """Return what the error of that is measured at."""
-        own = (self.scales[number % len(self.scales)] for number in range(start, stop))
-        return math.fsum((self.scale, *own))
+    def expect(self, start: int, stop: int) -> tuple[float, float]:
+        """Return the loss with a range of elements changed, and what its error is measured at."""
+        places = [number % len(self.adds) for number in range(start, stop)]
+        loss = math.fsum((self.base, *(self.adds[place] for place in places)))
+        return loss, math.fsum((self.scale, *(self.scales[place] for place in places)))
 
 
 def at_least_loss(problem: Problem, name: str = "") -> Problem:

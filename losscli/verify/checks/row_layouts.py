@@ -95,15 +95,11 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
                 title = name.replace("input", operand.name)
                 yield title, partial(_laid_out, problem, operand.name, STORED[known][0])
             continue
-        yield (
-            f"{operand.name} of every second of more",
-            partial(_laid_out, problem, operand.name, _every_second),
-        )
+        relayouts = {"of every second of more": _every_second}
         if not operand.shared:
-            yield (
-                f"{operand.name} of one number, repeated",
-                partial(_laid_out, problem, operand.name, _repeated),
-            )
+            relayouts["of one number, repeated"] = lambda values: values[:1].expand(values.shape)
+        for how, relayout in relayouts.items():
+            yield f"{operand.name} {how}", partial(_laid_out, problem, operand.name, relayout)
         for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
             name = _of_dtype(operand.name, dtype)
             yield name, partial(_numbered, problem, operand.name, dtype)
@@ -131,10 +127,6 @@ def _of_dtypes(problem: Problem) -> set[str]:
 def _every_second(values: Tensor) -> Tensor:
     whole = values.new_full((2 * len(values),), no_value(values.dtype))
     return whole[::2].copy_(values)
-
-
-def _repeated(values: Tensor) -> Tensor:
-    return values[:1].expand(values.shape)
 
 
 def _laid_out(problem: Problem, name: str, relayout: Relayout) -> Problem:

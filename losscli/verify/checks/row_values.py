@@ -44,43 +44,35 @@ def _with_one(logits: Tensor, one: float) -> Tensor:
     return logits.scatter(1, _planted_class(logits)[:, None], one)
 
 
-def _masked(logits: Tensor) -> Tensor:
-    return _with_one(torch.full_like(logits, -math.inf), 0.5)
-
-
-def _partly_masked(logits: Tensor) -> Tensor:
-    masked = torch.arange(logits.shape[1], device=logits.device) % 3 == 1
-    return logits.masked_fill(masked, -math.inf)
-
-
-LOGITS_OF: dict[str, Callable[[Tensor], Tensor]] = {
-    "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
-    "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
-    "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
-    "logits around 1e4": lambda logits: logits + LARGE,
-    "logits around -1e4": lambda logits: logits - LARGE,
-    "equal logits": torch.zeros_like,
-    "a tie of the largest": lambda logits: logits.clamp(max=0.5),
-    "rows of -infinity but for one class": _masked,
-    "a third of the classes at -infinity": _partly_masked,
-}
-VECTORS_OF: dict[str, Callable[[Tensor], Tensor]] = {
-    "vectors of zeros": torch.zeros_like,
-    "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
-    "short vectors": lambda rows: rows * SHORT,
-    "vectors of 1e4": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
-    "one number far above the others": lambda rows: _with_one(rows, LARGE),
-}
-SCORES_OF: dict[str, Callable[[Tensor], Tensor]] = {
-    "one class far above the others": lambda scores: _with_one(scores, LARGE),
-    "one class far below the others": lambda scores: _with_one(scores, -LARGE),
-    "equal scores": torch.zeros_like,
-    "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
-}
 CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
-    LOGITS: LOGITS_OF,
-    VECTORS: VECTORS_OF,
-    SCORES: SCORES_OF,
+    LOGITS: {
+        "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
+        "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
+        "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+        "logits around 1e4": lambda logits: logits + LARGE,
+        "logits around -1e4": lambda logits: logits - LARGE,
+        "equal logits": torch.zeros_like,
+        "a tie of the largest": lambda logits: logits.clamp(max=0.5),
+        "rows of -infinity but for one class": lambda logits: _with_one(
+            torch.full_like(logits, -math.inf), 0.5
+        ),
+        "a third of the classes at -infinity": lambda logits: logits.masked_fill(
+            torch.arange(logits.shape[1], device=logits.device) % 3 == 1, -math.inf
+        ),
+    },
+    VECTORS: {
+        "vectors of zeros": torch.zeros_like,
+        "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
+        "short vectors": lambda rows: rows * SHORT,
+        "vectors of 1e4": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+        "one number far above the others": lambda rows: _with_one(rows, LARGE),
+    },
+    SCORES: {
+        "one class far above the others": lambda scores: _with_one(scores, LARGE),
+        "one class far below the others": lambda scores: _with_one(scores, -LARGE),
+        "equal scores": torch.zeros_like,
+        "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+    },
 }
 """What is planted into rows, by what they hold."""
 PAIRS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -50,8 +50,10 @@ large that no other one counts beside it."""
 @check(adapt=small_case)
 def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Judge each derivative; the first that is wrong counts."""
-    if any(operand.smooth for operand in problem.case.spec.operands):
-        problem = problem.variant("smooth", partial(_smooth, problem))
+    operands = problem.case.spec.operands
+    if any(operand.smooth for operand in operands):
+        smooth = {each.name: each.smoothed(problem.operands[each.name]) for each in operands}
+        problem = problem.variant("smooth", partial(problem.like, smooth))
     curvature = _question(problem)
     result = VerifyResult(problem.case, subject.name, "second_derivatives", PASS)
     try:
@@ -81,14 +83,6 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
             if not result.reason:
                 result = replace(result, status=WARN, code=NO_WORSE_THAN_TORCH, reason=reason)
     yield result
-
-
-def _smooth(problem: Problem) -> Problem:
-    """Return the problem with its operands where the loss is smooth."""
-    operands = problem.case.spec.operands
-    return problem.like(
-        {each.name: each.smoothed(problem.operands[each.name]) for each in operands}
-    )
 
 
 def _question(problem: Problem) -> Curvature:

@@ -88,10 +88,12 @@ def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
-    spec = problem.case.spec
+    case, spec = problem.case, problem.case.spec
     squares = spec.unit == MODEL or (isinstance(spec, RowSpec) and spec.squares)
+    # The parameters of a Model have values of their own.
+    free = [a.name for a in case.arguments] if isinstance(case, ModelCase) else spec.names
     for title, value in special_values(problem.oracle.dtype, squares).items():
-        operands = _free(problem)
+        operands = tuple(name for name in free if not spec.domains[name].discrete)
         chosen: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
         if len(operands) > 1:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
@@ -104,16 +106,6 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             variant = _planted(problem, value, planted)
             if _is_taken(variant):
                 yield f"{title} in {where}", variant
-
-
-def _free(problem: Problem) -> tuple[str, ...]:
-    """Return the names of the operands that may have any value: none whose values are discrete.
-
-    And no parameters of a Model.
-    """
-    case = problem.case
-    given = {a.name for a in case.arguments} if isinstance(case, ModelCase) else {*case.spec.names}
-    return tuple(n for n, domain in case.spec.domains.items() if n in given and not domain.discrete)
 
 
 def _is_refused(problem: Problem, name: str, value: float) -> bool:

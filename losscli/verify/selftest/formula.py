@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -39,14 +38,10 @@ def unreduced(case: Case, *operands: Tensor, **changes: object) -> Tensor:
     return formula(case, *operands, reduction="none", **changes)
 
 
-def reduced(case: Case, elements: Tensor, count: int | None = None) -> Tensor:
+def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:
     """Reduce elements as the case asks for; a mean over ``count``, or over all that are given."""
     if case.reduction == "none":
         return elements
     total = elements.sum()
-    return total / (count or elements.numel()) if case.reduction == "mean" else total
-
-
-def simple(function: Callable[..., Tensor]) -> Make:
-    """Bind a function of a case and its operands."""
-    return lambda case: partial(function, case)
+    divisor = elements.numel() if count is None else count
+    return total / divisor if case.reduction == "mean" else total

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,35 +14,11 @@ from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
-from losscli.verify.selftest.formula import simple, unreduced
+from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft
-from losscli.verify.selftest.wrong.rows import online
+from losscli.verify.selftest.wrong.rows import class_dimension, log_sum, with_log_sum_off
 
 _LANES = 1024
-
-
-def _finished(case: Case, total: Tensor, elements: Tensor) -> Tensor:
-    """Return a sum of the elements as the case reduces them, differentiable as PyTorch's own."""
-    own = elements.mean() if case.reduction == "mean" else elements.sum()
-    if case.reduction == "mean":
-        total = total / elements.numel()
-    return graft(total.to(own.dtype), own)
-
-
-def _by(add: object) -> object:
-    """Bind a way to add up float32 or float64 elements; without a reduction there is none."""
-
-    def bind(case: Case) -> object:
-        def function(*operands: Tensor) -> Tensor:
-            elements = unreduced(case, *operands)
-            if case.reduction == "none":
-                return elements
-            wide = elements.detach().to(torch.promote_types(elements.dtype, torch.float32))
-            return _finished(case, add(wide.flatten()), elements)  # type: ignore[operator]
-
-        return function
-
-    return bind
 
 
 def _lanes(values: Tensor) -> Tensor:
@@ -61,10 +39,6 @@ def _kahan(values: Tensor) -> Tensor:
     return total.double().sum()
 
 
-def _float64(values: Tensor) -> Tensor:
-    return values.double().sum()
-
-
 _own_order = random.Random(0)
 """A random state of its own, which continues from call to call and leaves PyTorch's alone."""
 
@@ -79,8 +53,22 @@ def _any_order(values: Tensor) -> Tensor:
     return total
 
 
-def _two_passes(values: Tensor) -> Tensor:
-    return _lanes(values).sum(1).sum(dtype=torch.float64)
+def _online(case: Case, *operands: Tensor) -> Tensor:
+    """Find the log of the sum in one pass over parts of a row, with a running maximum."""
+    input = operands[0].detach()
+    dimension = class_dimension(input)
+    wide = input.to(torch.promote_types(input.dtype, torch.float32))
+    first = wide.select(dimension, 0)
+    total, largest = torch.zeros_like(first), torch.full_like(first, -torch.inf)
+    for part in wide.split(64, dimension):
+        above = torch.maximum(largest, part.amax(dimension))
+        level = above.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
+        added = (part - level.unsqueeze(dimension)).exp().sum(dimension)
+        total, largest = added + total * (largest - level).exp(), above
+    found = total.log() + largest.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
+    fixed = [each.detach() for each in operands]
+    by = (found - log_sum(wide)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    return graft(with_log_sum_off(case, by, *fixed).to(input.dtype), formula(case, *operands))
 
 
 def _has_other_rows(case: Case) -> Reason | None:
@@ -95,18 +83,38 @@ def _has_elements(case: Case) -> Reason | None:
     return Reason("not_applicable", "it knows the rows of cross entropy alone")
 
 
-def _own(name: str, description: str, add: object) -> Implementation:
-    bind = _by(add)
-    return Implementation(f"honest:{name}", description, bind, _has_other_rows)  # type: ignore[arg-type]
+def _own(name: str, description: str, add: Callable[[Tensor], Tensor]) -> Implementation:
+    """Return a way to add up float32 or float64 elements; without a reduction there is none."""
+
+    def loss(case: Case, *operands: Tensor) -> Tensor:
+        elements = unreduced(case, *operands)
+        if case.reduction == "none":
+            return elements
+        wide = torch.promote_types(elements.dtype, torch.float32)
+        total = add(elements.detach().to(wide).flatten())
+        own = reduced(case, elements)
+        total = total / elements.numel() if case.reduction == "mean" else total
+        return graft(total.to(own.dtype), own)
+
+    return Implementation(
+        f"honest:{name}", description, lambda case: partial(loss, case), _has_other_rows
+    )
 
 
 HONEST: tuple[Implementation, ...] = (
     *(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference", "functional", "compile")),
     _own("Kahan", "compensated float32", _kahan),
-    _own("float64", "a float64 accumulator", _float64),
+    _own("float64", "a float64 accumulator", lambda values: values.double().sum()),
     _own("any order", "block sums as they arrive", _any_order),
-    _own("two passes", "block sums, then their sum", _two_passes),
+    _own(
+        "two passes",
+        "block sums, then their sum",
+        lambda values: _lanes(values).sum(1).sum(dtype=torch.float64),
+    ),
     Implementation(
-        "honest:online", "a row in parts, with a running maximum", simple(online), _has_elements
+        "honest:online",
+        "a row in parts, with a running maximum",
+        lambda case: partial(_online, case),
+        _has_elements,
     ),
 )

@@ -23,21 +23,6 @@ class Grafted(torch.autograd.Function):
         return None, grad_outputs[0]
 
 
-class Regraded(torch.autograd.Function):
-    """The identity, whose incoming gradient goes through a function."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return a copy."""
-        ctx.function = function
-        return tensor.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        """Apply the function."""
-        return ctx.function(grad_outputs[0]), None
-
-
 def _on_own_leaves(
     function: Callable[..., Tensor], operands: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -111,18 +96,8 @@ def graft(value: Tensor, differentiable: Tensor) -> Tensor:
 
 
 def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return the tensor; what comes back to it goes through a function first."""
-    result: Tensor = Regraded.apply(tensor, function)  # type: ignore[no-untyped-call]
-    return result
-
-
-def linear(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """Return the function's value, whose second derivatives are zero."""
-    result: Tensor = Linear.apply(function, *operands)  # type: ignore[no-untyped-call]
-    return result
-
-
-def stored(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-    """Return the function's value, whose gradients are scaled where they are stored."""
-    result: Tensor = Stored.apply(function, *operands)  # type: ignore[no-untyped-call]
+    """Return a copy of a tensor; what comes back to it goes through a function first."""
+    result = tensor.clone()
+    if result.requires_grad:
+        result.register_hook(function)
     return result

@@ -1,9 +1,12 @@
-"""Implementations that are wrong on purpose, with one typical mistake each."""
+"""Implementations that are wrong on purpose, with one typical mistake each.
+
+What takes a line stands in the table; the files beside this one have the others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,43 +18,9 @@ from losscli.losses import ELEMENT, ROW, Unit
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
 from losscli.verify.checks.branches import has_exact_values
-from losscli.verify.selftest.formula import Make, simple, unreduced
-from losscli.verify.selftest.wrong import behaviour, gradients, rows, values, vectors
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """One mistake."""
-
-    name: str
-    bind: Make
-    applies: Callable[[Case], bool] = lambda case: True
-    """Whether it is a mistake in a case: only where there are branches is one to be left out."""
-    temporaries: int | None = None
-    """The claims of the implementation, as the next field; see :class:`Implementation`."""
-    held_to_oracle: bool = False
-    units: tuple[Unit, ...] = (ELEMENT,)
-    """Whether it is planted into losses of elements, of rows, or both."""
-
-    def applies_to(self, case: Case) -> bool:
-        """Tell whether it is a mistake in a case."""
-        return case.spec.unit in self.units and self.applies(case)
-
-    def implementation(self) -> Implementation:
-        """Return the mistake as an implementation."""
-        return Implementation(
-            f"wrong:{self.name}",
-            "",
-            self.bind,
-            self._unavailable,
-            self.temporaries,
-            held_to_oracle=self.held_to_oracle,
-        )
-
-    def _unavailable(self, case: Case) -> Reason | None:
-        if self.applies_to(case):
-            return None
-        return Reason("not_applicable", f"{self.name} is no mistake here")
+from losscli.verify.selftest.formula import Make, formula, unreduced
+from losscli.verify.selftest.surgery import Linear, Stored, graft, regrade
+from losscli.verify.selftest.wrong import behaviour, gradients, rows, values
 
 
 def _is_reduced(case: Case) -> bool:
@@ -78,30 +47,9 @@ def _nothing_is_left_at_a_kink(case: Case) -> bool:
     return any(float(unreduced(case, kink, *others)) == 0 for kink in at[:-1])
 
 
-def _on_a_gpu(case: Case) -> bool:
-    return case.device != "cpu"
-
-
-def _has_parameters(case: Case) -> bool:
-    return bool(case.spec.parameters)
-
-
 def _takes_anything(case: Case) -> bool:
     """Tell whether the input may be NaN: what PyTorch refuses to compute has no result to miss."""
     return not case.spec.operands[0].refused
-
-
-def _broadcasts(case: Case) -> bool:
-    return case.target_shape != case.shape
-
-
-def _is_weighted(case: Case) -> bool:
-    return "weight" in case.spec.names
-
-
-def _learns_weight(case: Case) -> bool:
-    """Tell whether the loss has a gradient for its weight."""
-    return "weight" in case.spec.differentiable
 
 
 def _smooths(case: Case) -> bool:
@@ -114,37 +62,79 @@ def _counts_rows(case: Case) -> bool:
     return _is_mean(case) and getattr(case.spec, "counts", None) is not None
 
 
-def _has_temperature(case: Case) -> bool:
-    return case.params.get("temperature", 1.0) != 1
-
-
 def _of(*losses: str) -> Callable[[Case], bool]:
     """Return whether a case is of one of these losses."""
     return lambda case: case.loss in losses
 
 
-def _planted_into(*units: Unit) -> Callable[..., Wrong]:
-    """Return what makes a mistake of losses of these units from a function of case and operands."""
+def _bound(
+    name: str,
+    bind: Make,
+    applies: Callable[[Case], bool] = lambda case: True,
+    *,
+    units: tuple[Unit, ...] = (ELEMENT, ROW),
+    **claims: Any,
+) -> Implementation:
+    """Return a mistake as an implementation.
 
-    def made(
-        name: str,
-        loss: Callable[..., Tensor],
-        applies: Callable[[Case], bool] = lambda case: True,
-        **fields: Any,
-    ) -> Wrong:
-        return Wrong(name, simple(loss), applies, units=units, **fields)
+    Args:
+        name: of the mistake.
+        bind: as that of :class:`Implementation`, whose fields ``claims`` are as well.
+        applies: whether it is a mistake in a case: only where there are branches is one to be left
+            out.
+        units: whether it is planted into losses of elements, of rows, or both.
+        claims: further fields.
+    """
 
-    return made
+    def unavailable(case: Case) -> Reason | None:
+        if case.spec.unit in units and applies(case):
+            return None
+        return Reason("not_applicable", f"{name} is no mistake here")
+
+    return Implementation(f"wrong:{name}", "", bind, unavailable, **claims)
 
 
-_elements, _rows, _both = _planted_into(ELEMENT), _planted_into(ROW), _planted_into(ELEMENT, ROW)
+def _planted(
+    units: tuple[Unit, ...], name: str, loss: Callable[..., Tensor], *given: Any, **claims: Any
+) -> Implementation:
+    """Return the mistake of a function of a case and its operands."""
+    return _bound(name, lambda case: partial(loss, case), *given, units=units, **claims)
 
-WRONG: tuple[Wrong, ...] = (
-    _both("constant", values.constant),
-    _both("zeros", gradients.zeros),
+
+_elements, _rows = partial(_planted, (ELEMENT,)), partial(_planted, (ROW,))
+_both = partial(_planted, (ELEMENT, ROW))
+
+
+def _changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return the loss after a change, which autograd sees."""
+    return lambda case, *operands: change(formula(case, *operands))
+
+
+def _of_value(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return a loss of another value, whose gradients are right."""
+    return _changed(lambda loss: graft(change(loss.detach()), loss))
+
+
+def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return a loss whose gradients are those for another incoming gradient."""
+    return _changed(lambda loss: regrade(loss, change))
+
+
+def _through(kind: Any) -> Callable[..., Tensor]:
+    """Return a loss that an autograd function computes."""
+    return lambda case, *operands: kind.apply(partial(formula, case), *operands)
+
+
+WRONG: tuple[Implementation, ...] = (
+    _both("constant", _of_value(lambda loss: torch.full_like(loss, 0.375))),
+    _both("zeros", _changed(lambda loss: graft(loss, 0 * loss))),
     _elements("one percent", values.one_percent),
     _elements("dropped tail", values.dropped_tail),
-    _both("ignored parameter", values.ignored_parameters, _has_parameters),
+    _both(
+        "ignored parameter",
+        lambda case, *x: formula(case, *x, **{p.name: p.default for p in case.spec.parameters}),
+        lambda case: bool(case.spec.parameters),
+    ),
     _elements(
         "rounded parameters",
         values.rounded_parameters,
@@ -154,78 +144,133 @@ WRONG: tuple[Wrong, ...] = (
     _elements("branch left out", values.flat_below, _has_kinks),
     _elements("branch scaled", values.scaled_below, _has_kinks),
     _elements("branches swapped", values.mirrored, _has_kinks),
-    _elements("wrong axis", values.wrong_axis, _broadcasts),
-    _elements("sum for mean", values.sum_for_mean, _is_mean),
-    _elements("1/rows for 1/N", values.rows_for_elements, _is_mean),
-    _both("ignored incoming", gradients.ignored_incoming),
-    _both("squared incoming", gradients.squared_incoming),
-    _elements("small gradients lost", gradients.underflow, _is_mean),
-    _elements("wrong sign", gradients.wrong_sign),
-    _elements("absent gradient", gradients.absent_target),
-    _both("detached", gradients.detached),
+    _elements("wrong axis", values.wrong_axis, lambda case: case.target_shape != case.shape),
+    _elements("sum for mean", lambda case, *x: formula(case, *x, reduction="sum"), _is_mean),
+    _elements(
+        "1/rows for 1/N",
+        lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0],
+        _is_mean,
+    ),
+    _both("ignored incoming", _of_incoming(torch.ones_like)),
+    _both("squared incoming", _of_incoming(torch.square)),
+    # What an absolute tolerance never sees.
+    _elements(
+        "small gradients lost",
+        lambda case, x, *more: formula(case, regrade(x, lambda g: g * (g.abs() > 1e-6)), *more),
+        _is_mean,
+    ),
+    _elements(
+        "wrong sign", lambda case, x, y, *more: formula(case, x, regrade(y, torch.neg), *more)
+    ),
+    _elements("absent gradient", lambda case, x, y, *w: formula(case, x, y.detach(), *w)),
+    _both("detached", _changed(Tensor.detach)),
     _both("float16 inside", values.half_inside),
     _elements("narrow accumulator", values.narrow_accumulator, _is_reduced),
     _elements("assumes contiguous", values.contiguous),
-    _elements("NaN scrubbed", values.scrubbed, _takes_anything),
+    _elements(
+        "NaN scrubbed",
+        lambda case, x, *more: formula(case, torch.nan_to_num(x), *more),
+        _takes_anything,
+    ),
     _both("in place", behaviour.in_place),
-    Wrong("cached", behaviour.cached, units=(ELEMENT, ROW)),
-    Wrong("first call only", behaviour.first_call_only, units=(ELEMENT, ROW)),
+    _bound("cached", behaviour.cached),
+    _bound("first call only", behaviour.first_call_only),
     _both("uninitialised", behaviour.uninitialised),
     _elements("beyond the end", behaviour.beyond_the_end),
-    _both("unsteady", behaviour.unsteady),
-    _both("wrong when recording", behaviour.recording),
-    _both("shape (1,)", values.shape_of_one, _is_reduced),
-    _both("other dtype", values.other_dtype),
-    _both("no curvature", gradients.no_curvature),
-    _both("scales in place", gradients.scales_in_place, _is_reduced),
+    _both("unsteady", _of_value(behaviour.unsteady)),
+    _both("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
+    _both("shape (1,)", _changed(lambda loss: loss.reshape(1)), _is_reduced),
+    _both("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
+    _both("no curvature", _through(Linear)),
+    _both("scales in place", _through(Stored), _is_reduced),
     _both("clears .grad", gradients.clears_gradients),
-    Wrong("last incoming", gradients.last_incoming, units=(ELEMENT, ROW)),
-    Wrong("habit", gradients.habit, _is_reduced, units=(ELEMENT, ROW)),
-    _both("skips in a capture", gradients.skips_in_a_capture, _on_a_gpu),
+    _bound("last incoming", gradients.last_incoming),
+    _bound("habit", gradients.habit, _is_reduced),
+    # What a captured backward pass does not need for an incoming gradient of 1.
+    _both(
+        "skips in a capture",
+        _of_incoming(
+            lambda g: torch.ones_like(g) if torch.cuda.is_current_stream_capturing() else g
+        ),
+        lambda case: case.device != "cpu",
+    ),
     _elements("transposed gradient", gradients.transposed_gradient),
     _elements("wrong middle", values.wrong_middle),
     _elements("square transposed", values.square_transposed),
     _elements("rounded target", values.rounded_target),
     _elements("looks again", gradients.reused_sizes),
-    _elements("one ulp off", values.one_ulp, has_exact_values),
-    Wrong("first row decides", gradients.first_row_decides, _is_not_reduced, units=(ELEMENT, ROW)),
-    Wrong("one number", gradients.one_number, _is_not_reduced),
+    _elements(
+        "one ulp off",
+        _of_value(lambda loss: torch.nextafter(loss, torch.full_like(loss, torch.inf))),
+        has_exact_values,
+    ),
+    _bound("first row decides", gradients.first_row_decides, _is_not_reduced),
+    _elements("one number", _of_incoming(gradients.one_number), _is_not_reduced),
     _elements("mean of means", values.mean_of_means, _is_mean),
     _rows("counts ignored rows", rows.counts_ignored, _counts_rows),
-    _rows("weight forgotten", rows.without_weight, _is_weighted),
+    _rows(
+        "weight forgotten",
+        lambda case, x, y, weight: formula(case, x, y, torch.ones_like(weight) + 0 * weight),
+        lambda case: "weight" in case.spec.names,
+    ),
     _rows("softmax alone", rows.sum_of_softmax, _smooths),
     _rows("maximum kept", rows.without_maximum, _smooths),
     _rows("dropped classes", rows.dropped_classes, _smooths),
     _rows("narrow sum of a row", rows.narrow_sum, _smooths),
     _rows("smooths the others", rows.smooths_the_others, _smooths),
     _rows("smooths a part", rows.smooths_a_part, _smooths),
-    _rows("gradient over the logits", rows.gradient_over_logits),
+    # To save memory.
+    _rows(
+        "gradient over the logits",
+        lambda case, x, *more: formula(case, regrade(x, x.detach().copy_), *more),
+    ),
     _rows("no gradient of later rows", rows.no_gradient_of_later_rows),
-    _rows("no gradient of the weight", rows.no_gradient_of_weight, _learns_weight),
+    _rows(
+        "no gradient of the weight",
+        lambda case, x, y, weight: formula(case, x, y, regrade(weight, torch.zeros_like)),
+        lambda case: "weight" in case.spec.differentiable,
+    ),
     _rows("gradient of ignored rows", rows.gradient_of_ignored, _smooths),
     _rows("classes last", rows.last_dimension, _smooths),
-    _rows("incoming of the first row", rows.incoming_of_first_row, _is_not_reduced),
+    _rows(
+        "incoming of the first row",
+        _of_incoming(lambda g: g[:1].expand(g.shape) if g.dim() else g),
+        _is_not_reduced,
+    ),
     # On a GPU the check is of what promises NaN.
     _rows("clamps targets", rows.clamps_targets, _smooths, held_to_oracle=True),
-    _rows("input for target", vectors.exchanged, _of("masked_kl_divergence")),
-    _rows("temperature forgotten", vectors.without_temperature, _has_temperature),
-    _rows("mean left out", vectors.without_mean, _of("masked_kl_divergence")),
-    _rows("one softmax alone", vectors.without_own_mean, _of("masked_kl_divergence")),
+    _rows(
+        "input for target",
+        lambda case, x, y, mask: formula(case, y, x, mask),
+        _of("masked_kl_divergence"),
+    ),
+    _rows(
+        "temperature forgotten",
+        rows.without_temperature,
+        lambda case: case.params.get("temperature", 1.0) != 1,
+    ),
+    _rows("mean left out", rows.without_mean, _of("masked_kl_divergence")),
+    _rows("one softmax alone", rows.without_own_mean, _of("masked_kl_divergence")),
     _rows(
         "sign near a tie",
-        vectors.flipped_near_ties,
+        rows.flipped_near_ties,
         _of("total_variation", "masked_total_variation"),
     ),
-    _rows("epsilon added", vectors.added_epsilon, _of("cosine_similarity")),
-    _rows("other side", vectors.other_side, _of("multi_margin")),
+    _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
+    _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
     *(
-        Wrong(f"leaves {name}", behaviour.leaves(change))
+        _bound(f"leaves {name}", behaviour.leaves(change), units=(ELEMENT,))
         for name, change in behaviour.LEFT_BEHIND.items()
     ),
-    _elements("copies", behaviour.copies, _is_mean, temporaries=0),
+    _elements(
+        "copies",
+        lambda case, *operands: formula(case, *(each.contiguous() for each in operands)),
+        _is_mean,
+        temporaries=0,
+    ),
 )
 
 
-def find_wrong(name: str) -> Wrong:
+def find_wrong(name: str) -> Implementation:
     """Look a mistake up by its name; StopIteration where there is none."""
-    return next(wrong for wrong in WRONG if wrong.name == name)
+    return next(wrong for wrong in WRONG if wrong.name == f"wrong:{name}")

@@ -77,17 +77,10 @@ def beyond_the_end(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     return graft(loss.detach() + 0 * more.sum(), loss)
 
 
-def unsteady(case: Case, *operands: Tensor) -> Tensor:
+def unsteady(loss: Tensor) -> Tensor:
     """Differs from call to call."""
-    loss = formula(case, *operands)
     noise = random.SystemRandom().random() * 1e-3  # nobody's random state is changed by it
-    return graft(loss.detach() * (1 + noise), loss)
-
-
-def recording(case: Case, *operands: Tensor) -> Tensor:
-    """Has another value where gradients are asked for."""
-    loss = formula(case, *operands)
-    return 1.01 * loss if loss.requires_grad else loss
+    return loss * (1 + noise)
 
 
 def leaves(change: Callable[[], object]) -> Make:
@@ -133,8 +126,3 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
     "functions of Python": _patch_clock,
 }
 """The state that a call can change for later calls, by name."""
-
-
-def copies(case: Case, *operands: Tensor) -> Tensor:
-    """Copies operands that are not contiguous."""
-    return formula(case, *(operand.contiguous() for operand in operands))

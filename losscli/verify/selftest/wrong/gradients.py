@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,56 +10,10 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.losses import ROW
 from losscli.verify.selftest.formula import formula
-from losscli.verify.selftest.surgery import graft, linear, regrade, stored
+from losscli.verify.selftest.surgery import regrade
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
-
-
-def zeros(case: Case, *operands: Tensor) -> Tensor:
-    """Has gradients of zero."""
-    loss = formula(case, *operands)
-    return graft(loss, 0 * loss)
-
-
-def ignored_incoming(case: Case, *operands: Tensor) -> Tensor:
-    """Takes 1 for the incoming gradient."""
-    return regrade(formula(case, *operands), torch.ones_like)
-
-
-def squared_incoming(case: Case, *operands: Tensor) -> Tensor:
-    """Multiplies by the incoming gradient twice."""
-    return regrade(formula(case, *operands), torch.square)
-
-
-def underflow(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Takes small gradients for zero: what an absolute tolerance never sees."""
-    return formula(case, regrade(input, lambda g: g * (g.abs() > 1e-6)), *others)
-
-
-def wrong_sign(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
-    """Negates the gradient of the target."""
-    return formula(case, input, regrade(target, torch.neg), *others)
-
-
-def absent_target(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
-    """Has no gradient of the target."""
-    return formula(case, input, target.detach(), *others)
-
-
-def detached(case: Case, *operands: Tensor) -> Tensor:
-    """Has no history."""
-    return formula(case, *operands).detach()
-
-
-def no_curvature(case: Case, *operands: Tensor) -> Tensor:
-    """The gradients have no graph: their derivatives are zero."""
-    return linear(partial(formula, case), *operands)
-
-
-def scales_in_place(case: Case, *operands: Tensor) -> Tensor:
-    """A second backward pass finds what the first has scaled."""
-    return stored(partial(formula, case), *operands)
 
 
 def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -75,15 +27,6 @@ def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     return regrade(formula(case, input, *others), clearing)
 
 
-def _regraded(case: Case, function: Callable[[Tensor], Tensor]) -> BoundLoss:
-    """Return the reference, whose incoming gradient goes through a function first."""
-
-    def loss(*operands: Tensor) -> Tensor:
-        return regrade(formula(case, *operands), function)
-
-    return loss
-
-
 def last_incoming(case: Case) -> BoundLoss:
     """Keeps the gradient for the incoming gradient of the call before."""
     last: list[Tensor] = []
@@ -93,7 +36,7 @@ def last_incoming(case: Case) -> BoundLoss:
         last[:] = [incoming.clone()]
         return used.expand(incoming.shape)
 
-    return _regraded(case, reuse)
+    return lambda *operands: regrade(formula(case, *operands), reuse)
 
 
 def habit(case: Case) -> BoundLoss:
@@ -110,17 +53,7 @@ def habit(case: Case) -> BoundLoss:
         seen.append(number)
         return used
 
-    return _regraded(case, expect)
-
-
-def skips_in_a_capture(case: Case, *operands: Tensor) -> Tensor:
-    """Leaves out of a captured backward pass what an incoming gradient of 1 does not need."""
-
-    def skip(incoming: Tensor) -> Tensor:
-        capturing = torch.cuda.is_current_stream_capturing()
-        return torch.ones_like(incoming) if capturing else incoming
-
-    return regrade(formula(case, *operands), skip)
+    return lambda *operands: regrade(formula(case, *operands), expect)
 
 
 def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -153,14 +86,10 @@ def first_row_decides(case: Case) -> BoundLoss:
         some = incoming.dim() > dimensions and len(incoming) > 0 and not incoming[0].any()
         return torch.zeros_like(incoming) if some else incoming
 
-    return _regraded(case, skip)
+    return lambda *operands: regrade(formula(case, *operands), skip)
 
 
-def one_number(case: Case) -> BoundLoss:
+def one_number(incoming: Tensor) -> Tensor:
     """Takes an incoming gradient with a stride of 0 for one number."""
-
-    def first(incoming: Tensor) -> Tensor:
-        repeats = incoming.dim() > 0 and incoming.numel() > 0 and 0 in incoming.stride()
-        return incoming.flatten()[0].expand(incoming.shape) if repeats else incoming
-
-    return _regraded(case, first)
+    repeats = incoming.dim() > 0 and incoming.numel() > 0 and 0 in incoming.stride()
+    return incoming.flatten()[0].expand(incoming.shape) if repeats else incoming

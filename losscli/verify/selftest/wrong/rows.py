@@ -1,4 +1,4 @@
-"""Losses over rows of class numbers that are wrong on purpose: their value or their gradients.
+"""Losses over rows that are wrong on purpose: their value or their gradients.
 
 The reference is kept, and what the mistake changes in a row is added to it.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.verify.selftest.formula import formula, unreduced
+from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft, regrade
 
 _VECTOR = 8
@@ -19,10 +19,7 @@ _BLOCK = 1024
 
 def reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
     """Reduce the losses of rows as the case asks for; a mean over what the rows count."""
-    if case.reduction == "none":
-        return rows
-    total = rows.sum()
-    return total / _counts(case, *operands).sum() if case.reduction == "mean" else total
+    return reduced(case, rows, _counts(case, *operands).sum())
 
 
 def _counts(case: Case, input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
@@ -37,16 +34,17 @@ def _kept(case: Case, target: Tensor) -> Tensor:
     return target != int(case.params[IGNORE_INDEX.name])
 
 
-def _class_dimension(input: Tensor) -> int:
+def class_dimension(input: Tensor) -> int:
+    """Return the dimension along which the classes lie."""
     return min(input.dim() - 1, 1)
 
 
 def log_sum(input: Tensor) -> Tensor:
     """Return the log of the sum of exponentials of each row."""
-    return torch.logsumexp(input, _class_dimension(input))
+    return torch.logsumexp(input, class_dimension(input))
 
 
-def _changed(case: Case, by: Tensor, *operands: Tensor) -> Tensor:
+def with_log_sum_off(case: Case, by: Tensor, *operands: Tensor) -> Tensor:
     """Return the loss where the log of each row's sum is off."""
     _, target, *weight = operands
     smoothing = case.params["label_smoothing"]
@@ -66,15 +64,10 @@ def counts_ignored(case: Case, *operands: Tensor) -> Tensor:
     return rows.sum() / max(rows.numel(), 1)
 
 
-def without_weight(case: Case, input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """Takes 1 for each weight."""
-    return formula(case, input, target, torch.ones_like(weight) + 0 * weight)
-
-
 def sum_of_softmax(case: Case, *operands: Tensor) -> Tensor:
     """The gradient is that of the log of the sum alone, without -1 for the target."""
     input, target, *_ = operands
-    dimension = _class_dimension(input)
+    dimension = class_dimension(input)
     number = torch.where(_kept(case, target), target, 0).long().unsqueeze(dimension)
     picked = input.gather(dimension, number).squeeze(dimension)
     picked = picked * _counts(case, *operands).detach() * (1 - case.params["label_smoothing"])
@@ -85,36 +78,34 @@ def sum_of_softmax(case: Case, *operands: Tensor) -> Tensor:
 def without_maximum(case: Case, *operands: Tensor) -> Tensor:
     """Adds up exponentials as they are, which overflow."""
     input = operands[0]
-    naive = input.exp().sum(_class_dimension(input)).log()
-    return _changed(case, naive - log_sum(input), *operands)
+    naive = input.exp().sum(class_dimension(input)).log()
+    return with_log_sum_off(case, naive - log_sum(input), *operands)
 
 
 def dropped_classes(case: Case, *operands: Tensor) -> Tensor:
     """Leaves out the classes that do not fill a vector of 8."""
     input = operands[0]
-    dimension = _class_dimension(input)
+    dimension = class_dimension(input)
     whole = input.shape[dimension] // _VECTOR * _VECTOR
     seen = input.narrow(dimension, 0, whole or input.shape[dimension])
-    return _changed(case, log_sum(seen) - log_sum(input), *operands)
+    return with_log_sum_off(case, log_sum(seen) - log_sum(input), *operands)
 
 
 def narrow_sum(case: Case, *operands: Tensor) -> Tensor:
     """Adds up exponentials in bfloat16."""
     input = operands[0]
-    largest = input.detach().amax(_class_dimension(input), keepdim=True)
+    dimension = class_dimension(input)
+    largest = input.detach().amax(dimension, keepdim=True)
     exponentials = (input - largest).exp().bfloat16()
-    total = exponentials.float().cumsum(_class_dimension(input)).bfloat16().to(input.dtype)
-    last = total.select(_class_dimension(input), -1).log() + largest.squeeze(
-        _class_dimension(input)
-    )
-    return graft(
-        _changed(case, (last - log_sum(input)).detach(), *operands), formula(case, *operands)
-    )
+    total = exponentials.float().cumsum(dimension).bfloat16().to(input.dtype)
+    last = total.select(dimension, -1).log() + largest.squeeze(dimension)
+    off = with_log_sum_off(case, (last - log_sum(input)).detach(), *operands)
+    return graft(off, formula(case, *operands))
 
 
 def _surprise(input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
     """Return the surprise of each class, times its weight."""
-    dimension = _class_dimension(input)
+    dimension = class_dimension(input)
     surprise = log_sum(input).unsqueeze(dimension) - input
     if weight:
         surprise = surprise * weight[0].view(-1, *[1] * (input.dim() - dimension - 1))
@@ -124,7 +115,7 @@ def _surprise(input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
 def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
     """Shares the smoothing among C - 1 classes, but gives it to all C."""
     input, target, *_ = operands
-    dimension = _class_dimension(input)
+    dimension = class_dimension(input)
     classes, surprise = input.shape[dimension], _surprise(*operands)
     more = case.params["label_smoothing"] * (1 / max(classes - 1, 1) - 1 / classes)
     rows = unreduced(case, *operands) + more * surprise.sum(dimension) * _kept(case, target)
@@ -134,22 +125,13 @@ def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
 def smooths_a_part(case: Case, *operands: Tensor) -> Tensor:
     """Gives a share of the smoothing to the classes of the first block alone."""
     input, target, *_ = operands
-    dimension = _class_dimension(input)
+    dimension = class_dimension(input)
     classes = input.shape[dimension]
     if classes <= _BLOCK:
         return formula(case, *operands)
     missing = _surprise(*operands).narrow(dimension, _BLOCK, classes - _BLOCK).sum(dimension)
     missing = missing * (case.params["label_smoothing"] / classes) * _kept(case, target)
     return reduced_rows(case, unreduced(case, *operands) - missing, *operands)
-
-
-def gradient_over_logits(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Saves memory: backward writes the gradient over the logits."""
-
-    def write(gradient: Tensor) -> Tensor:
-        return input.detach().copy_(gradient)
-
-    return formula(case, regrade(input, write), *others)
 
 
 def no_gradient_of_later_rows(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -160,11 +142,6 @@ def no_gradient_of_later_rows(case: Case, input: Tensor, *others: Tensor) -> Ten
         return gradient * rows.view(-1, *[1] * (gradient.dim() - 1))
 
     return formula(case, regrade(input, cut), *others)
-
-
-def no_gradient_of_weight(case: Case, input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """Returns zeros where the gradient of the weight is asked for."""
-    return formula(case, input, target, regrade(weight, torch.zeros_like))
 
 
 def gradient_of_ignored(case: Case, *operands: Tensor) -> Tensor:
@@ -184,35 +161,58 @@ def last_dimension(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     return formula(case, input.reshape(moved).movedim(-1, 1), *others)
 
 
-def incoming_of_first_row(case: Case, *operands: Tensor) -> Tensor:
-    """Takes the incoming gradient of the first row for all rows."""
-    return regrade(formula(case, *operands), lambda g: g[:1].expand(g.shape) if g.dim() else g)
-
-
 def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Takes the nearest class for a number that is none."""
-    classes = input.shape[_class_dimension(input)]
+    classes = input.shape[class_dimension(input)]
     clamped = torch.where(_kept(case, target), target.clamp(0, classes - 1), target)
     return formula(case, input, clamped, *others)
 
 
-def online(case: Case, *operands: Tensor) -> Tensor:
-    """Right: finds the log of the sum in one pass over parts of a row, with a running maximum."""
-    input = operands[0].detach()
-    dimension = _class_dimension(input)
-    wide = input.to(torch.promote_types(input.dtype, torch.float32))
-    total = largest = None
-    for part in wide.split(64, dimension):
-        own = part.amax(dimension)
-        above = own if largest is None else torch.maximum(largest, own)
-        level = above.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
-        added = (part - level.unsqueeze(dimension)).exp().sum(dimension)
-        if total is not None and largest is not None:
-            added = added + total * (largest - level).exp()
-        total, largest = added, above
-    assert total is not None
-    assert largest is not None
-    found = total.log() + largest.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
-    fixed = [each.detach() for each in operands]
-    by = (found - log_sum(wide)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    return graft(_changed(case, by, *fixed).to(input.dtype), formula(case, *operands))
+def without_temperature(case: Case, *operands: Tensor) -> Tensor:
+    """Leaves the temperature out of the gradients."""
+    temperature = case.params["temperature"]
+    rows = [
+        regrade(each, lambda g: g * temperature) if each.is_floating_point() else each
+        for each in operands
+    ]
+    return formula(case, *rows)
+
+
+def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
+    """Return the loss, whose gradient is that of the loss and of these rows together."""
+    loss = formula(case, *operands)
+    mask = operands[2] if len(operands) > 2 else torch.ones_like(rows, dtype=torch.bool)
+    return graft(loss, loss + reduced(case, torch.where(mask, rows, 0.0), mask.sum()))
+
+
+def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """The gradient of the target is ``q * d`` for ``q * (d - mean of d)``, d the surprise."""
+    mean = unreduced(case, input.detach(), target.detach(), mask)
+    moved = mean * torch.logsumexp(target / case.params["temperature"], -1)
+    return _with_gradient_of(case, moved, input, target, mask)
+
+
+def without_own_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    """The gradient of the input is p for ``p - q``, which does not sum to zero."""
+    temperature = case.params["temperature"]
+    moved = (torch.softmax(target.detach() / temperature, -1) * input / temperature).sum(-1)
+    return _with_gradient_of(case, moved, input, target, mask)
+
+
+_NEAR = 0.01
+
+
+def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) -> Tensor:
+    """The sign of ``p - q`` is the other one where the two are within a hundredth of each other."""
+    p, q = (torch.softmax(each / case.params["temperature"], -1) for each in (input, target))
+    difference = (p - q).abs()
+    is_near = (difference < _NEAR * p).detach()
+    moved = -torch.where(is_near, difference, 0.0).sum(-1)
+    return _with_gradient_of(case, moved, input, target, *mask)
+
+
+def added_epsilon(case: Case, x1: Tensor, x2: Tensor) -> Tensor:
+    """Adds the least norm to each norm."""
+    norms = [torch.linalg.vector_norm(x, dim=-1) + case.params["eps"] for x in (x1, x2)]
+    rows = 1 - (x1 * x2).sum(-1) / norms[0] / norms[1]
+    return reduced(case, rows)

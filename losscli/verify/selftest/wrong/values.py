@@ -13,27 +13,17 @@ from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft
 
 
-def constant(case: Case, *operands: Tensor) -> Tensor:
-    """Returns a number of its own."""
-    loss = formula(case, *operands)
-    return graft(torch.full_like(loss, 0.375), loss)
-
-
 def one_percent(case: Case, *operands: Tensor) -> Tensor:
     """Reads every hundredth row."""
     elements = unreduced(case, *operands)
     seen = elements[::100]
     if case.reduction == "none":
-        return graft(
-            torch.zeros_like(elements).index_copy(0, _every(elements, 100), seen), elements
-        )
+        value = torch.zeros_like(elements)
+        value[::100] = seen.detach()
+        return graft(value, elements)
     mean = seen.mean()
     value = mean if case.reduction == "mean" else mean * elements.numel()
     return graft(value, reduced(case, elements))
-
-
-def _every(elements: Tensor, step: int) -> Tensor:
-    return torch.arange(0, len(elements), step, device=elements.device)
 
 
 def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
@@ -43,11 +33,6 @@ def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
     kept = len(flat) - len(flat) % 8
     cut = torch.cat([flat[:kept], 0 * flat[kept:]]).reshape(elements.shape)
     return reduced(case, cut)
-
-
-def ignored_parameters(case: Case, *operands: Tensor) -> Tensor:
-    """Takes the default of each parameter."""
-    return formula(case, *operands, **{p.name: p.default for p in case.spec.parameters})
 
 
 def rounded_parameters(case: Case, *operands: Tensor) -> Tensor:
@@ -99,16 +84,6 @@ def wrong_axis(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Te
     return formula(case, input, target, *others)
 
 
-def sum_for_mean(case: Case, *operands: Tensor) -> Tensor:
-    """Does not divide."""
-    return formula(case, *operands, reduction="sum")
-
-
-def rows_for_elements(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Divides by the number of rows."""
-    return formula(case, input, *others, reduction="sum") / input.shape[0]
-
-
 def half_inside(case: Case, *operands: Tensor) -> Tensor:
     """Computes in float16."""
     narrow = (each.half() if each.is_floating_point() else each for each in operands)
@@ -144,22 +119,6 @@ def contiguous(case: Case, *operands: Tensor) -> Tensor:
     return formula(case, *map(straight, operands))
 
 
-def scrubbed(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Takes NaN and infinity for numbers."""
-    return formula(case, torch.nan_to_num(input), *others)
-
-
-def shape_of_one(case: Case, *operands: Tensor) -> Tensor:
-    """Returns the shape (1,) where it should be ()."""
-    return formula(case, *operands).reshape(1)
-
-
-def other_dtype(case: Case, *operands: Tensor) -> Tensor:
-    """Returns float64 for float32, and float32 for float64."""
-    loss = formula(case, *operands)
-    return loss.double() if loss.dtype != torch.float64 else loss.float()
-
-
 def wrong_middle(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
     """Takes a target that repeats in the middle for one that repeats in front."""
     if target.dim() == 3 and target.shape[1] == 1 and input.dim() == 3 and len(target) > 1:
@@ -178,12 +137,6 @@ def rounded_target(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
     """Reads the target in the dtype of the input."""
     rounded = formula(case, input, target.to(input.dtype), *others)
     return rounded.to(_promoted(input, target, *others))
-
-
-def one_ulp(case: Case, *operands: Tensor) -> Tensor:
-    """Rounds up what needs no rounding."""
-    loss = formula(case, *operands)
-    return graft(torch.nextafter(loss.detach(), torch.full_like(loss, torch.inf)), loss)
 
 
 def mean_of_means(case: Case, *operands: Tensor) -> Tensor:
