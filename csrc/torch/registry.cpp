@@ -134,7 +134,8 @@ const Runtime* runtime_for(const c10::Device& device) {
 
 }  // namespace losscli
 
-// Called by losscli/operators/loading.py; each returns null, or what went wrong, until the thread's next call.
+// Called by losscli/operators/loading.py; each returns null, or what went wrong, until the thread's
+// next call.
 
 LOSSCLI_EXPORT const char* losscli_attach_loss(const char* name) {
   using namespace losscli;
