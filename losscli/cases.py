@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import force_setattr, replace
@@ -45,11 +45,36 @@ CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 that every dtype holds them."""
 
 
-class Parameters(dict[str, float]):
-    """The parameters of a loss, in order; hashable, for nothing changes them."""
+class Parameters(Mapping[str, float]):
+    """The parameters of a loss, in order: a hashable mapping."""
 
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+    __slots__ = ("_pairs",)
+
+    def __init__(self, given: Mapping[str, float]) -> None:
+        self._pairs = tuple(given.items())
+
+    def __getitem__(self, name: str) -> float:
+        for known, value in self._pairs:
+            if known == name:
+                return value
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, _ in self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Parameters and self._pairs == other._pairs:
+            return True
+        return dict(self._pairs) == other if isinstance(other, Mapping) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._pairs))
+
+    def __repr__(self) -> str:
+        return repr(dict(self._pairs))
 
 
 class Case(Record, frozen=True):
