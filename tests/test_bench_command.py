@@ -74,6 +74,16 @@ def test_json_holds_both_passes_of_each_implementation(capsys):
     assert captured.err == ""  # no bar where there is no terminal
 
 
+def test_an_implementation_that_a_loss_lacks_is_skipped_beside_those_that_are_timed(capsys):
+    arguments = ("--loss", "hinge", "--impl", "reference,functional", "--pass", "forward")
+    assert bench(*arguments, "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)["results"]
+    assert [(r["implementation"], r["status"]) for r in found] == [
+        ("reference", "ok"),
+        ("functional", "skipped"),
+    ]
+
+
 def test_without_a_probe_results_lack_only_the_limit(capsys):
     arguments = ("--loss", "mse", "--impl", "reference", "--pass", "forward", "--format", "json")
     assert bench(*arguments) == 0
