@@ -137,10 +137,10 @@ def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
 def results(
     task: Task, pass_: PassName, outcomes: Mapping[str, Outcome], around: Surroundings
 ) -> list[BenchResult]:
-    """Return the results of outcomes, in the order in which implementations were asked for."""
+    """Return the results of a pass, in the order in which its implementations were asked for."""
     ratios = speedups({n: o.seconds for n, o in outcomes.items() if isinstance(o, Timed)})
     built = []
-    for name in filter(outcomes.__contains__, task.passes[pass_]):
+    for name in task.passes[pass_]:
         outcome = outcomes[name]
         result = BenchResult(
             task.case,

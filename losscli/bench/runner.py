@@ -110,8 +110,7 @@ class Runner:
                         raise
                     outcomes |= {i.name: gone_wrong(error) for i in able}
             if able and contents is not None:
-                found, around = self._run_pass(contents, task, pass_, able)
-                outcomes |= found
+                around = self._run_pass(contents, task, pass_, able, outcomes)
             yield Found(pass_, outcomes, around)
 
     def _run_pass(
@@ -120,10 +119,13 @@ class Runner:
         task: Task,
         pass_: PassName,
         implementations: Sequence[Implementation],
-    ) -> tuple[dict[str, Outcome], Surroundings]:
-        """Find the limit, judge, warm up, sample and judge again."""
+        outcomes: dict[str, Outcome],
+    ) -> Surroundings:
+        """Find the limit, judge, warm up, sample and judge again.
+
+        Adds to the outcomes, which are those of implementations that cannot run.
+        """
         case = task.case
-        outcomes: dict[str, Outcome] = {}
         entries: list[_Entry] = []
         operands = tuple(contents.operands.values())
         passes = PassFactory.of_case(case, pass_, operands)
@@ -171,7 +173,7 @@ class Runner:
             around = Surroundings(limit, True, stop, conditions)
         if is_busy(conditions) and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
             self.notify(BUSY_NOTE)
-        return outcomes, around
+        return around
 
     def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
         """Warm up and measure memory; an error is stored in the contender."""
