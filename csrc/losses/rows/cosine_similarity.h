@@ -12,10 +12,10 @@ struct OfCosine : RowLoss<2, 1> {
   static constexpr int sums = 3;
 
   LOSSCLI_HOST_DEVICE void add(const RowFacts<Real>&, const RowElement<Real, 2>& e,
-                               Real (&out)[3]) const {
-    out[0] = e.x[0] * e.x[1];
-    out[1] = e.x[0] * e.x[0];
-    out[2] = e.x[1] * e.x[1];
+                               Real (&to)[3]) const {
+    to[0] = multiply_add(e.x[0], e.x[1], to[0]);
+    to[1] = multiply_add(e.x[0], e.x[0], to[1]);
+    to[2] = multiply_add(e.x[1], e.x[1], to[2]);
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const RowFacts<Real>&, const RowFinish<Real>& finish,

@@ -132,7 +132,8 @@ struct CrossEntropyOfProbabilities : CrossEntropy<Real, 2, capped> {
 
   LOSSCLI_HOST_DEVICE Real share(const RowFacts<Real>& facts, const Real (&x)[2],
                                  Real weight) const {
-    return (this->kept * x[1] + this->smoothing * facts.even) * weight;
+    const Real smoothed = this->kept * x[1] + this->smoothing * facts.even;
+    return select(this->smoothing == Real(0), x[1], smoothed) * weight;
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>& facts,

@@ -28,11 +28,11 @@ struct js_divergence : RowLoss<2, 2> {
     logs[1] = logarithm_of_quotient(p * reciprocal, -of_input * gap);
   }
 
-  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[2]) const {
+  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&to)[2]) const {
     Real logs[2];
     logarithms(e, logs);
-    out[0] = select(e.p[0] == Real(0), Real(0), e.p[0] * logs[0]);
-    out[1] = select(e.p[1] == Real(0), Real(0), e.p[1] * logs[1]);
+    for (int k = 0; k < 2; ++k)
+      to[k] = select(e.p[k] == Real(0), to[k], multiply_add(e.p[k], logs[k], to[k]));
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,

@@ -12,10 +12,10 @@
 //     the gradients of one element
 // and where the constants ask for sums over the elements
 //   void add(const RowFacts<Real>& facts, const RowElement<Real, rows>& element,
-//            Real (&out)[sums])
-//     what an element adds to the sums of the first pass
-//   void add_later(const RowElement<Real, rows>& element, Real (&out)[later_sums])
-//     what an element adds to the sums of the second pass, which knows the probabilities
+//            Real (&to)[sums])
+//     adds what an element is to the sums of the first pass
+//   void add_later(const RowElement<Real, rows>& element, Real (&to)[later_sums])
+//     adds what an element is to the sums of the second pass, which knows the probabilities
 //   void bend(Real x, Real& bent, Real& slope)
 //     a logit as all else takes it, and the derivative of that
 //   Real share(const RowFacts<Real>& facts, const Real (&x)[rows], Real weight)
@@ -70,6 +70,8 @@ struct RowLoss {
   static constexpr DistanceSum distance{};
   static constexpr int sums = 0;
   static constexpr int later_sums = 0;
+  // How many of either, the last ones, gradients alone need.
+  static constexpr int gradient_sums = 0;
   // Whether each row has the number of a class. Its exponential is kept apart from the others.
   static constexpr bool labelled = false;
   // Whether each row has a number of its own besides, such as 1 or -1.

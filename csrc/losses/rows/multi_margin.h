@@ -8,6 +8,7 @@ namespace losscli {
 
 template <typename Real>
 struct multi_margin : RowLoss<1, 2> {
+  static constexpr int gradient_sums = 1;
   static constexpr int sums = 2;  // of the powers, and of their derivatives
   static constexpr bool labelled = true;
 
@@ -23,10 +24,10 @@ struct multi_margin : RowLoss<1, 2> {
   }
 
   LOSSCLI_HOST_DEVICE void add(const RowFacts<Real>& facts, const RowElement<Real, 1>& e,
-                               Real (&out)[2]) const {
+                               Real (&to)[2]) const {
     const Real found = beyond(facts, e);
-    out[0] = squares != Real(0) ? found * found : found;
-    out[1] = slope(found);
+    to[0] += squares != Real(0) ? found * found : found;
+    to[1] += slope(found);
   }
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>& facts,

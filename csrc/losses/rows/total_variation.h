@@ -11,16 +11,18 @@ struct total_variation : RowLoss<2, 1> {
   static constexpr bool logits = true;
   // Of |p - q|, and of p and q times 1 less and 1 more than its sign.
   static constexpr int later_sums = 5;
+  static constexpr int gradient_sums = 4;
 
   LOSSCLI_HOST_DEVICE explicit total_variation(const double* parameters)
       : inverse(static_cast<Real>(1 / parameters[0])) {}
 
-  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&out)[5]) const {
+  LOSSCLI_HOST_DEVICE void add_later(const RowElement<Real, 2>& e, Real (&to)[5]) const {
     const Real difference = e.p[0] - e.p[1], sign = sign_of(difference);
-    out[0] = size_of(difference);
+    to[0] += size_of(difference);
+    // Products that are exact.
     for (int k = 0; k < 2; ++k) {
-      out[1 + 2 * k] = (1 - sign) * e.p[k];
-      out[2 + 2 * k] = (1 + sign) * e.p[k];
+      to[1 + 2 * k] = multiply_add(1 - sign, e.p[k], to[1 + 2 * k]);
+      to[2 + 2 * k] = multiply_add(1 + sign, e.p[k], to[2 + 2 * k]);
     }
   }
 

@@ -9,7 +9,7 @@ namespace losscli {
 // The usual one: p is 2, and there is no swap.
 template <typename Real, bool usual>
 struct TripletMargin : RowLoss<3, 4> {
-  static constexpr int sums = 3;  // of the powers of each difference
+  static constexpr int sums = usual ? 2 : 3;  // of the powers of each difference
 
   LOSSCLI_HOST_DEVICE explicit TripletMargin(const double* parameters)
       : margin(static_cast<Real>(parameters[0])),
@@ -27,15 +27,15 @@ struct TripletMargin : RowLoss<3, 4> {
   }
 
   LOSSCLI_HOST_DEVICE void add(const RowFacts<Real>&, const RowElement<Real, 3>& e,
-                               Real (&out)[3]) const {
+                               Real (&to)[sums]) const {
     Real found[3];
     differences(e, found);
     if (is(2)) {
-      for (int k = 0; k < 3; ++k) out[k] = found[k] * found[k];
+      for (int k = 0; k < sums; ++k) to[k] = multiply_add(found[k], found[k], to[k]);
     } else if (is(1)) {
-      for (int k = 0; k < 3; ++k) out[k] = size_of(found[k]);
+      for (int k = 0; k < sums; ++k) to[k] += size_of(found[k]);
     } else {
-      for (int k = 0; k < 3; ++k) out[k] = power(size_of(found[k]), p);
+      for (int k = 0; k < sums; ++k) to[k] += power(size_of(found[k]), p);
     }
   }
 

@@ -208,7 +208,7 @@ class Walker {
       }
       alignas(kLine) Real terms[Loss::sums > 0 ? Loss::sums : 1][kGroup];
       for (int lane = 0; lane < kGroup; ++lane) {
-        Real found[Loss::sums > 0 ? Loss::sums : 1];
+        Real found[Loss::sums > 0 ? Loss::sums : 1] = {};
         loss_.add(facts_, element(x, x, x, mark, lane), found);
         for (int s = 0; s < Loss::sums; ++s) terms[s][lane] = found[s];
       }
@@ -227,7 +227,7 @@ class Walker {
       elements(first, count, x, p, d);
       alignas(kLine) Real terms[Loss::later_sums > 0 ? Loss::later_sums : 1][kGroup];
       for (int lane = 0; lane < kGroup; ++lane) {
-        Real found[Loss::later_sums > 0 ? Loss::later_sums : 1];
+        Real found[Loss::later_sums > 0 ? Loss::later_sums : 1] = {};
         loss_.add_later(element(x, p, d, mark, lane), found);
         for (int s = 0; s < Loss::later_sums; ++s) terms[s][lane] = found[s];
       }

@@ -52,28 +52,33 @@ inline bool is_whole(const RowArguments& arguments) {
          arguments.length * item % 16 == 0 && arguments.strides[0].outer * item % 16 == 0;
 }
 
-// Whether rows of lines are so short that many of them in a block are faster. Those of 16 bits are
-// copied in pieces of 2 bytes: without gradients, registers take whole vectors of them sooner.
+// Whether rows of lines are so short that many of them in a block are faster.
 inline bool are_short(const RowArguments& arguments) {
-  const int64_t item = item_bytes(arguments.dtype), bytes = arguments.length * item;
-  if (bytes >= (item == 2 ? kLeastTeamBytes : kLeastFloatTeamBytes) || arguments.inner > 1)
-    return false;
-  if (item == 2 && !arguments.gradients[0] && is_whole(arguments)) return false;
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
+  if (bytes > kMostLineBytes || arguments.inner > 1) return false;
   return arguments.length == 1 ||
          (arguments.strides[0].element == 1 &&
           (!arguments.gradients[0] || arguments.gradient_strides[0].element == 1));
 }
 
-// Whether short rows are one block of memory, and shared memory has classes of at most 4 of 32 rows
-// in one bank.
-inline bool are_straight(const RowArguments& arguments) {
+// How short rows lie in shared memory, with an odd number of units from each to the next. They are
+// copied in vectors, each by itself if it has whole ones, or else all of them as one block.
+inline void choose_lines(const RowArguments& arguments, ColumnShape& shape) {
+  const int64_t item = item_bytes(arguments.dtype), bytes = arguments.length * item;
+  const bool whole = bytes % 16 == 0;
   const auto lies_so = [&](const void* data, const RowStrides& strides) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0 && strides.outer == arguments.length;
+    return reinterpret_cast<uintptr_t>(data) % 16 == 0 &&
+           (whole ? strides.outer * item % 16 == 0 : strides.outer == arguments.length);
   };
-  return arguments.length * item_bytes(arguments.dtype) % 32 != 0 &&
-         lies_so(arguments.operands[0], arguments.strides[0]) &&
-         (!arguments.gradients[0] ||
-          lies_so(arguments.gradients[0], arguments.gradient_strides[0]));
+  const bool straight =
+      lies_so(arguments.operands[0], arguments.strides[0]) &&
+      (!arguments.gradients[0] || lies_so(arguments.gradients[0], arguments.gradient_strides[0]));
+  const int64_t unit = !straight ? item : whole ? 16 : bytes % 8 == 0 ? 8 : item;
+  const int64_t line = !straight ? divide_up(bytes, 4) * 4 | 4 : whole ? bytes | 16 : bytes;
+  shape.copy_bytes = static_cast<int>(straight ? 16 : item);
+  shape.unit = static_cast<int>(unit / item);
+  shape.line = static_cast<int>(line / item);
+  shape.pitch = 1;
 }
 
 // The shape of a block of rows whose classes are apart, or of lines, if all of them fit.
@@ -93,9 +98,9 @@ inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& fac
   shape.copy_bytes = static_cast<int>(are_packs(16) ? 16 : are_packs(4) || item == 4 ? 4 : 2);
   // Few rows to a block, so that all multiprocessors have some; and two blocks to each of them.
   shape.columns = kMostColumns;
-  const bool straight = are_lines && are_straight(arguments);
+  if (are_lines) choose_lines(arguments, shape);
   const auto bytes = [&] {
-    shape.pitch = straight ? 1 : are_lines ? pitch_of_lines(shape.columns, item) : shape.columns;
+    if (!are_lines) shape.pitch = shape.columns;
     return shape.bytes(arguments.length, item);
   };
   const int64_t most = facts.clusters ? kColumnBytes : kOlderColumnBytes;
@@ -106,8 +111,9 @@ inline bool choose_columns(const RowArguments& arguments, const DeviceFacts& fac
   if (bytes() > most) return false;
   // A thread for each row, unless these are too few threads.
   const int64_t blocks = least(most / bytes(), 32);
+  const int64_t enough = are_lines ? kColumnThreads / 2 : kColumnThreads;
   shape.threads = shape.columns < 32 ? 32 : shape.columns;
-  while (shape.threads * blocks < kColumnThreads && shape.threads < kMostColumnThreads &&
+  while (shape.threads * blocks < enough && shape.threads < kMostColumnThreads &&
          shape.threads * int64_t{4} < shape.columns * arguments.length)
     shape.threads *= 2;
   policy.access = RowAccess::columns;
@@ -238,7 +244,14 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
     if (again) policy.resident = static_cast<int>(least(divide_up(packs, kColumnTeam), most));
     return policy;
   }
-  policy.threads = packs <= kWarpPacks ? 32 : packs <= kSmallBlockPacks ? kSmallBlock : kLargeBlock;
+  // Warps of many rows have no need of others.
+  const int64_t all = int64_t{device.multiprocessors} * kPickingWarps;
+  const bool picks = !Loss::reads && (packs <= kWarpPacks || arguments.rows() >= all);
+  if (picks)
+    policy.together = static_cast<int>(least(divide_up(arguments.rows(), all), kMostTogether));
+  policy.threads = picks || packs <= kWarpPacks ? 32
+                   : packs <= kSmallBlockPacks  ? kSmallBlock
+                                                : kLargeBlock;
   const int64_t most =
       kHeldBytes / (int64_t{Loss::rows} * kPackBytes * block_threads(policy.threads));
   const auto held = [&] { return divide_up(packs, int64_t{policy.threads} * policy.cluster); };

@@ -51,10 +51,7 @@ struct RowGroup {
 // Teams of warps: the first whose vectors hold a row.
 constexpr RowGroup kTeams[] = {{32, 1},  {32, 2},  {32, 4},   {32, 8},
                                {32, 16}, {64, 16}, {128, 16}, {256, 16}};
-// Rows from which on a team is faster than a block of many rows: of 1,000,000x32 in float32 such a
-// block takes 67 us, of 500,000x64 one takes 61 us and a team 155, of 262,144x128 both 80.
 constexpr int64_t kLeastTeamBytes = 160;
-constexpr int64_t kLeastFloatTeamBytes = 512;
 // Warps of a block, for lanes of so many vectors.
 LOSSCLI_HOST_DEVICE constexpr int team_warps(int vectors) {
   return vectors > 8 ? 16 : vectors > 4 ? 20 : 24;
@@ -89,6 +86,7 @@ constexpr int64_t kLeastRingBytes = 40 * 1024;
 // Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
 // the shared memory that its blocks have. At logits of 8x64x100x100 in float32, 64 threads for 64
 // rows take 15 us, 256 take 20: what a thread does for a row besides its classes is much.
+constexpr int64_t kMostLineBytes = 512;
 constexpr int kMostColumns = 64;
 constexpr int kColumnBlocks = 132;
 constexpr int kColumnThreads = 640;
@@ -97,21 +95,17 @@ constexpr int kColumnBytes = 220 * 1024;
 constexpr int kOlderColumnBytes = 64 * 1024;  // of GPUs without clusters
 constexpr int kLeastColumnBytes = 32;         // of a class
 
-// From a class to the next of so many rows that were lines: 4 bytes more than theirs, so that the
-// elements of a line, which are written together, are in different banks.
-constexpr int pitch_of_lines(int columns, size_t item) {
-  return columns + 4 / static_cast<int>(item);
-}
-
 struct ColumnShape {
   int columns = 0;  // rows of a block
   int threads = 0;
   int copy_bytes = 0;  // that are copied at once: 2, 4 or 16
-  // From a class of a row to the next: of rows of lines more than `columns`, or 1 as in memory.
-  int pitch = 0;
+  int pitch = 0;       // from a class of a row to the next: 1 in lines, or `columns`
+  int line = 0;        // from a line to the next, in elements
+  int unit = 1;        // elements of a line that are read at once
 
   int64_t bytes(int64_t classes, int64_t item) const {
-    return columns * 24 + classes * (pitch == 1 ? columns : pitch) * item + threads * 8;
+    const int64_t elements = pitch == 1 ? int64_t{columns} * line : classes * pitch;
+    return columns * 24 + elements * item + threads * 8;
   }
 };
 
@@ -153,10 +147,17 @@ constexpr int kLargeBlock = 512;
 constexpr int64_t kHeldBytes = 110 * 1024;
 constexpr int64_t kColumnHeldBytes = 72 * 1024;  // beside what the threads of a row tell each other
 
+// Warps of a multiprocessor that pick an element of each row, and how many rows each takes at once
+// at most: one after the other, a row takes two latencies of memory. Gradients of 65,536x1,024
+// bfloat16 took 50 us so, of which 35 write them.
+constexpr int kPickingWarps = 24;
+constexpr int kMostTogether = 8;
+
 struct GeneralPolicy {
   int threads = 32;  // that share a row, in each block
   int cluster = 1;   // blocks that share a row
   int resident = 0;  // packs of each operand that a thread holds
+  int together = 1;  // rows of a warp whose numbers its lanes read at once
 };
 
 // The slots kernels, for rows that a warp takes alone and for all others: warps of a block, blocks

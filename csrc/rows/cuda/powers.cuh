@@ -16,12 +16,14 @@ template <typename Stored>
 struct LogitPowers<float, Stored> {
   float scale, low;  // log2(e) / temperature, in two parts
   float inverse;     // 1 / temperature
+  float unit;        // 1 / scale
 
   __device__ __forceinline__ explicit LogitPowers(double temperature)
       : inverse(static_cast<float>(1 / temperature)) {
     const double exact = fmin(1.4426950408889634 / temperature, double{FLT_MAX});
     scale = static_cast<float>(exact);
     low = static_cast<float>(exact - scale);
+    unit = 1.0f / scale;
   }
 
   static constexpr float kLeast = -FLT_MAX;  // the largest logit where all are -inf
@@ -49,8 +51,11 @@ struct LogitPowers<float, Stored> {
     return kShort && fabsf(top * scale) < 1024.0f;
   }
   __device__ __forceinline__ float reference(float top) const { return top * scale; }
+  __device__ __forceinline__ float exponent(float x, float reference) const {
+    return __fmaf_rn(x, scale, -reference);
+  }
   __device__ __forceinline__ float power_beyond(float x, float reference) const {
-    return power_of_two(__fmaf_rn(x, scale, -reference));
+    return power_of_two(exponent(x, reference));
   }
   // How far the logarithm of a power of the largest logit is from 0.
   __device__ __forceinline__ float beyond(float top) const {

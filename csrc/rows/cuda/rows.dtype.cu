@@ -111,12 +111,13 @@ Status launch_ring(const Call& call) {
 template <RowMode kMode>
 Status launch_columns(const Call& call) {
   const ColumnShape& shape = call.policy.columns;
-  constexpr int kLinesPitch = pitch_of_lines(kMostColumns, sizeof(Stored));
+  constexpr int kItem = sizeof(Stored);
   const bool is_usual = shape.threads == kMostColumns && shape.columns == kMostColumns;
-  const auto kernel = !is_usual                     ? columns_kernel<Stored, kMode, 0>
-                      : shape.pitch == 1            ? columns_kernel<Stored, kMode, 1>
-                      : shape.pitch == kMostColumns ? columns_kernel<Stored, kMode, kMostColumns>
-                                                    : columns_kernel<Stored, kMode, kLinesPitch>;
+  const auto kernel = !is_usual                     ? columns_kernel<Stored, kMode, 0, 1>
+                      : shape.pitch == kMostColumns ? columns_kernel<Stored, kMode, kMostColumns, 1>
+                      : shape.unit == 1             ? columns_kernel<Stored, kMode, 1, 1>
+                      : shape.unit == 8 / kItem     ? columns_kernel<Stored, kMode, 1, 8 / kItem>
+                                                    : columns_kernel<Stored, kMode, 1, 16 / kItem>;
   const int64_t blocks = divide_up(call.arguments.rows(), shape.columns);
   return launch_blocks("columns_kernel", kernel, blocks_of(call, blocks, kMostCheckBlocks),
                        shape.threads, shape.bytes(call.arguments.length, sizeof(Stored)),
@@ -167,12 +168,12 @@ Status launch_slots(const Call& call) {
 template <template <typename> class Formula, int threads, bool kGradient>
 Status launch_general(const Call& call) {
   const GeneralPolicy& policy = call.policy.general;
-  constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
+  constexpr int kBlock = block_threads(threads), kTeams = threads <= 32 ? kBlock / threads : 1;
   return launch_staying("general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
                         {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
                          policy.cluster > 1 ? policy.cluster : 0, 0, call.is_counted()},
-                        divide_up(call.arguments.rows(), kRows), call.context, call.arguments,
-                        call.memory, policy.resident);
+                        divide_up(call.arguments.rows(), kTeams * int64_t{policy.together}),
+                        call.context, call.arguments, call.memory, policy);
 }
 
 template <template <typename> class Formula, bool kGradient>

@@ -12,15 +12,17 @@
 
 namespace losscli::cuda {
 
-// Sums of numbers, for which no powers are needed.
-template <typename Real, int count>
+// Sums of numbers, for which no powers are needed; the last of them may be `unused`, which the
+// compiler leaves out.
+template <typename Real, int count, int unused = 0>
 struct PlainSums {
+  static constexpr int kUsed = count - unused;
   Real sums[count] = {};
 
   template <typename... Powers>
   __device__ __forceinline__ void merge(const PlainSums& other, const Powers&...) {
 #pragma unroll
-    for (int s = 0; s < count; ++s) sums[s] += other.sums[s];
+    for (int s = 0; s < kUsed; ++s) sums[s] += other.sums[s];
   }
 
   template <int lanes, typename... Powers>
@@ -28,7 +30,7 @@ struct PlainSums {
 #pragma unroll
     for (int distance = lanes / 2; distance > 0; distance /= 2)
 #pragma unroll
-      for (int s = 0; s < count; ++s) sums[s] += __shfl_xor_sync(~0u, sums[s], distance);
+      for (int s = 0; s < kUsed; ++s) sums[s] += __shfl_xor_sync(~0u, sums[s], distance);
   }
 };
 
@@ -92,33 +94,18 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
     if constexpr (Loss::shares) this->shared += other.shared, this->below += other.below;
   }
 
-  // Adds elements of all operands, none above the tops: `x[k][i]` is element i of operand k.
+  // Adds elements of all operands, none above the tops: `x[k][i]` is element i of operand k,
+  // `shares[i]` the share of its class, where classes have shares.
   template <int count>
-  __device__ __forceinline__ void add(const Real (&x)[kRows][count], const Powers& powers) {
+  __device__ __forceinline__ void add(const Real (&x)[kRows][count], const Real (&shares)[count],
+                                      const Powers& powers) {
     if constexpr (Powers::kShort) {
       bool near = true;
 #pragma unroll
       for (int k = 0; k < kRows; ++k) near = near && powers.is_near(tops[k]);
-      if (near) return add_as<true>(x, powers);
+      if (near) return add_as<true>(x, shares, powers);
     }
-    add_as<false>(x, powers);
-  }
-
-  // Adds the shares of classes, none of whose logits is above the top.
-  template <int count>
-  __device__ __forceinline__ void add_shares(const Real (&x)[count], const Real (&shares)[count]) {
-    constexpr int kParts = count < 4 ? 1 : 4;
-    Real parts[kParts] = {}, below[kParts] = {};
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      parts[i % kParts] += shares[i];
-      // Not a product: 0 times infinity is NaN.
-      if (shares[i] != Real(0))
-        below[i % kParts] = fma(shares[i], tops[0] - x[i], below[i % kParts]);
-    }
-#pragma unroll
-    for (int part = 0; part < kParts; ++part)
-      this->shared += parts[part], this->below += below[part];
+    add_as<false>(x, shares, powers);
   }
 
   // Takes powers of 16 bits for those of the largest logit, of which that is 1.
@@ -135,7 +122,9 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
   }
 
   template <bool near, int count>
-  __device__ __forceinline__ void add_as(const Real (&x)[kRows][count], const Powers& powers) {
+  __device__ __forceinline__ void add_as(const Real (&x)[kRows][count],
+                                         [[maybe_unused]] const Real (&shares)[count],
+                                         const Powers& powers) {
     constexpr DistanceSum kSum = Loss::distance;
     Real references[kRows], apart = 0;
     if constexpr (near) {
@@ -146,16 +135,18 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
     // Several sums of each kind, so that one addition need not wait for another.
     constexpr int kParts = count < 4 ? 1 : 4;
     Real parts[kRows][kParts] = {}, distances[kParts] = {};
+    [[maybe_unused]] Real shared[kParts] = {}, of_shares[kParts] = {};
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-      Real below[kRows], e[kRows];
+      Real below[kRows], e[kRows], far[kRows];
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
         if constexpr (near) {
           below[k] = x[k][i];
-          e[k] = powers.power_beyond(x[k][i], references[k]);
+          far[k] = powers.exponent(x[k][i], references[k]);
+          e[k] = power_of_two(far[k]);
         } else {
-          below[k] = tops[k] - x[k][i];
+          below[k] = far[k] = tops[k] - x[k][i];
           e[k] = powers.power(below[k]);
         }
         parts[k][i % kParts] += e[k];
@@ -165,16 +156,29 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
         // Not a product: 0 times infinity is NaN.
         if (weight != Real(0)) distances[i % kParts] += weight * gap;
       }
+      if constexpr (Loss::shares) {
+        shared[i % kParts] += shares[i];
+        if (shares[i] != Real(0))
+          of_shares[i % kParts] = fma(shares[i], far[0], of_shares[i % kParts]);
+      }
     }
 #pragma unroll
     for (int part = 1; part < kParts; ++part) {
 #pragma unroll
       for (int k = 0; k < kRows; ++k) parts[k][0] += parts[k][part];
       distances[0] += distances[part];
+      if constexpr (Loss::shares) shared[0] += shared[part], of_shares[0] += of_shares[part];
     }
 #pragma unroll
     for (int k = 0; k < kRows; ++k) sums[k] += parts[k][0];
     if constexpr (kDistance) distance += distances[0];
+    if constexpr (Loss::shares) {
+      // Exponents are below that of the top.
+      if constexpr (near)
+        of_shares[0] = (shared[0] * powers.beyond(tops[0]) - of_shares[0]) * powers.unit;
+      this->shared += shared[0];
+      this->below += of_shares[0];
+    }
   }
 
   // The distances of the operands, each with the factor 1, -1 or 0.

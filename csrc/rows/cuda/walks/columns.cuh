@@ -2,10 +2,12 @@
 // and short rows that lie one after the other: each element is read once, and its gradient written
 // once.
 //
-// A block has some rows that follow each other in its shared memory, a column each, filled by
-// copies along the memory; short rows lie there as in memory, where that puts the classes of few
-// rows in one bank. A thread takes one of them, and every `groups`-th of its classes; those
-// that share a row meet for its largest logit and for its sums, and one of them finishes it.
+// A block has some rows that follow each other in its shared memory, filled by copies along the
+// memory. Neighbours are a column each. Short rows are lines there as well: as many elements as can
+// be read at a time are a unit, and from each row to the next is an odd number of units, so that
+// those of different rows are in different banks. A thread takes one row, and every `groups`-th of
+// its units; those that share a row meet for its largest logit and for its sums, and one of them
+// finishes it.
 #pragma once
 
 #include "rows/cuda/incoming.cuh"
@@ -17,7 +19,7 @@ namespace losscli::cuda {
 namespace columns {
 
 // Copies so many bytes, 2, 4 or 16, without waiting where the GPU can.
-__device__ __forceinline__ void copy(unsigned char* to, const unsigned char* from, int bytes) {
+__device__ __forceinline__ void copy(void* to, const void* from, int bytes) {
   const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
 #if __CUDA_ARCH__ >= 800
   if (bytes == 16)
@@ -62,26 +64,36 @@ struct Place {
   }
 };
 
+// Elements that follow each other, read and written at once.
+template <typename Stored, int count>
+struct alignas(sizeof(Stored) * count) Unit {
+  Stored elements[count];
+};
+
 }  // namespace columns
 
 // `kPitch`: how far the classes of a row are apart in shared memory, 0 where that is not known; if
-// it is, each of kMostColumns threads has a row. 1: they lie as in memory.
-template <typename Stored, RowMode kMode, int kPitch>
+// it is, each of kMostColumns threads has a row. 1: as in memory, in units of so many elements.
+template <typename Stored, RowMode kMode, int kPitch, int kUnit>
 __global__ void __launch_bounds__(kMostColumnThreads)
     columns_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, const ColumnShape shape,
                    const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
   static_assert(kMode != RowMode::plain, "plain rows are smoothed ones without a share");
+  static_assert(kUnit == 1 || kPitch == 1, "elements of a unit follow each other");
   // In float32 the power of a logit takes its place, for the gradient.
   constexpr bool kKeeps = sizeof(Stored) == 4 && kMode == RowMode::smoothed;
+  using Unit = columns::Unit<Stored, kUnit>;
   struct Row {
     float reference, all, own, share;
   };
   extern __shared__ __align__(128) unsigned char shared[];
-  const int columns = kPitch ? kMostColumns : shape.columns,
-            groups = kPitch ? 1 : blockDim.x / columns, pitch = kPitch ? kPitch : shape.pitch;
-  const bool are_lines = pitch != columns, are_straight = pitch == 1;
-  const int classes = static_cast<int>(arguments.length);
+  const int columns = kPitch ? kMostColumns : shape.columns, pitch = kPitch ? kPitch : shape.pitch,
+            groups = kPitch ? 1 : blockDim.x / columns;
+  const bool are_lines = pitch == 1, by_vectors = shape.copy_bytes == 16;
+  const int classes = static_cast<int>(arguments.length), units = classes / kUnit;
+  // Units whose powers are added at a time.
+  constexpr int kBatch = 8 / kUnit;
   // Of each row; then of each thread; then the logits, and last the powers or the logits.
   Row* const rows_of = reinterpret_cast<Row*>(shared);
   float* const tops = reinterpret_cast<float*>(rows_of + columns);
@@ -97,50 +109,31 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   const int64_t element = arguments.strides[0].element;
   const int64_t gradient_element = arguments.gradient_strides[0].element;
 
-  // Calls `body` with the elements of rows that lie one after the other, by how far they are from
-  // the first, and their places in columns: a thread has every blockDim.x-th of them.
+  // Calls `body` with parts of lines: where each is from the first element of all, where here, and
+  // how many bytes. They are vectors of 16 bytes of rows that can be copied so, of rows that are
+  // one block of memory as far as it goes; or elements. A thread has every blockDim.x-th of them.
   const auto along = [&](int64_t first, int64_t outer, const auto& body) {
     const int rows = static_cast<int>(min(int64_t{columns}, arguments.rows() - first));
-    const int row = thread / classes, rows_step = blockDim.x / classes;
-    const int step = blockDim.x % classes;
-    int k = thread % classes, place = k * pitch + row;
-    int64_t from = (first + row) * outer + k;
+    const bool is_block = by_vectors && shape.line == classes && outer == classes;
+    const int part = by_vectors ? 16 / sizeof(Stored) : 1, lines = is_block ? 1 : rows;
+    const int length = is_block ? rows * classes : classes, parts = (length + part - 1) / part;
+    const int rows_step = blockDim.x / parts, step = blockDim.x % parts;
+    int row = thread / parts, k = thread % parts;
 #pragma unroll 4
-    for (int at = thread; at < rows * classes; at += blockDim.x) {
-      body(from, held[place]);
+    for (int at = thread; at < lines * parts; at += blockDim.x) {
+      body((first + row) * outer + k * part, held + row * shape.line + k * part,
+           min(part, length - k * part));
+      row += rows_step;
       k += step;
-      place += step * pitch + rows_step;
-      from += rows_step * outer + step;
-      if (k >= classes) {
-        k -= classes;
-        place += 1 - classes * pitch;
-        from += outer - classes;
-      }
+      if (k >= parts) k -= parts, ++row;
     }
   };
-  // Calls `body` with the bytes of rows that lie as in memory, 16 at a time: where they are from
-  // the first row of all, where here, and how many.
-  const auto straight = [&](int64_t first, const auto& body) {
-    const int64_t from = first * classes * static_cast<int64_t>(sizeof(Stored));
-    const int rows = static_cast<int>(min(int64_t{columns}, arguments.rows() - first));
-    const int bytes = rows * classes * static_cast<int>(sizeof(Stored));
-    for (int at = 16 * thread; at < bytes; at += 16 * blockDim.x)
-      body(from + at, reinterpret_cast<unsigned char*>(held) + at, min(16, bytes - at));
-  };
   const auto read = [&](int64_t first) {
-    if (are_straight)
-      return straight(first, [&](int64_t from, unsigned char* place, int bytes) {
-        const auto* const data = static_cast<const unsigned char*>(arguments.operands[0]) + from;
-        if (bytes == 16) return columns::copy(place, data, 16);
-        for (int at = 0; at < bytes; at += sizeof(Stored))
-          columns::copy(place + at, data + at, sizeof(Stored));
-      });
     if (are_lines)
-      return along(first, arguments.strides[0].outer, [&](int64_t from, Stored& place) {
-        columns::copy(reinterpret_cast<unsigned char*>(&place),
-                      reinterpret_cast<const unsigned char*>(
-                          static_cast<const Stored*>(arguments.operands[0]) + from),
-                      sizeof(Stored));
+      return along(first, arguments.strides[0].outer, [&](int64_t from, Stored* place, int count) {
+        const auto* const data = static_cast<const Stored*>(arguments.operands[0]) + from;
+        if (count * sizeof(Stored) == 16) return columns::copy(place, data, 16);
+        for (int at = 0; at < count; ++at) columns::copy(place + at, data + at, sizeof(Stored));
       });
     const int copied = thread % copies * wide;
     if (first + copied >= arguments.rows()) return;
@@ -151,8 +144,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
                          place.in(arguments.strides[0]) + k * element;
 #pragma unroll 4
     for (; k < classes; k += step, from += step * element)
-      columns::copy(reinterpret_cast<unsigned char*>(held + k * pitch + copied),
-                    reinterpret_cast<const unsigned char*>(from), shape.copy_bytes);
+      columns::copy(held + k * pitch + copied, from, shape.copy_bytes);
   };
   // Those that share a row.
   const auto meet = [&] {
@@ -187,10 +179,17 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     columns::wait();
     __syncthreads();
 
-    Stored* const mine = held + (are_straight ? column * classes : column);
+    Stored* const mine = held + (are_lines ? column * shape.line : column);
+    const auto at = [&](int unit) -> Unit& {
+      return *reinterpret_cast<Unit*>(mine + unit * kUnit * pitch);
+    };
     float top = -FLT_MAX;
-#pragma unroll 8
-    for (int k = group; k < classes; k += groups) top = fmaxf(top, widen(mine[k * pitch]));
+#pragma unroll kBatch
+    for (int unit = group; unit < units; unit += groups) {
+      const Unit logits = at(unit);
+#pragma unroll
+      for (const Stored& logit : logits.elements) top = fmaxf(top, widen(logit));
+    }
     found[thread] = top;
     meet();
     const int number = numbers[column];
@@ -203,26 +202,37 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     double sum = 0;
     float below = 0;
     const auto add = [&](auto near, auto shared) {
-      const auto power_of = [&](int k) {
-        float distance;
-        const float power = scale.template measure<decltype(near)::value, Stored>(
-            widen(mine[k * pitch]), reference, top, distance);
+      const auto take = [&](int unit, float* powers) {
+        Unit logits = at(unit);
+#pragma unroll
+        for (int i = 0; i < kUnit; ++i) {
+          float distance;
+          const float power = scale.template measure<decltype(near)::value, Stored>(
+              widen(logits.elements[i]), reference, top, distance);
+          if constexpr (kKeeps) logits.elements[i] = power;
+          if (decltype(shared)::value) below = __fmaf_rn(distance, share, below);
+          powers[i] = unit * kUnit + i != number ? power : 0.0f;
+        }
         if constexpr (kKeeps)
-          if (writes) mine[k * pitch] = power;
-        if (decltype(shared)::value) below = __fmaf_rn(distance, share, below);
-        return k != number ? power : 0.0f;
+          if (writes) at(unit) = logits;
       };
       // Eight at a time, and these in double: a sum of one large power and many small ones would be
       // rounded as often.
-      int k = group;
-      for (; k + 7 * groups < classes; k += 8 * groups) {
+      int unit = group;
+      for (; unit + (kBatch - 1) * groups < units; unit += kBatch * groups) {
         float powers[8];
 #pragma unroll
-        for (int u = 0; u < 8; ++u) powers[u] = power_of(k + u * groups);
+        for (int u = 0; u < kBatch; ++u) take(unit + u * groups, powers + u * kUnit);
         sum += ((powers[0] + powers[1]) + (powers[2] + powers[3])) +
                ((powers[4] + powers[5]) + (powers[6] + powers[7]));
       }
-      for (; k < classes; k += groups) sum += power_of(k);
+      for (; unit < units; unit += groups) {
+        float powers[kUnit];
+        take(unit, powers);
+#pragma unroll
+        for (int i = 1; i < kUnit; ++i) powers[0] += powers[i];
+        sum += powers[0];
+      }
     };
     // By the row alone, not by its neighbours.
     with_constant(scale.template is_near<Stored>(reference), [&](auto near) {
@@ -263,42 +273,42 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     if (writes && is) {
       const Row row = rows_of[column];
       const RowFactors factors{row.all, row.own, row.share};
-      // Where a class of the row is written, and how far the thread's next one is from it.
+      // Where a unit of the row is written, and how far the thread's next one is from it.
       Stored* to = are_lines
-                       ? mine + group * pitch
+                       ? mine + group * kUnit * pitch
                        : static_cast<Stored*>(arguments.gradients[0]) +
                              place.in(arguments.gradient_strides[0]) + group * gradient_element;
-      const int64_t step = groups * (are_lines ? pitch : gradient_element);
+      const int64_t step = groups * (are_lines ? kUnit * pitch : gradient_element);
       with_constant(scale.template is_near<Stored>(row.reference), [&](auto near) {
-#pragma unroll 4
-        for (int k = group; k < classes; k += groups, to += step) {
-          const float x = widen(mine[k * pitch]);
-          float out;
-          if constexpr (kKeeps)
-            out = __fmaf_rn(x, factors.all, -factors.share);
-          else
-            out = scale.template gradient<decltype(near)::value, Stored>(x, row.reference, factors);
-          if (k == number) out = factors.own;
-          narrow(number == -2 ? 0.0f : out, *to);
+#pragma unroll(kBatch > 4 ? 4 : kBatch)
+        for (int unit = group; unit < units; unit += groups, to += step) {
+          Unit logits = at(unit);
+#pragma unroll
+          for (int i = 0; i < kUnit; ++i) {
+            const float x = widen(logits.elements[i]);
+            float out;
+            if constexpr (kKeeps)
+              out = __fmaf_rn(x, factors.all, -factors.share);
+            else
+              out =
+                  scale.template gradient<decltype(near)::value, Stored>(x, row.reference, factors);
+            if (unit * kUnit + i == number) out = factors.own;
+            narrow(number == -2 ? 0.0f : out, logits.elements[i]);
+          }
+          *reinterpret_cast<Unit*>(to) = logits;
         }
       });
     }
     if (writes && are_lines) {
       __syncthreads();
-      if (are_straight)
-        straight(first, [&](int64_t to, const unsigned char* place, int bytes) {
-          auto* const data = static_cast<unsigned char*>(arguments.gradients[0]) + to;
-          if (bytes == 16) {
-            *reinterpret_cast<uint4*>(data) = *reinterpret_cast<const uint4*>(place);
-            return;
-          }
-          for (int at = 0; at < bytes; at += sizeof(Stored))
-            *reinterpret_cast<Stored*>(data + at) = *reinterpret_cast<const Stored*>(place + at);
-        });
-      else
-        along(first, arguments.gradient_strides[0].outer, [&](int64_t to, const Stored& place) {
-          static_cast<Stored*>(arguments.gradients[0])[to] = place;
-        });
+      along(first, arguments.gradient_strides[0].outer, [&](int64_t to, Stored* place, int count) {
+        auto* const data = static_cast<Stored*>(arguments.gradients[0]) + to;
+        if (count * sizeof(Stored) == 16) {
+          *reinterpret_cast<uint4*>(data) = *reinterpret_cast<const uint4*>(place);
+          return;
+        }
+        for (int at = 0; at < count; ++at) data[at] = place[at];
+      });
     }
     // Before the shared memory is of other rows.
     __syncthreads();

@@ -26,16 +26,28 @@ class GeneralRows {
   static constexpr bool kColumns = threads < 32;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
+  // Whether a warp writes rows of which it reads one element.
+  static constexpr bool kPicks = threads == 32 && kGradient && !Loss::reads;
 
   __device__ __forceinline__ GeneralRows(const RowArguments& arguments, const RowMemory& memory,
-                                         int resident, Pack<Stored>* held)
-      : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
+                                         const GeneralPolicy& policy, Pack<Stored>* held)
+      : a_(arguments),
+        state_(arguments, memory),
+        resident_(policy.resident),
+        together_(policy.together),
+        held_(held) {}
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
     constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
     const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
+    if constexpr (kPicks) {
+      const int64_t team = static_cast<int64_t>(blockIdx.x) * kTeams + place;
+      for (int64_t first = team * together_; first < a_.rows(); first += step * together_)
+        pick(first);
+      return;
+    }
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)
       // The threads of columns wait for each other, those of rows beyond the last as well.
@@ -44,6 +56,34 @@ class GeneralRows {
   }
 
  private:
+  // Some rows, of each of which a lane finds what the warp then writes.
+  __device__ __forceinline__ void pick(int64_t first) {
+    const int64_t row = first + team_.lane;
+    const bool exists = team_.lane < together_ && row < a_.rows();
+    typename State::Known known(a_, state_.loss,
+                                exists ? RowNumbers::read<Loss>(a_, row) : RowNumbers());
+    if (exists && known.facts.label >= 0)
+      known.facts.picked = widen(
+          static_cast<const Stored*>(a_.operands[0])[a_.strides[0].start(row, a_.inner) +
+                                                     known.facts.label * a_.strides[0].element]);
+    state_.begin(row, known);
+    state_.finish(exists);
+    const Real x[kRows] = {};
+    Real others[kRows] = {known.nothing()}, own[kRows] = {known.nothing()};
+    if (known.is_normal()) {
+      state_.differentiate(x, false, Real(1), others);
+      state_.differentiate(x, true, Real(1), own);
+    }
+    if (!state_.incoming.writes) return;
+    for (int lane = 0; lane < together_ && first + lane < a_.rows(); ++lane) {
+      state_.known.facts.label = __shfl_sync(~0u, known.facts.label, lane);
+      const Stored* const data =
+          static_cast<const Stored*>(a_.operands[0]) + a_.strides[0].start(first + lane, a_.inner);
+      fill(Row(data, a_.strides[0].element, a_.length), first + lane,
+           __shfl_sync(~0u, others[0], lane), __shfl_sync(~0u, own[0], lane));
+    }
+  }
+
   __device__ __forceinline__ void one(int64_t row) {
     const bool exists = !kColumns || row < a_.rows();
     if (!exists) row = a_.rows() - 1;
@@ -77,15 +117,15 @@ class GeneralRows {
     else if constexpr (Loss::sums > 0)
       add_terms<true, Loss::sums>(
           packed,
-          [&](const Real(&x)[kRows], bool own, Real(&out)[Loss::sums]) {
-            state_.loss.add(state_.known.facts, state_.element(x, own), out);
+          [&](const Real(&x)[kRows], bool own, Real(&to)[Loss::sums]) {
+            state_.loss.add(state_.known.facts, state_.element(x, own), to);
           },
           state_.totals.sums);
     if constexpr (Loss::later_sums > 0)
       add_terms<false, Loss::later_sums>(
           packed,
-          [&](const Real(&x)[kRows], bool, Real(&out)[Loss::later_sums]) {
-            state_.loss.add_later(state_.element(x, false), out);
+          [&](const Real(&x)[kRows], bool, Real(&to)[Loss::later_sums]) {
+            state_.loss.add_later(state_.element(x, false), to);
           },
           state_.totals.later);
     state_.finish(leads);
@@ -189,12 +229,11 @@ class GeneralRows {
         take_back(all, lost);
         all.raise(some.tops, state_.powers);
       }
-      some.add(x, state_.powers);
+      some.add(x, shares, state_.powers);
 #pragma unroll
       for (int k = 0; k < kLogits; ++k) add_kept(all.sums[k], lost.sums[k], some.sums[k]);
       if constexpr (Logits::kDistance) add_kept(all.distance, lost.distance, some.distance);
       if constexpr (Loss::shares) {
-        some.add_shares(x[0], shares);
         add_kept(all.shared, lost.shared, some.shared);
         add_kept(all.below, lost.below, some.below);
       }
@@ -233,12 +272,13 @@ class GeneralRows {
     return first + i >= 0 && first + i < row.length;
   }
 
-  // Sums up what `term` finds of the elements, with whether each is of the row's own class.
+  // Sums up the elements, each of which `term` adds, with whether it is of the row's own class.
   template <bool kFirst, int terms, typename Term>
   __device__ __forceinline__ void add_terms(const Row& row, const Term& term,
                                             Real (&out)[kMostRowSums]) {
     constexpr int kTurns = kFirst ? kAhead : 1;
-    PlainSums<Real, terms> sums;
+    constexpr int kOfPass = kFirst == (Loss::later_sums == 0) ? Loss::gradient_sums : 0;
+    PlainSums<Real, terms, kGradient ? 0 : kOfPass> sums;
     Real lost[terms] = {};
     walk<kFirst>(row, [&](const Pack<Stored>(&packs)[kTurns][kRows], int64_t pack, int64_t step) {
       Real added[terms] = {};
@@ -249,22 +289,24 @@ class GeneralRows {
         const bool whole = row.is_whole(first);
 #pragma unroll
         for (int i = 0; i < kCount; ++i) {
-          Real x[kRows], found[terms];
+          Real x[kRows], to[terms];
           values_of(packs[u], i, x);
-          term(x, i == own, found);
+#pragma unroll
+          for (int s = 0; s < terms; ++s) to[s] = added[s];
+          term(x, i == own, to);
           if (whole || is_inside(row, first, i))
 #pragma unroll
-            for (int s = 0; s < terms; ++s) added[s] += found[s];
+            for (int s = 0; s < terms; ++s) added[s] = to[s];
         }
       }
 #pragma unroll
-      for (int s = 0; s < terms; ++s) add_kept(sums.sums[s], lost[s], added[s]);
+      for (int s = 0; s < sums.kUsed; ++s) add_kept(sums.sums[s], lost[s], added[s]);
     });
 #pragma unroll
-    for (int s = 0; s < terms; ++s) sums.sums[s] += lost[s];
+    for (int s = 0; s < sums.kUsed; ++s) sums.sums[s] += lost[s];
     team_.combine(sums, state_.powers);
 #pragma unroll
-    for (int s = 0; s < terms; ++s) out[s] = sums.sums[s];
+    for (int s = 0; s < sums.kUsed; ++s) out[s] = sums.sums[s];
   }
 
   struct Outputs {
@@ -341,6 +383,7 @@ class GeneralRows {
   const RowArguments& a_;
   State state_;
   const int resident_;  // packs of each operand that a thread holds
+  const int together_;  // rows that are picked at once
   Pack<Stored>* const held_;
   RowTeam<threads> team_;
 
@@ -355,9 +398,10 @@ __global__ void __launch_bounds__(block_threads(threads),
                                   least_blocks(threads, sizeof(Stored),
                                                Formula<RealOf<Stored>>::reads))
     general_kernel(const __grid_constant__ RowArguments arguments,
-                   const __grid_constant__ RowMemory memory, const int resident) {
+                   const __grid_constant__ RowMemory memory,
+                   const __grid_constant__ GeneralPolicy policy) {
   extern __shared__ __align__(128) unsigned char shared[];
-  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, policy,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }

@@ -26,8 +26,11 @@ class SlotRows {
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
+  static constexpr int kUnused = kGradients > 0 ? 0 : Loss::gradient_sums;
+  static constexpr int kFirstUnused = Loss::later_sums > 0 ? 0 : kUnused;
   // What the first pass finds.
-  using Sums = std::conditional_t<Loss::logits, Logits, PlainSums<Real, Loss::sums>>;
+  using Plain = PlainSums<Real, Loss::sums, kFirstUnused>;
+  using Sums = std::conditional_t<Loss::logits, Logits, Plain>;
   using Known = typename State::Known;
   using Powers = typename State::Powers;
   using V = Vector<Stored>;
@@ -175,6 +178,12 @@ class SlotRows {
   };
   __device__ __forceinline__ Extra extra_of(const Span& span, int row) const {
     Extra extra;
+    if (shape_.whole) {
+      extra = {-1, false};
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) extra.x[k] = static_cast<Real>(-INFINITY);
+      return extra;
+    }
     extra.at = self_ == 0 ? span.extra(lane_) : -1;
     extra.is_own = Loss::labelled && extra.at >= 0 && extra.at == state_.known.facts.label;
 #pragma unroll
@@ -200,22 +209,20 @@ class SlotRows {
           x[k][0] = Loss::bends && !extra.is_other() ? extra.x[k] : state_.logit(extra.x[k]);
           others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
         }
-        others.add(x, state_.powers);
+        Real shares[1] = {};
         if constexpr (Loss::shares)
-          if (extra.is_other()) {
-            const Real shares[1] = {
-                state_.loss.share(state_.known.facts, extra.x, weight_of(extra.at))};
-            others.add_shares(x[0], shares);
-          }
+          if (extra.is_other())
+            shares[0] = state_.loss.share(state_.known.facts, extra.x, weight_of(extra.at));
+        others.add(x, shares, state_.powers);
         sums.merge(others, state_.powers);
       }
     } else {
-      const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::sums]) {
-        state_.loss.add(state_.known.facts, state_.element(x, false), out);
+      const auto term = [&](const Real(&x)[kRows], Real(&to)[Loss::sums]) {
+        state_.loss.add(state_.known.facts, state_.element(x, false), to);
       };
       pass<true, kOnce>(
           span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-      if (extra.at >= 0) add_term(extra.x, term, sums);
+      if (extra.at >= 0) term(extra.x, sums.sums);
     }
     exchange(sums);
     return sums;
@@ -226,23 +233,23 @@ class SlotRows {
       state_.take(sums);
     else
 #pragma unroll
-      for (int s = 0; s < Loss::sums; ++s) state_.totals.sums[s] = sums.sums[s];
+      for (int s = 0; s < sums.kUsed; ++s) state_.totals.sums[s] = sums.sums[s];
   }
 
   __device__ __forceinline__ void later_passes(const Span& span, int row, const Extra& extra) {
     if constexpr (Loss::later_sums > 0) {
-      PlainSums<Real, Loss::later_sums> sums;
+      PlainSums<Real, Loss::later_sums, kUnused> sums;
       state_.with_powers([&](auto near) {
-        const auto term = [&](const Real(&x)[kRows], Real(&out)[Loss::later_sums]) {
-          state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), out);
+        const auto term = [&](const Real(&x)[kRows], Real(&to)[Loss::later_sums]) {
+          state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), to);
         };
         pass<false, kGradients == 0>(
             span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-        if (extra.at >= 0) add_term(extra.x, term, sums);
+        if (extra.at >= 0) term(extra.x, sums.sums);
       });
       exchange(sums);
 #pragma unroll
-      for (int s = 0; s < Loss::later_sums; ++s) state_.totals.later[s] = sums.sums[s];
+      for (int s = 0; s < sums.kUsed; ++s) state_.totals.later[s] = sums.sums[s];
     }
     state_.finish(self_ == 0 && lane_ == 0);
     if constexpr (kGradients > 0)
@@ -279,7 +286,7 @@ class SlotRows {
           __syncwarp();
         }
       }
-      if (shape_.slot_bytes <= 512)
+      if (shape_.slot_bytes <= kVectorBytes)
         read<1, kFirst>(data, part, body);
       else
         read<kVectors, kFirst>(data, part, body);
@@ -299,22 +306,29 @@ class SlotRows {
   __device__ __forceinline__ void read(const unsigned char* data, const Part& part,
                                        const Body& body) const {
     V vectors[kRows][count];
+    const auto take = [&](auto full) {
 #pragma unroll
-    for (int v = 0; v < count; ++v) {
-      const bool has = place_of(v) < part.bytes;
-      const int at = has ? place_of(v) : 0;
+      for (int v = 0; v < count; ++v) {
+        const bool has = decltype(full)::value || place_of(v) < part.bytes;
+        const int at = has ? place_of(v) : 0;
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {
-        if (!kFirst || has)
-          vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
-        else
-          // A plain number is multiplied by what it has not.
-          k < kLogits ? vectors[k][v].clear() : vectors[k][v].fill(0);
+        for (int k = 0; k < kRows; ++k) {
+          if (!kFirst || has)
+            vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
+          else
+            // A plain number is multiplied by what it has not.
+            k < kLogits ? vectors[k][v].clear() : vectors[k][v].fill(0);
+        }
       }
-    }
+    };
+    // Most slots are full, and their vectors one behind the other.
+    with_constant(part.bytes == count * kVectorBytes, take);
     body(vectors, part);
   }
-  __device__ __forceinline__ int place_of(int vector) const { return (vector * 32 + lane_) * 16; }
+  static constexpr int kVectorBytes = 32 * 16;  // of a warp, one each lane
+  __device__ __forceinline__ int place_of(int vector) const {
+    return vector * kVectorBytes + lane_ * 16;
+  }
 
   // The weight of a class; 1 where there are none.
   __device__ __forceinline__ Real weight_of(int64_t at) const {
@@ -373,39 +387,36 @@ class SlotRows {
         }
       }
     }
-    sums.raise(to, state_.powers);
-    sums.add(x, state_.powers);
+    Real shares[count * V::kCount];
     if constexpr (Loss::shares)
       with_constant(a_.weight != nullptr, [&](auto weighted) {
-        V weights[count];
-        if (decltype(weighted)::value)
-#pragma unroll
-          for (int v = 0; v < count; ++v) weights[v] = weights_of(part, v);
-        Real shares[count * V::kCount];
-#pragma unroll
-        for (int v = 0; v < count; ++v) {
-          const Real even = place_of(v) < part.bytes ? Real(1) : Real(0);
-          const int own = own_in(part, v);
-          each(vectors, v, decltype(weighted)::value ? weights[v] : vectors[0][v],
-               [&](const Real(&one)[kRows], Real weight, int w, int i) {
-                 const int at = w * V::kEach + i;
-                 const Real share = state_.loss.share(state_.known.facts, one,
-                                                      decltype(weighted)::value ? weight : even);
-                 const bool is_other = at != own && (!decltype(weighted)::value || even != Real(0));
-                 shares[v * V::kCount + at] = is_other ? share : Real(0);
-               });
-        }
-        sums.add_shares(x[0], shares);
+        with_constant(state_.loss.smoothing != Real(0), [&](auto smoothed) {
+          share_out<decltype(weighted)::value, decltype(smoothed)::value>(vectors, part, shares);
+        });
       });
+    sums.raise(to, state_.powers);
+    sums.add(x, shares, state_.powers);
   }
 
-  template <typename Term, int terms>
-  __device__ __forceinline__ static void add_term(const Real (&x)[kRows], const Term& term,
-                                                  PlainSums<Real, terms>& sums) {
-    Real added[terms];
-    term(x, added);
+  // The shares of the classes of a lane's vectors: 0 for the row's own class and those that it
+  // lacks, whose probabilities are 0.
+  template <bool weighted, bool smoothed, int count>
+  __device__ __forceinline__ void share_out(const V (&vectors)[kRows][count], const Part& part,
+                                            Real (&shares)[count * V::kCount]) const {
+    Loss loss = state_.loss;
+    if (!smoothed) loss.smoothing = 0, loss.kept = 1;  // for the compiler
 #pragma unroll
-    for (int s = 0; s < terms; ++s) sums.sums[s] += added[s];
+    for (int v = 0; v < count; ++v) {
+      const bool has = place_of(v) < part.bytes;
+      const int own = own_in(part, v);
+      each(vectors, v, weighted ? weights_of(part, v) : vectors[0][v],
+           [&](const Real(&one)[kRows], Real weight, int w, int i) {
+             const int at = w * V::kEach + i;
+             const bool is_other = at != own && (has || !smoothed);
+             const Real share = loss.share(state_.known.facts, one, weighted ? weight : Real(1));
+             shares[v * V::kCount + at] = is_other ? share : Real(0);
+           });
+    }
   }
 
   // A vector's elements: calls `body` with the elements of all operands, the weight of the class,
@@ -429,14 +440,14 @@ class SlotRows {
     }
   }
 
-  template <int count, typename Term, int terms>
+  template <int count, typename Term, typename Plain>
   __device__ __forceinline__ void add_terms(const V (&vectors)[kRows][count], const Part& part,
-                                            const Term& term, PlainSums<Real, terms>& sums) const {
+                                            const Term& term, Plain& sums) const {
 #pragma unroll
     for (int v = 0; v < count; ++v) {
-      PlainSums<Real, terms> of_vector;
+      Plain of_vector;
       each(vectors, v, vectors[0][v],
-           [&](const Real(&x)[kRows], Real, int, int) { add_term(x, term, of_vector); });
+           [&](const Real(&x)[kRows], Real, int, int) { term(x, of_vector.sums); });
       if (place_of(v) < part.bytes) sums.merge(of_vector);
     }
   }
