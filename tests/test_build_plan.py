@@ -23,7 +23,7 @@ from losscli.build.targets import (
 from losscli.cases import ITEM_BYTES
 from losscli.errors import UnfitError
 from losscli.losses import LOSSES as REAL_LOSSES
-from losscli.losses import ROW_LOSSES
+from losscli.losses import EVERY_LOSS, ROW_LOSSES
 from tests.standin import (
     ALPHA,
     ALPHA_CUDA,
@@ -214,3 +214,10 @@ def test_a_real_compiler_finds_the_header_of_the_loss(tmp_path: Path, target: Ta
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "const char* alpha;" in done.stdout
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_each_loss_that_a_case_may_name_has_kernels_to_compile(device: str) -> None:
+    for name in EVERY_LOSS:
+        for targets in (needed(name, device), production([name], device)):
+            assert (csrc_root() / targets[-1].loss_header).is_file(), name

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losscli.losses import ROW_LOSSES
+from losscli.losses import ROW_LOSSES, operator_of
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -89,7 +89,7 @@ class Target:
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
     """Return the libraries that a call of a loss on a device needs, in loading order."""
-    kernels = Target(STRATEGIES if strategies else LOSS, device, loss)
+    kernels = Target(STRATEGIES if strategies else LOSS, device, operator_of(loss))
     return [*shared(device), kernels]
 
 
@@ -100,12 +100,13 @@ def shared(device: str) -> list[Target]:
 
 def production(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that all losses need on a device."""
-    return [*shared(device), *(Target(LOSS, device, loss) for loss in losses)]
+    operators = dict.fromkeys(map(operator_of, losses))
+    return [*shared(device), *(Target(LOSS, device, name) for name in operators)]
 
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
-    summed = [loss for loss in losses if loss not in ROW_LOSSES]
+    summed = [loss for loss in losses if operator_of(loss) not in ROW_LOSSES]
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
 

@@ -63,15 +63,22 @@ ROW_LOSSES: dict[str, RowSpec] = {
 """The losses over rows, as their operators take them: with class numbers, with probabilities."""
 
 
-ROW_FORMS: dict[str, RowSpec] = {
-    form.name: form for spec in ROW_LOSSES.values() for form in forms(spec)
-}
+_FORMS = {spec.name: list(forms(spec)) for spec in ROW_LOSSES.values()}
+ROW_FORMS: dict[str, RowSpec] = {form.name: form for found in _FORMS.values() for form in found}
 """The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
 """
 EVERY_LOSS: Mapping[str, Spec] = ChainMap(
     *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS])
 )
 """All that a case may name."""
+
+
+_OPERATORS = {form.name: name for name, found in _FORMS.items() for form in found}
+
+
+def operator_of(name: str) -> str:
+    """Return the operator that computes a loss: of a form over rows the loss that it is a form of."""
+    return _OPERATORS.get(name, name)
 
 
 def find_loss(name: str) -> Spec:
