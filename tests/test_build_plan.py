@@ -22,8 +22,8 @@ from losscli.build.targets import (
 )
 from losscli.cases import ITEM_BYTES
 from losscli.errors import UnfitError
-from losscli.losses import LOSSES as REAL_LOSSES
 from losscli.losses import EVERY_LOSS, ROW_LOSSES
+from losscli.losses import LOSSES as REAL_LOSSES
 from tests.standin import (
     ALPHA,
     ALPHA_CUDA,

@@ -77,7 +77,7 @@ _OPERATORS = {form.name: name for name, found in _FORMS.items() for form in foun
 
 
 def operator_of(name: str) -> str:
-    """Return the operator that computes a loss: of a form over rows the loss that it is a form of."""
+    """Return the operator that computes a loss: of a form over rows that of the loss itself."""
     return _OPERATORS.get(name, name)
 
 
