@@ -244,14 +244,7 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
     if (again) policy.resident = static_cast<int>(least(divide_up(packs, kColumnTeam), most));
     return policy;
   }
-  // Warps of many rows have no need of others.
-  const int64_t all = int64_t{device.multiprocessors} * kPickingWarps;
-  const bool picks = !Loss::reads && (packs <= kWarpPacks || arguments.rows() >= all);
-  if (picks)
-    policy.together = static_cast<int>(least(divide_up(arguments.rows(), all), kMostTogether));
-  policy.threads = picks || packs <= kWarpPacks ? 32
-                   : packs <= kSmallBlockPacks  ? kSmallBlock
-                                                : kLargeBlock;
+  policy.threads = packs <= kWarpPacks ? 32 : packs <= kSmallBlockPacks ? kSmallBlock : kLargeBlock;
   const int64_t most =
       kHeldBytes / (int64_t{Loss::rows} * kPackBytes * block_threads(policy.threads));
   const auto held = [&] { return divide_up(packs, int64_t{policy.threads} * policy.cluster); };

@@ -83,10 +83,13 @@ constexpr int kHalfRingBytes = 111 * 1024;  // of two blocks' each
 // Rows from which on a ring is faster than a team of warps, with gradients.
 constexpr int64_t kLeastRingBytes = 40 * 1024;
 
+// Rows of up to so many bytes are taken many to a block: 262,144x128 in float32 so in 64 us forward,
+// by a team of warps each in 89, 200,000x256 in bfloat16 in 60 and 72.
+constexpr int64_t kMostLineBytes = 512;
+
 // Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
 // the shared memory that its blocks have. At logits of 8x64x100x100 in float32, 64 threads for 64
 // rows take 15 us, 256 take 20: what a thread does for a row besides its classes is much.
-constexpr int64_t kMostLineBytes = 512;
 constexpr int kMostColumns = 64;
 constexpr int kColumnBlocks = 132;
 constexpr int kColumnThreads = 640;
@@ -147,17 +150,10 @@ constexpr int kLargeBlock = 512;
 constexpr int64_t kHeldBytes = 110 * 1024;
 constexpr int64_t kColumnHeldBytes = 72 * 1024;  // beside what the threads of a row tell each other
 
-// Warps of a multiprocessor that pick an element of each row, and how many rows each takes at once
-// at most: one after the other, a row takes two latencies of memory. Gradients of 65,536x1,024
-// bfloat16 took 50 us so, of which 35 write them.
-constexpr int kPickingWarps = 24;
-constexpr int kMostTogether = 8;
-
 struct GeneralPolicy {
   int threads = 32;  // that share a row, in each block
   int cluster = 1;   // blocks that share a row
   int resident = 0;  // packs of each operand that a thread holds
-  int together = 1;  // rows of a warp whose numbers its lanes read at once
 };
 
 // The slots kernels, for rows that a warp takes alone and for all others: warps of a block, blocks

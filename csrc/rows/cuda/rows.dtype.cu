@@ -168,12 +168,12 @@ Status launch_slots(const Call& call) {
 template <template <typename> class Formula, int threads, bool kGradient>
 Status launch_general(const Call& call) {
   const GeneralPolicy& policy = call.policy.general;
-  constexpr int kBlock = block_threads(threads), kTeams = threads <= 32 ? kBlock / threads : 1;
+  constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
   return launch_staying("general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
                         {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
                          policy.cluster > 1 ? policy.cluster : 0, 0, call.is_counted()},
-                        divide_up(call.arguments.rows(), kTeams * int64_t{policy.together}),
-                        call.context, call.arguments, call.memory, policy);
+                        divide_up(call.arguments.rows(), kRows), call.context, call.arguments,
+                        call.memory, policy.resident);
 }
 
 template <template <typename> class Formula, bool kGradient>

@@ -110,19 +110,23 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   const int64_t gradient_element = arguments.gradient_strides[0].element;
 
   // Calls `body` with parts of lines: where each is from the first element of all, where here, and
-  // how many bytes. They are vectors of 16 bytes of rows that can be copied so, of rows that are
-  // one block of memory as far as it goes; or elements. A thread has every blockDim.x-th of them.
+  // how many elements. They are vectors of 16 bytes of rows that can be copied so, of which those
+  // of one block of memory may end with less; or elements. A thread has every blockDim.x-th.
   const auto along = [&](int64_t first, int64_t outer, const auto& body) {
     const int rows = static_cast<int>(min(int64_t{columns}, arguments.rows() - first));
-    const bool is_block = by_vectors && shape.line == classes && outer == classes;
-    const int part = by_vectors ? 16 / sizeof(Stored) : 1, lines = is_block ? 1 : rows;
-    const int length = is_block ? rows * classes : classes, parts = (length + part - 1) / part;
+    constexpr int kVector = 16 / sizeof(Stored);
+    if (by_vectors && shape.line == classes && outer == classes) {
+      const int length = rows * classes;
+      for (int at = kVector * thread; at < length; at += kVector * blockDim.x)
+        body(first * classes + at, held + at, min(kVector, length - at));
+      return;
+    }
+    const int part = by_vectors ? kVector : 1, parts = classes / part;
     const int rows_step = blockDim.x / parts, step = blockDim.x % parts;
     int row = thread / parts, k = thread % parts;
 #pragma unroll 4
-    for (int at = thread; at < lines * parts; at += blockDim.x) {
-      body((first + row) * outer + k * part, held + row * shape.line + k * part,
-           min(part, length - k * part));
+    for (int at = thread; at < rows * parts; at += blockDim.x) {
+      body((first + row) * outer + k * part, held + row * shape.line + k * part, part);
       row += rows_step;
       k += step;
       if (k >= parts) k -= parts, ++row;

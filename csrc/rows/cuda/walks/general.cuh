@@ -26,28 +26,16 @@ class GeneralRows {
   static constexpr bool kColumns = threads < 32;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
-  // Whether a warp writes rows of which it reads one element.
-  static constexpr bool kPicks = threads == 32 && kGradient && !Loss::reads;
 
   __device__ __forceinline__ GeneralRows(const RowArguments& arguments, const RowMemory& memory,
-                                         const GeneralPolicy& policy, Pack<Stored>* held)
-      : a_(arguments),
-        state_(arguments, memory),
-        resident_(policy.resident),
-        together_(policy.together),
-        held_(held) {}
+                                         int resident, Pack<Stored>* held)
+      : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
     constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
     const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
-    if constexpr (kPicks) {
-      const int64_t team = static_cast<int64_t>(blockIdx.x) * kTeams + place;
-      for (int64_t first = team * together_; first < a_.rows(); first += step * together_)
-        pick(first);
-      return;
-    }
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)
       // The threads of columns wait for each other, those of rows beyond the last as well.
@@ -56,34 +44,6 @@ class GeneralRows {
   }
 
  private:
-  // Some rows, of each of which a lane finds what the warp then writes.
-  __device__ __forceinline__ void pick(int64_t first) {
-    const int64_t row = first + team_.lane;
-    const bool exists = team_.lane < together_ && row < a_.rows();
-    typename State::Known known(a_, state_.loss,
-                                exists ? RowNumbers::read<Loss>(a_, row) : RowNumbers());
-    if (exists && known.facts.label >= 0)
-      known.facts.picked = widen(
-          static_cast<const Stored*>(a_.operands[0])[a_.strides[0].start(row, a_.inner) +
-                                                     known.facts.label * a_.strides[0].element]);
-    state_.begin(row, known);
-    state_.finish(exists);
-    const Real x[kRows] = {};
-    Real others[kRows] = {known.nothing()}, own[kRows] = {known.nothing()};
-    if (known.is_normal()) {
-      state_.differentiate(x, false, Real(1), others);
-      state_.differentiate(x, true, Real(1), own);
-    }
-    if (!state_.incoming.writes) return;
-    for (int lane = 0; lane < together_ && first + lane < a_.rows(); ++lane) {
-      state_.known.facts.label = __shfl_sync(~0u, known.facts.label, lane);
-      const Stored* const data =
-          static_cast<const Stored*>(a_.operands[0]) + a_.strides[0].start(first + lane, a_.inner);
-      fill(Row(data, a_.strides[0].element, a_.length), first + lane,
-           __shfl_sync(~0u, others[0], lane), __shfl_sync(~0u, own[0], lane));
-    }
-  }
-
   __device__ __forceinline__ void one(int64_t row) {
     const bool exists = !kColumns || row < a_.rows();
     if (!exists) row = a_.rows() - 1;
@@ -383,7 +343,6 @@ class GeneralRows {
   const RowArguments& a_;
   State state_;
   const int resident_;  // packs of each operand that a thread holds
-  const int together_;  // rows that are picked at once
   Pack<Stored>* const held_;
   RowTeam<threads> team_;
 
@@ -398,10 +357,9 @@ __global__ void __launch_bounds__(block_threads(threads),
                                   least_blocks(threads, sizeof(Stored),
                                                Formula<RealOf<Stored>>::reads))
     general_kernel(const __grid_constant__ RowArguments arguments,
-                   const __grid_constant__ RowMemory memory,
-                   const __grid_constant__ GeneralPolicy policy) {
+                   const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
-  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, policy,
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }
