@@ -83,8 +83,8 @@ constexpr int kHalfRingBytes = 111 * 1024;  // of two blocks' each
 // Rows from which on a ring is faster than a team of warps, with gradients.
 constexpr int64_t kLeastRingBytes = 40 * 1024;
 
-// Rows of up to so many bytes are taken many to a block: 262,144x128 in float32 so in 64 us forward,
-// by a team of warps each in 89, 200,000x256 in bfloat16 in 60 and 72.
+// Rows of up to so many bytes are taken many to a block: 262,144x128 in float32 so in 64 us
+// forward, by a team of warps each in 89, 200,000x256 in bfloat16 in 60 and 72.
 constexpr int64_t kMostLineBytes = 512;
 
 // Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
