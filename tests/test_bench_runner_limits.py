@@ -47,6 +47,15 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert reference.limit_share == pytest.approx(0.45)
 
 
+@pytest.mark.usefixtures("_no_cache")
+def test_no_limit_is_measured_of_a_task_without_one(bench):
+    mover = Contender("", lambda: None, awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    results = bench(implementations=("reference",), limits=limits, limited=False)
+    assert [result.limit_gbps for result in results] == [None, None]
+    assert (limits.asked, mover.samples) == ([], [])
+
+
 @pytest.fixture
 def _no_cache(monkeypatch):
     monkeypatch.setattr(memory, "cache_bytes", lambda device: 0)
