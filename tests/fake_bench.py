@@ -64,6 +64,7 @@ def run(
     make_timer=None,
     notify=print,
     limited=True,
+    peaks=True,
     **changes,
 ):
     """Run a small config, some of whose fields may be changed."""
@@ -82,5 +83,5 @@ def run(
         conditions=conditions or Seen(),
         notify=notify,
     )
-    tasks = [replace(task, limited=limited) for task in plan(config, device)]
+    tasks = [replace(task, limited=limited, peaks=peaks) for task in plan(config, device)]
     return [result for task in tasks for result in runner.run(task)]

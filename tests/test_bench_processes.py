@@ -260,6 +260,12 @@ def test_what_one_process_found_right_is_told_to_the_next(pool, task):
     ]
 
 
+def test_only_the_first_process_measures_the_memory_of_a_call(pool, task):
+    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
+    list(processes.run(task))
+    assert [worker.asked[0].peaks for worker in started] == [True, False, False, False]
+
+
 def test_processes_can_start_before_their_first_task(pool, task):
     processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
     processes.start(4)

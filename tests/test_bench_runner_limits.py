@@ -121,3 +121,8 @@ def test_unknown_limit_has_a_reason(bench):
     assert (result.limit_gbps, result.impossible) == (None, False)
     assert result.reason.endswith("; memory limit not measured: out of memory")
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")
+
+
+def test_no_memory_is_measured_where_another_process_has(bench):
+    (result,) = bench(passes=("forward",), implementations=("functional",), peaks=False)
+    assert (result.status, result.peak_extra_bytes) == ("ok", None)

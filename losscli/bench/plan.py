@@ -34,6 +34,8 @@ class Task:
     """Title of the config's table that the case belongs to."""
     limited: bool = field(default=True, repr=False)
     """Whether the memory limit is measured as well."""
+    peaks: bool = field(default=True, repr=False)
+    """Whether the memory of a call is measured as well."""
     right: Right = field(default_factory=dict, repr=False)
     """The results that the gate found right in other processes."""
 

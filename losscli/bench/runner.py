@@ -150,7 +150,7 @@ class Runner:
                 else:
                     entries.append(admitted)
             for entry in entries:
-                self._prepare(timer, entry, contents)
+                self._prepare(timer, entry, contents, task.peaks)
             self.conditions.begin()
             gaps = timer.gaps
             stop = interleave(
@@ -181,8 +181,8 @@ class Runner:
             self.notify(BUSY_NOTE)
         return around
 
-    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
-        """Warm up and measure memory; an error is stored in the contender."""
+    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents, peaks: bool) -> None:
+        """Warm up and, for ``peaks``, measure memory; an error is stored in the contender."""
         contender, timed = entry.contender, entry.timed
 
         def before() -> None:
@@ -192,7 +192,8 @@ class Runner:
         contender.warm_up(timer)
         if contender.warm:
             contender.warm = replace(contender.warm, before=before)
-            contender.run(timed.measure_memory)
+            if peaks:
+                contender.run(timed.measure_memory)
 
     def _mover(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
