@@ -17,7 +17,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 # Each process that is started imports torch: in half of the time where Python may keep its bytecode,
-# which setting PYTHONDONTWRITEBYTECODE to nothing allows.
+# which setting PYTHONDONTWRITEBYTECODE to nothing allows. Setting up ends with such an import, so that
+# the processes of the first bench do not each compile it.
 
 # The bench builds the kernels of its device; `losscli build` would compile CUDA wherever nvcc is.
 bench: $(READY) ## set up, build the kernels, time them against PyTorch
@@ -75,4 +76,5 @@ $(READY): pyproject.toml constraints.txt
 		|| { echo "$(PYTHON) cannot make environments: apt install python3-venv"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --editable '.[dev]'
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -c 'import torch.fx.experimental.symbolic_shapes'
 	@touch $@

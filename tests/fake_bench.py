@@ -1,8 +1,9 @@
 """A timer, limits and conditions that a test decides, for a bench without a clock."""
 
+from dataclasses import replace
 from typing import Any, cast
 
-from losscli.bench.limit import Limit
+from losscli.bench.limit import TIMED, Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
 from losscli.config.schema import Config, LossChoice, Timing
@@ -26,7 +27,7 @@ class FixedLimits:
         self.limit, self.second, self.mover = limit, second or limit, mover
         self.asked = []
 
-    def find(self, case, pass_, timer, reads, again=False):
+    def find(self, case, pass_, timer, reads, again=False, timing=TIMED):
         self.asked.append((pass_, [tuple(tensor.shape) for tensor in reads]))
         return self.second if again else self.limit
 
@@ -62,6 +63,8 @@ def run(
     conditions=None,
     make_timer=None,
     notify=print,
+    limited=True,
+    peaks=True,
     **changes,
 ):
     """Run a small config, some of whose fields may be changed."""
@@ -80,4 +83,5 @@ def run(
         conditions=conditions or Seen(),
         notify=notify,
     )
-    return [result for task in plan(config, device) for result in runner.run(task)]
+    tasks = [replace(task, limited=limited, peaks=peaks) for task in plan(config, device)]
+    return [result for task in tasks for result in runner.run(task)]

@@ -1,5 +1,7 @@
 """Contents that change in place, and the right results for them."""
 
+from unittest.mock import Mock
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.implementations.subject import bind
 from losscli.losses import LOSSES
+from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 from tests.handmade import pair
 from tests.machinery import MACHINERY
@@ -119,3 +122,21 @@ def test_empty_contents_can_be_changed():
     held.touch()
     held.change()
     assert held.prediction.numel() == 0
+
+
+def test_bits_that_were_right_are_not_judged_again(monkeypatch):
+    held = contents()
+    right, wrong = loss(held), loss(held) + 1
+    assert held.judge("theirs", "forward", right).status == "pass"
+    assert held.judge("theirs", "forward", wrong).status == "fail"
+    elsewhere = Contents(held.case, make_inputs(held.case), right=held.right)
+    monkeypatch.setattr(Gate, "judge", lambda *_: Mock(status="warn"))
+    assert elsewhere.judge("theirs", "forward", right.clone()).status == "pass"
+    assert elsewhere.judge("theirs", "forward", wrong).status == "warn"
+    assert elsewhere.judge("another", "forward", right).status == "warn"
+    assert elsewhere.judge("theirs", "forward", right.double()).status == "warn"
+    assert elsewhere.judge("theirs", "forward_backward", right, right).status == "warn"
+    elsewhere.change()
+    assert elsewhere.judge("theirs", "forward", right).status == "warn"
+    elsewhere.change()
+    assert elsewhere.judge("theirs", "forward", right).status == "pass"

@@ -1,5 +1,6 @@
 """The memory limit of a pass: the fastest way to move its bytes, measured once."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,8 +8,10 @@ import torch
 
 from losscli.axes import PassName
 from losscli.bench import limit as limits_module
-from losscli.bench.limit import Limits, Mix, Probe, mixes
+from losscli.bench.limit import RANKED, Limits, Mix, Probe, mixes
+from losscli.bench.sampling import interleave
 from losscli.cases import Case
+from losscli.config.schema import Timing
 from losscli.errors import UnfitError
 from tests.fake_time import ClockTimer, FakeClock
 
@@ -50,8 +53,7 @@ class FakeMemory:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     """Sample until the median is known: fake calls take no real time."""
-    monkeypatch.setattr(limits_module, "MIN_TIME", 0.0)
-    monkeypatch.setattr(limits_module, "MAX_TIME", 60.0)
+    monkeypatch.setattr(Limits.find, "__defaults__", (False, Timing(0.0, 60.0)))
 
 
 @pytest.fixture
@@ -193,3 +195,18 @@ def test_a_probe_that_cannot_be_built_is_asked_for_once():
         found = limits.find(asked, "forward", timer, operands(asked))
         assert found.reason == "there is no compiler"
     assert loads == ["cpu"]
+
+
+def test_variants_are_sampled_as_long_as_asked_for(memory, monkeypatch):
+    given = []
+
+    def sample(timer, contenders, timing, *, seed):
+        given.append(timing)
+        return interleave(timer, contenders, timing, seed=seed)
+
+    monkeypatch.setattr(limits_module, "interleave", sample)
+    asked = case()
+    find = partial(Limits("cpu", memory.load).find, asked, "forward", memory.timer, operands(asked))
+    assert find(timing=RANKED).seconds == 2.0
+    find(again=True)
+    assert given == [RANKED, Timing(0.0, 60.0)]

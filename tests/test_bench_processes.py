@@ -72,7 +72,8 @@ class FakeWorker:
         for pass_, names in self.asked[-1].passes.items():
             if self.given == "dies":
                 raise ProcessDiedError(-11)
-            yield found(pass_, **{name: self.given[name] for name in names})
+            outcomes = {name: self.given[name] for name in names}
+            yield Found(pass_, outcomes, AROUND, {(pass_,): cast(Any, None)})
 
     def close(self):
         self.ended = True
@@ -240,6 +241,37 @@ def test_allocator_is_set_and_the_default_one_is_recorded_too(pool, task):
     assert kept == [*[True] * TIMING.processes, False]
     assert all("PATH" in worker.environ for worker in started)
     assert (reference.seconds.median, reference.default_allocator_seconds) == (2.0, 9.0)
+
+
+def test_process_with_the_default_allocator_measures_no_limit_and_half_as_long(pool, task):
+    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES}, unsettable="")
+    list(processes.run(task))
+    asked = [worker.asked[0] for worker in started]
+    assert [each.limited for each in asked] == [True] * 4 + [False]
+    assert [each.timing.max_time for each in asked] == [1.0] * 4 + [0.5]
+
+
+def test_what_one_process_found_right_is_told_to_the_next(pool, task):
+    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
+    list(processes.run(task))
+    assert [list(worker.asked[0].right) for worker in started] == [
+        [],
+        *[[("forward",), ("forward_backward",)]] * 3,
+    ]
+
+
+def test_only_the_first_process_measures_the_memory_of_a_call(pool, task):
+    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
+    list(processes.run(task))
+    assert [worker.asked[0].peaks for worker in started] == [True, False, False, False]
+
+
+def test_processes_can_start_before_their_first_task(pool, task):
+    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
+    processes.start(4)
+    assert len(started) == 4
+    list(processes.run(task))
+    assert len(started) == 4
 
 
 def test_record_says_why_the_allocator_is_not_set(monkeypatch, task):

@@ -47,6 +47,15 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert reference.limit_share == pytest.approx(0.45)
 
 
+@pytest.mark.usefixtures("_no_cache")
+def test_no_limit_is_measured_of_a_task_without_one(bench):
+    mover = Contender("", lambda: None, awaited=False)
+    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
+    results = bench(implementations=("reference",), limits=limits, limited=False)
+    assert [result.limit_gbps for result in results] == [None, None]
+    assert (limits.asked, mover.samples) == ([], [])
+
+
 @pytest.fixture
 def _no_cache(monkeypatch):
     monkeypatch.setattr(memory, "cache_bytes", lambda device: 0)
@@ -112,3 +121,8 @@ def test_unknown_limit_has_a_reason(bench):
     assert (result.limit_gbps, result.impossible) == (None, False)
     assert result.reason.endswith("; memory limit not measured: out of memory")
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")
+
+
+def test_no_memory_is_measured_where_another_process_has(bench):
+    (result,) = bench(passes=("forward",), implementations=("functional",), peaks=False)
+    assert (result.status, result.peak_extra_bytes) == ("ok", None)

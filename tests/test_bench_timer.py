@@ -17,6 +17,7 @@ from losscli.implementations.timer import (
     make_timer,
     needs_eviction,
 )
+from losscli.machine import allocator
 from tests.fake_time import FakeClock
 
 
@@ -31,6 +32,13 @@ def test_long_call_is_warmed_up_twice():
     clock = FakeClock()
     CpuTimer(clock=clock).warm_up(clock.spend(3.0))
     assert clock.seconds() == 6
+
+
+def test_calls_until_the_memory_is_steady_count_for_the_warm_up(monkeypatch):
+    monkeypatch.setattr(allocator, "keeps", lambda: True)
+    clock = FakeClock()
+    CpuTimer(clock=clock).warm_up(clock.spend(0.5))
+    assert clock.seconds() == 1.0
 
 
 @pytest.mark.parametrize(

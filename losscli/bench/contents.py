@@ -11,10 +11,15 @@ takes memory.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
+from losscli.axes import PassName
+from losscli.bench.plan import Right
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands, toggle
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.blocks import blocks
+from losscli.truth.fingerprint import fingerprint
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
@@ -30,11 +35,22 @@ LARGEST_DOUBLED = 64.0
 class Contents:
     """The operands of a case, whose prediction has changing contents, and their gates."""
 
-    def __init__(self, case: Case, operands: Operands, loosened: float | None = None) -> None:
+    def __init__(
+        self,
+        case: Case,
+        operands: Operands,
+        loosened: float | None = None,
+        right: Right | None = None,
+    ) -> None:
         """Take operands that require no gradient.
 
-        ``loosened``: ULP that the config grants this case by name.
+        Args:
+            case: which case.
+            operands: of the case.
+            loosened: ULP that the config grants this case by name.
+            right: results that were right for the same operands.
         """
+        self.right = dict(right or {})
         self.operands = operands
         input = self.prediction = next(iter(operands.values()))
         self.case, self.loosened = case, loosened
@@ -55,6 +71,27 @@ class Contents:
             self._gates[self.changed] = Gate(self.case, self.operands, self.loosened)
         return self._gates[self.changed]
 
+    def judge(
+        self,
+        name: str,
+        pass_: PassName,
+        loss: Tensor | None,
+        gradient: Tensor | None = None,
+        incoming: float = 1.0,
+    ) -> VerifyResult:
+        """Judge a result on the present contents, as :meth:`Gate.judge` does.
+
+        The oracle takes longer than most calls. Bits that were right for the same contents before,
+        in this process or in another, are right again.
+        """
+        key = (name, pass_, self.changed, incoming, _bits(loss), _bits(gradient))
+        if key not in self.right:
+            verdict = self.gate.judge(name, pass_, loss, gradient, incoming)
+            if verdict.status == FAIL:
+                return verdict
+            self.right[key] = verdict
+        return self.right[key]
+
     def change(self) -> None:
         """Replace the present contents by the other ones.
 
@@ -73,3 +110,10 @@ class Contents:
     def touch(self) -> None:
         """Write one element with its own value."""
         self._first.mul_(1)
+
+
+def _bits(result: Tensor | None) -> tuple[object, ...] | None:
+    """Return what tells a result from all others."""
+    if result is None:
+        return None
+    return tuple(result.shape), str(result.dtype), str(result.device), fingerprint(result)

@@ -34,8 +34,10 @@ from losscli.operators import loading
 if TYPE_CHECKING:
     from torch import Tensor
 
-MIN_TIME, MAX_TIME = 0.05, 0.2
-"""Seconds for which the variants of a probe are sampled, whatever the timing of a case."""
+TIMED = Timing(min_time=0.05, max_time=0.2)
+"""How long the variants of a probe are sampled, whatever the timing of a case."""
+RANKED = Timing(min_time=0.0, max_time=0.05)
+"""The same where the fastest variant is timed again, in the rounds of the case."""
 
 
 class Mix(NamedTuple):
@@ -106,6 +108,7 @@ class Limits:
         timer: Timer,
         reads: Sequence[Tensor],
         again: bool = False,
+        timing: Timing = TIMED,
     ) -> Limit:
         """Return the limit of a pass.
 
@@ -115,13 +118,14 @@ class Limits:
             timer: that the implementations are timed with.
             reads: the operands and, where there is one, the incoming gradient, to be read.
             again: measure it once more, and keep the faster of the two.
+            timing: when to stop sampling the variants.
         """
         if case.elements == 0 or case.spec.unit == MODEL:  # which may read less than all
             return Limit()
         key, arrays = _what(case, pass_, timer, reads)
         known = self.found.get(key)
         if (again or not known) and self._load():
-            found, variant = self._measure(key, arrays, case.seed)
+            found, variant = self._measure(key, arrays, case.seed, timing)
             if not known or faster(known, found) is found:
                 self.found[key], self.fastest[key] = found, variant
         found = self.found.get(key) or Limit(reason=self.missing)
@@ -173,7 +177,9 @@ class Limits:
 
         return call
 
-    def _measure(self, key: _Key, arrays: Sequence[Tensor], seed: int) -> tuple[Limit, int]:
+    def _measure(
+        self, key: _Key, arrays: Sequence[Tensor], seed: int, timing: Timing
+    ) -> tuple[Limit, int]:
         """Time the variants side by side; return the limit, which is the fastest, and its index."""
         assert self.probe
         launches, _, timer = key
@@ -189,7 +195,6 @@ class Limits:
         for contender in contenders if warm else ():
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
-        timing = Timing(min_time=MIN_TIME, max_time=MAX_TIME)
         interleave(timer, contenders, timing, seed=seed)
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from losscli.axes import HOST, PassName
 from losscli.bench.limit import Limit
-from losscli.bench.plan import Task
+from losscli.bench.plan import Right, Task
 from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
@@ -85,6 +85,8 @@ class Found:
     pass_: PassName
     outcomes: Mapping[str, Outcome]
     around: Surroundings
+    right: Right = field(default_factory=dict)
+    """The results that the gate found right so far."""
 
     @property
     def timed(self) -> dict[str, Timed]:

@@ -43,7 +43,7 @@ class LocalPass:
 
         The gradient is that of one more call, because a timed call frees its own.
         """
-        verdict = self.contents.gate.judge(self.name, FORWARD, self.call.loss)
+        verdict = self.contents.judge(self.name, FORWARD, self.call.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
             verdict = self._judge()
         self.call.release()
@@ -57,6 +57,4 @@ class LocalPass:
         """Judge one more call."""
         call = self.call
         call.compute()
-        return self.contents.gate.judge(
-            self.name, self.pass_, call.loss, call.input.grad, call.incoming
-        )
+        return self.contents.judge(self.name, self.pass_, call.loss, call.input.grad, call.incoming)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
 from losscli.build.targets import BENCH, Target
@@ -13,7 +13,10 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
 from losscli.implementations import libraries
 from losscli.reasons import Reason
-from losscli.runs.records import BenchResult
+from losscli.runs.records import BenchResult, VerifyResult
+
+Right = Mapping[tuple[object, ...], VerifyResult]
+"""The verdicts of results that were right, by their bits and what they were computed from."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,12 @@ class Task:
     """ULP that the config grants this case by name."""
     table: str = ""
     """Title of the config's table that the case belongs to."""
+    limited: bool = field(default=True, repr=False)
+    """Whether the memory limit is measured as well."""
+    peaks: bool = field(default=True, repr=False)
+    """Whether the memory of a call is measured as well."""
+    right: Right = field(default_factory=dict, repr=False)
+    """The results that the gate found right in other processes."""
 
     @property
     def name(self) -> str:

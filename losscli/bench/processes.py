@@ -119,6 +119,8 @@ class Processes:
         left = replace(task, timing=share(task.timing))
         found: dict[int, dict[PassName, Found]] = {}
         for number in self._prepare(count):
+            if number == _DEFAULT_ALLOCATOR:  # of which only the medians count
+                left = replace(left, limited=False, timing=half(left.timing))
             if left.passes:
                 with contextlib.suppress(OSError):  # it has ended
                     self._workers[number].channel.put(left)
@@ -132,10 +134,16 @@ class Processes:
             yield from results(task, pass_, merged.outcomes, merged.around)
 
     def _prepare(self, count: int) -> list[int]:
-        """Return the numbers of the processes; start missing ones, all at once.
+        """Return the numbers of the processes when all are ready: a start would disturb samples."""
+        numbers = self.start(count)
+        for worker in self._workers.values():
+            if not worker.ready:
+                list(worker.answers(self.notify))  # none, and waits for it
+                worker.ready = True
+        return numbers
 
-        Wait until all are ready: a start would disturb samples.
-        """
+    def start(self, count: int) -> list[int]:
+        """Start missing processes, all at once; return the numbers of all."""
         numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
         for number in numbers:
             if number not in self._workers:
@@ -143,10 +151,6 @@ class Processes:
                 if self._sets_allocator:
                     environ = allocator.environment(keeps=number != _DEFAULT_ALLOCATOR)
                 self._workers[number] = self._start(self._command, environ)
-        for worker in self._workers.values():
-            if not worker.ready:
-                list(worker.answers(self.notify))  # none, and waits for it
-                worker.ready = True
         return numbers
 
     def _answers(self, number: int, task: Task) -> dict[PassName, Found]:
@@ -178,6 +182,11 @@ def share(timing: Timing) -> Timing:
     )
 
 
+def half(timing: Timing) -> Timing:
+    """Return the timing of the process of which only a change of more than a tenth is told."""
+    return replace(timing, min_time=timing.min_time / 2, max_time=timing.max_time / 2)
+
+
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """Return the environment of the processes: the allocator of those that measure on a CPU."""
     if device != "cpu":
@@ -190,9 +199,17 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
 
 
 def _surviving(task: Task, found: Mapping[PassName, Found]) -> Task:
-    """Return the task without the implementations that had no time in the last process."""
+    """Return the task for the next process: without the implementations that had no time.
+
+    The results that were right need not be judged again, and the memory of a call, which is the
+    same in all, need not be measured again.
+    """
     passes = {
         pass_: tuple(name for name in names if name in found[pass_].timed)
         for pass_, names in task.passes.items()
     }
-    return replace(task, passes={pass_: names for pass_, names in passes.items() if names})
+    right = {**task.right}
+    for each in found.values():
+        right |= each.right
+    passes = {pass_: names for pass_, names in passes.items() if names}
+    return replace(task, passes=passes, right=right, peaks=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 
 from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
-from losscli.bench.limit import Limit, Limits, faster, scaled
+from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
 from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
     Found,
@@ -104,14 +104,14 @@ class Runner:
             around = Surroundings()
             if able and contents is None:
                 try:
-                    contents = Contents(case, make_inputs(case), task.loosened)
+                    contents = Contents(case, make_inputs(case), task.loosened, task.right)
                 except Exception as error:
                     if not memory.is_out_of_memory(error):
                         raise
                     outcomes |= {i.name: gone_wrong(error) for i in able}
             if able and contents is not None:
                 around = self._run_pass(contents, task, pass_, able, outcomes)
-            yield Found(pass_, outcomes, around)
+            yield Found(pass_, outcomes, around, contents.right if contents else {})
 
     def _run_pass(
         self,
@@ -134,8 +134,14 @@ class Runner:
         if any(implementation.file for implementation in implementations):
             timer = SharedTimer(timer, self.device)
         reads = [t for t in (*operands, passes.full_grad_output) if t is not None]
-        limit = self.limits.find(case, pass_, timer, reads)
-        mover = self._mover(case, pass_, timer, reads)
+        find = partial(self.limits.find, case, pass_, timer, reads)
+        timing = replace(TIMED, confidence=task.timing.confidence)
+        limit = Limit()
+        mover: Contender | None = None
+        if task.limited:
+            moves = _moves(case, pass_)
+            limit = find(timing=RANKED if moves else timing)
+            mover = self._mover(case, pass_, timer, reads) if moves else None
         with gradients(pass_):
             for implementation in implementations:
                 admitted = _admit(contents, task, pass_, implementation, passes, evicts)
@@ -144,7 +150,7 @@ class Runner:
                 else:
                     entries.append(admitted)
             for entry in entries:
-                self._prepare(timer, entry, contents)
+                self._prepare(timer, entry, contents, task.peaks)
             self.conditions.begin()
             gaps = timer.gaps
             stop = interleave(
@@ -169,14 +175,14 @@ class Runner:
         around = Surroundings(limit, False, stop, conditions)
         if any(result.impossible for result in results(task, pass_, outcomes, around)):
             # Or the memory was slower a moment ago.
-            limit = faster(limit, self.limits.find(case, pass_, timer, reads, again=True))
+            limit = faster(limit, find(again=True, timing=timing))
             around = Surroundings(limit, True, stop, conditions)
         if is_busy(conditions) and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
             self.notify(BUSY_NOTE)
         return around
 
-    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents) -> None:
-        """Warm up and measure memory; an error is stored in the contender."""
+    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents, peaks: bool) -> None:
+        """Warm up and, for ``peaks``, measure memory; an error is stored in the contender."""
         contender, timed = entry.contender, entry.timed
 
         def before() -> None:
@@ -186,19 +192,13 @@ class Runner:
         contender.warm_up(timer)
         if contender.warm:
             contender.warm = replace(contender.warm, before=before)
-            contender.run(timed.measure_memory)
+            if peaks:
+                contender.run(timed.measure_memory)
 
     def _mover(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
     ) -> Contender | None:
-        """Return the warmed-up probe, to be sampled in the same rounds.
-
-        Only for cases beyond a CPU's cache: other programs use the CPU's memory, so its speed
-        changes from second to second. The speed of a GPU's memory does not. A probe would disturb a
-        case that fits the cache.
-        """
-        if case.device != "cpu" or case.floor_bytes(pass_) <= memory.cache_bytes("cpu"):
-            return None
+        """Return the warmed-up probe, to be sampled in the same rounds."""
         try:
             mover = self.limits.contender(case, pass_, timer, reads)
         except Exception as error:
@@ -208,6 +208,16 @@ class Runner:
         if mover:
             mover.warm_up(timer)
         return mover
+
+
+def _moves(case: Case, pass_: PassName) -> bool:
+    """Tell whether the probe is sampled in the rounds of a case.
+
+    Only of cases beyond a CPU's cache: other programs use the CPU's memory, so its speed changes
+    from second to second. The speed of a GPU's memory does not. A probe would disturb a case that
+    fits the cache.
+    """
+    return case.device == "cpu" and case.floor_bytes(pass_) > memory.cache_bytes("cpu")
 
 
 def _admit(

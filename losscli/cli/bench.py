@@ -155,9 +155,11 @@ def command(
     if resume is not None:
         run, tasks, resumed = _resume(resume, run, tasks)
 
-    loading.build_ahead(libraries_of(tasks, device))
     notify = cache_calls(note)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
+        if tasks and tasks[0].timing.several_processes:
+            processes_of_run.start(tasks[0].timing.processes or 1)  # while the compilers run
+        loading.build_ahead(libraries_of(tasks, device))
         code = run_jobs(
             run,
             tasks,

@@ -112,9 +112,10 @@ class CpuTimer:
 
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
-        seconds = _settle(lambda: self._time(call, 1), self.clock)
+        seconds: list[float] = []
         if allocator.keeps():
-            seconds += _settle_memory(lambda: self._time(call, 1), self.clock)
+            seconds = _settle_memory(lambda: self._time(call, 1), self.clock)
+        seconds = _settle(lambda: self._time(call, 1), self.clock, made=seconds)
         fastest = max(min(seconds), 1e-9)
         repeats = 1 if self.evict else math.ceil(self.sample_seconds / fastest)
         return Warm(call, repeats, fastest)
@@ -290,18 +291,25 @@ def _settle_memory(
     return seconds
 
 
-def _settle(measure: Callable[[], float], clock: Clock, calls: int = WARM_UP_CALLS) -> list[float]:
+def _settle(
+    measure: Callable[[], float],
+    clock: Clock,
+    calls: int = WARM_UP_CALLS,
+    made: Sequence[float] = (),
+) -> list[float]:
     """Measure often and long enough; return the seconds of each measurement.
 
-    More than WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS.
+    More than WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS. ``made``
+    are measurements that count as well.
     """
-    start, elapsed = clock(), 0.0
-    seconds: list[float] = []
+    seconds = list(made)
+    before = elapsed = sum(seconds)
+    start = clock()
     while (
         len(seconds) < WARM_UP_CALLS
         or elapsed < WARM_UP_SECONDS
         or (len(seconds) < calls and elapsed < HOST_CALLS_SECONDS)
     ):
         seconds.append(measure())
-        elapsed = (clock() - start) * 1e-9
+        elapsed = before + (clock() - start) * 1e-9
     return seconds
