@@ -71,8 +71,10 @@ class Workshop:
                 shutil.copytree(folder, root / "cache" / folder.name)
             for folder in (cache / "work").glob(f"{target.name}-*"):
                 shutil.copytree(folder, work / folder.name)
+        before = (self.original / "csrc" / mutation.file).read_bytes()
         for csrc in (root / "csrc", *work.glob("*/csrc")):
-            if (csrc / mutation.file).exists():
+            file = csrc / mutation.file  # in the user's objects perhaps of older sources
+            if file.exists() and file.read_bytes() == before:
                 mutation.apply(csrc)
         for name in stale(mutation, targets, _inputs(work), whole=whole):
             (work / name).unlink()
