@@ -251,7 +251,7 @@ def test_process_with_the_default_allocator_measures_no_limit_and_half_as_long(p
     assert [each.timing.max_time for each in asked] == [1.0] * 4 + [0.5]
 
 
-def test_what_one_process_found_right_is_told_to_the_next(pool, task):
+def test_next_process_gets_the_results_that_were_right_in_those_before(pool, task):
     processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
     list(processes.run(task))
     assert [list(worker.asked[0].right) for worker in started] == [

@@ -14,7 +14,7 @@ from losscli.build.targets import LOSS, RUNTIME, Target
 from losscli.build.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
-from losscli.losses import ROW_FORMS, WEIGHTED
+from losscli.losses import ROW_FORMS, WEIGHTED, operator_of
 from tests import mutate
 from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
@@ -22,7 +22,7 @@ from tests.mutation.cpu_rows import ROWS
 from tests.mutation.cuda import CUDA
 from tests.mutation.formulas import FORMULAS, mistakes
 from tests.mutation.losses import LOSSES
-from tests.mutation.mutation import Mutation, row_kernels
+from tests.mutation.mutation import Mutation
 from tests.mutation.torch_layer import TORCH
 from tests.mutation.trial import Trial
 from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
@@ -161,7 +161,7 @@ def test_survivor_is_tried_with_the_losses_that_reach_every_loop_and_its_own():
 
 def test_forms_of_a_loss_over_rows_have_its_kernels_and_are_what_a_survivor_is_put_to():
     mutation = ROWS[0]
-    every = {form for form in ROW_FORMS if row_kernels(form) == "cross_entropy"}
+    every = {form for form in ROW_FORMS if operator_of(form) == "cross_entropy"}
 
     for whole in (False, True):
         assert names(mutation, "cpu", whole=whole) == {"torch", "cross_entropy_cpu"}

@@ -6,16 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.losses import ROW_FORMS, ROW_LOSSES
-from losscli.losses.rows.forms import forms
+from losscli.losses import ROW_FORMS, operator_of
 from tests.machinery import MACHINERY
-
-
-def row_kernels(loss: str) -> str:
-    """Return the loss over rows of which a loss is a form; empty for losses of elements."""
-    return next(
-        (name for name, spec in ROW_LOSSES.items() if loss in {own.name for own in forms(spec)}), ""
-    )
 
 
 @dataclass(frozen=True)
@@ -55,9 +47,9 @@ class Mutation:
 
         Of a loss over rows these are all its forms, which have the same kernels.
         """
-        rows = {row_kernels(loss) for loss in self.losses} - {""}
+        rows = {operator_of(loss) for loss in self.losses if loss in ROW_FORMS}
         if rows:
-            return tuple(form for form in ROW_FORMS if row_kernels(form) in rows)
+            return tuple(form for form in ROW_FORMS if operator_of(form) in rows)
         return tuple(dict.fromkeys((*MACHINERY, *self.losses)))
 
     def apply(self, csrc: Path) -> None:

@@ -18,10 +18,11 @@ from typing import Any
 from losscli.cli.options import resolve_config
 from losscli.config.sizes import parse_size
 from losscli.implementations import STRATEGIES
+from losscli.losses import ROW_FORMS
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify.runner import plan, run
 
-from .mutation import Mutation, row_kernels
+from .mutation import Mutation
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Trial:
     @classmethod
     def whole(cls, mutation: Mutation, device: str) -> Trial:
         """Return all that `losscli verify` runs of losscli's own, but not with all losses."""
-        is_row = any(map(row_kernels, mutation.losses))
+        is_row = any(loss in ROW_FORMS for loss in mutation.losses)
         strategies = () if is_row else STRATEGIES
         own = ("custom", *(f"custom:{strategy}" for strategy in strategies))
         return cls(device, "smoke", mutation.losses_of_survivor, implementations=own)

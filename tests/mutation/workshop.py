@@ -19,9 +19,10 @@ from losscli.build.cache import user_cache
 from losscli.build.ninja import find_ninja
 from losscli.build.targets import BENCH, RUNTIME, TORCH, Target, needed
 from losscli.implementations import STRATEGIES
+from losscli.losses import ROW_FORMS
 
 from .build_libraries import command
-from .mutation import Mutation, row_kernels
+from .mutation import Mutation
 
 CHECKOUT = Path(__file__).parents[2]
 _COPIED = ("losscli", "csrc", "configs")
@@ -89,9 +90,9 @@ def libraries(mutation: Mutation, device: str, *, whole: bool) -> list[Target]:
     ways = _WAYS if whole else {_is_strategy(name) for name in mutation.implementations}
     found: dict[Target, None] = {}
     for loss in losses:
-        rows = row_kernels(loss)  # which have no other ways to finish a sum
-        for way in (False,) if rows else sorted(ways):
-            found |= dict.fromkeys(needed(rows or loss, device, strategies=way))
+        # Losses over rows have no other ways to finish a sum.
+        for way in (False,) if loss in ROW_FORMS else sorted(ways):
+            found |= dict.fromkeys(needed(loss, device, strategies=way))
     return list(found)
 
 
