@@ -53,6 +53,9 @@ def calls(loss: str, rows: int, roles: str) -> Iterator[RowCall]:
     if "l" in roles:
         yield RowCall(loss, "bfloat16", 1025, reduction="none", wrong=True)
     yield RowCall(loss, "bfloat16", LONGEST, 2, reduction="none")
+    # Several rows of a warp.
+    for dtype, layout in itertools.product(DTYPES, ("dense", "shifted")):
+        yield RowCall(loss, dtype, 333, 4001, reduction, layout, gradients=0, masked=masked)
     # More rows than teams stay, so that each takes several.
     for many, length in ((20001, 3), (5000, 129), (700, 16384), (150, 70003)):
         yield RowCall(loss, "bfloat16", length, many, reduction=reduction)

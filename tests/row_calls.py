@@ -64,6 +64,14 @@ def calls() -> Iterator[RowCall]:
         yield RowCall(dtype, classes, softcap=3.7, incoming=STEPS)
     for classes, target in itertools.product((9, 1025, 140003), ("int64", "int32", "uint8")):
         yield RowCall("bfloat16", classes, target=target, wrong=True)
+    # Several rows of a warp.
+    for dtype, layout in itertools.product(("float32", "bfloat16"), ("dense", "shifted")):
+        for target, weighted in itertools.product(("int64", "probabilities"), (True, False)):
+            yield RowCall(
+                *(dtype, 333, 4001, "mean", layout, target, weighted),
+                smoothing=0.1,
+                incoming=(),
+            )
     # More rows than blocks stay, so that each takes several; more rows than one block sums.
     for dtype, (rows, classes) in itertools.product(
         ("float32", "bfloat16"), ((70001, 3), (3000, 129), (700, 16384), (300, 70003))

@@ -874,6 +874,25 @@ def test_long_rows_of_blocks_and_clusters(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("rows", "length"), [(3301, 257), (4100, 1000), (5003, 1003)])
+def test_many_short_rows_of_which_a_warp_takes_several(
+    spec: RowSpec, rows: int, length: int, dtype: torch.dtype
+) -> None:
+    for optional, parameters in ((False, {}), (True, examples(spec))):
+        call = make(
+            spec, rows, length, device="cuda", dtype=dtype, optional=optional, parameters=parameters
+        )
+        for reduction in ("none", reductions(spec)[-1]):
+            with naming(reduction, parameters):
+                due = call.exact().due(reduction).detach()
+                found = call.ours(reduction).detach().double()
+                size = max(1.0, float(due.abs().max()))
+                atol = size * (2**-8 if dtype.itemsize == 2 else 2**-19)
+                assert_close(found, due, rtol=0, atol=atol)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["kl_divergence", "token_log_probs", "cosine_similarity"])
 def test_rows_are_right_beyond_2_to_the_31_elements(name: str) -> None:
     spec, rows, length = ROW_LOSSES[name], 16400, 131072

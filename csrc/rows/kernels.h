@@ -94,6 +94,7 @@ struct RowKernels {
   uint64_t interface;  // kInterface of the sources that it was compiled from
   int32_t rows;
   int32_t parameters;
+  bool reads;  // whether the loss reads rows: if not, gradients written ahead save nothing
   Needs (*needs)(const RowArguments&, const DeviceFacts&);
   Status (*run)(const RowArguments&, const LaunchContext&);
 };

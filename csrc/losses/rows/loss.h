@@ -78,7 +78,8 @@ struct RowLoss {
   static constexpr bool targeted = false;
   // Whether a mean is over the weights of the classes of the rows.
   static constexpr bool mean_of_weights = false;
-  // Whether the rows are read at all, but for the element of their class.
+  // Whether the rows are read at all, but for the element of their class: if not, all gradients but
+  // that element's are 0.
   static constexpr bool reads = true;
   // Whether it is cross entropy, for which there are walks of its own.
   static constexpr bool is_cross_entropy = false;

@@ -103,8 +103,8 @@ Status run_rows(const RowArguments& arguments, const LaunchContext& context) {
 
 Needs nothing(const RowArguments&, const DeviceFacts&) { return {}; }
 
-const RowKernels kernels{kInterface, Loss<float>::rows, Loss<float>::parameter_total, nothing,
-                         run_rows};
+const RowKernels kernels{kInterface,         Loss<float>::rows, Loss<float>::parameter_total,
+                         Loss<float>::reads, nothing,           run_rows};
 
 }  // namespace
 }  // namespace losscli::cpu

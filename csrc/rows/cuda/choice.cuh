@@ -29,6 +29,25 @@ inline bool lie_alike(const RowArguments& arguments, int operands) {
   return true;
 }
 
+// Whether slots and groups take rows of so many operands.
+inline bool lie_in_vectors(const RowArguments& arguments, int operands, const DeviceFacts& device) {
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
+  return device.clusters && arguments.inner == 1 && arguments.rows() < int64_t{1} << 30 &&
+         bytes >= kLeastSlotRowBytes && bytes < int64_t{1} << 30 && lie_alike(arguments, operands);
+}
+
+// Whether rows are many and short. Those of cross entropy may have walks that are faster.
+inline bool are_groups(const RowArguments& arguments, int operands, bool has_own,
+                       const DeviceFacts& device) {
+  const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
+  const bool is_plain =
+      arguments.parameters[kSoftcap] == 0 && arguments.parameters[kLabelSmoothing] == 0;
+  return (!has_own || (is_plain && bytes > kMostLineBytes)) &&
+         operands * bytes <= kMostGroupBytes &&
+         arguments.rows() >= kLeastGroupRows * device.multiprocessors &&
+         lie_in_vectors(arguments, operands, device);
+}
+
 // Whether the walks of cross entropy can bend its logits.
 inline bool can_bend(const RowArguments& arguments) {
   const double inside = arguments.parameters[kTemperature] * arguments.parameters[kSoftcap];
@@ -287,9 +306,7 @@ template <typename Loss, typename Stored>
 bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& device,
                   SlotShape& shape) {
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
-  if (!device.clusters || arguments.inner != 1 || rows >= int64_t{1} << 30 ||
-      bytes < kLeastSlotRowBytes || bytes >= int64_t{1} << 30 || !lie_alike(arguments, Loss::rows))
-    return false;
+  if (!lie_in_vectors(arguments, Loss::rows, device)) return false;
   using Block = SlotBlock<Loss, false>;
   constexpr int kWarps = Block::kWarps;
   const int64_t most = int64_t{device.multiprocessors} * Block::kBlocks * kWarps;
@@ -300,7 +317,7 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
     return again || warps >= kWarps ? rows * warps * 2 > most
                                     : turns * most * 32 <= rows * warps * 33;
   };
-  shape.alone = !Loss::shares && is_enough(1) && Loss::rows * bytes <= kMostAloneBytes &&
+  shape.alone = !Loss::shares && again && is_enough(1) && Loss::rows * bytes <= kMostAloneBytes &&
                 fits<SlotBlock<Loss, true>, Loss, Stored>(arguments, again, 1, 1, shape);
   if (shape.alone) return true;
   for (int warps = 1; warps <= kWarps * kMostCluster; warps *= 2) {
@@ -326,7 +343,13 @@ constexpr bool has_slots() {
 template <typename Loss, typename Stored>
 RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& device) {
   RowPolicy policy;
-  if constexpr (has_own_walks<Loss, Stored>()) policy = choose_once(arguments, device);
+  constexpr bool kOwn = has_own_walks<Loss, Stored>();
+  policy.parts.whole = is_whole(arguments);
+  if (has_slots<Loss, Stored>() && !again && are_groups(arguments, Loss::rows, kOwn, device)) {
+    policy.access = RowAccess::groups;
+    return policy;
+  }
+  if constexpr (kOwn) policy = choose_once(arguments, device);
   if constexpr (has_slots<Loss, Stored>())
     if (policy.access == RowAccess::general &&
         choose_slots<Loss, Stored>(arguments, again, device, policy.parts))

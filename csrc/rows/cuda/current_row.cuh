@@ -7,9 +7,24 @@
 
 namespace losscli::cuda {
 
+// The formula of a call's rows: what its parameters make of it, found once on the host.
+template <template <typename> class Formula, typename Stored>
+struct RowFormula {
+  using Real = RealOf<Stored>;
+  using Loss = Formula<Real>;
+
+  explicit RowFormula(const RowArguments& arguments)
+      : loss(arguments.parameters),
+        powers(Loss::logits ? arguments.parameters[Loss::temperature] : 1.0) {}
+
+  Loss loss;
+  LogitPowers<Real, Stored> powers;
+};
+
 template <template <typename> class Formula, typename Stored>
 class CurrentRow {
  public:
+  using Constants = RowFormula<Formula, Stored>;
   using Real = RealOf<Stored>;
   using Loss = Formula<Real>;
   using Known = KnownRow<Loss, Stored, Real>;
@@ -18,12 +33,16 @@ class CurrentRow {
   using Element = RowElement<Real, Loss::rows>;
   static constexpr int kRows = Loss::rows, kLogits = Logits::kRows;
 
-  __device__ __forceinline__ CurrentRow(const RowArguments& arguments, const RowMemory& memory)
-      : incoming(arguments, memory),
-        loss(arguments.parameters),
-        powers(Loss::logits ? arguments.parameters[Loss::temperature] : 1.0),
+  __device__ __forceinline__ CurrentRow(const RowArguments& arguments, const RowMemory& memory,
+                                        const Constants& formula)
+      : incoming(arguments, memory, !Loss::reads),
+        loss(formula.loss),
+        powers(formula.powers),
         a_(arguments),
         memory_(memory) {}
+
+  // By all threads before the first row, where rows are not read.
+  __device__ __forceinline__ void settle() { incoming.settle(a_, memory_); }
 
   // Begins a row, of which nothing is read yet.
   __device__ __forceinline__ void begin(int64_t row, const Known& known) {
@@ -159,9 +178,9 @@ class CurrentRow {
     return found;
   }
 
-  const RowIncoming incoming;
-  const Loss loss;
-  const Powers powers;
+  RowIncoming incoming;
+  const Loss& loss;
+  const Powers& powers;
   Known known;
   RowTotals<Real> totals;
   RowFinish<Real> finished;

@@ -34,7 +34,7 @@ Status run(const RowArguments& arguments, const LaunchContext& context) {
 }
 
 using Loss = LOSSCLI_LOSS<float>;
-const RowKernels kernels{kInterface, Loss::rows, Loss::parameter_total, needs, run};
+const RowKernels kernels{kInterface, Loss::rows, Loss::parameter_total, Loss::reads, needs, run};
 
 }  // namespace
 }  // namespace losscli::cuda

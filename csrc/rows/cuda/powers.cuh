@@ -18,9 +18,8 @@ struct LogitPowers<float, Stored> {
   float inverse;     // 1 / temperature
   float unit;        // 1 / scale
 
-  __device__ __forceinline__ explicit LogitPowers(double temperature)
-      : inverse(static_cast<float>(1 / temperature)) {
-    const double exact = fmin(1.4426950408889634 / temperature, double{FLT_MAX});
+  explicit LogitPowers(double temperature) : inverse(static_cast<float>(1 / temperature)) {
+    const double exact = std::fmin(1.4426950408889634 / temperature, double{FLT_MAX});
     scale = static_cast<float>(exact);
     low = static_cast<float>(exact - scale);
     unit = 1.0f / scale;
@@ -74,8 +73,7 @@ template <typename Stored>
 struct LogitPowers<double, Stored> {
   double inverse;
 
-  __device__ __forceinline__ explicit LogitPowers(double temperature)
-      : inverse(fmin(1 / temperature, DBL_MAX)) {}
+  explicit LogitPowers(double temperature) : inverse(std::fmin(1 / temperature, DBL_MAX)) {}
 
   static constexpr double kLeast = -DBL_MAX;
   static constexpr bool kShort = false;

@@ -154,7 +154,7 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
       if constexpr (kDistance) {
         const Real gap = near ? apart - gap_of(below) : gap_of(below), weight = e[kSum.weight];
         // Not a product: 0 times infinity is NaN.
-        if (weight != Real(0)) distances[i % kParts] += weight * gap;
+        if (weight != Real(0)) distances[i % kParts] = fma(weight, gap, distances[i % kParts]);
       }
       if constexpr (Loss::shares) {
         shared[i % kParts] += shares[i];

@@ -28,26 +28,39 @@ class GeneralRows {
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
   __device__ __forceinline__ GeneralRows(const RowArguments& arguments, const RowMemory& memory,
-                                         int resident, Pack<Stored>* held)
-      : a_(arguments), state_(arguments, memory), resident_(resident), held_(held) {}
+                                         const RowFormula<Formula, Stored>& formula, int resident,
+                                         Pack<Stored>* held)
+      : a_(arguments), state_(arguments, memory, formula), resident_(resident), held_(held) {}
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
+    // Gradients that are 0, whatever comes in, are written before that is awaited.
+    if constexpr (!Loss::reads) {
+      if (kGradient && state_.incoming.writes)
+        each_row([&](int64_t row) {
+          if (row < a_.rows()) fill(place(row), row, 0);
+        });
+      state_.settle();
+    }
+    each_row([&](int64_t row) { one(row); });
+    team_.leave();
+  }
+
+ private:
+  // Calls `body` with the rows of this thread, one after the other. The threads of columns wait for
+  // each other, those of rows beyond the last as well.
+  template <typename Body>
+  __device__ __forceinline__ void each_row(const Body& body) const {
     constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
     const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)
-      // The threads of columns wait for each other, those of rows beyond the last as well.
-      if (kColumns || first + place < a_.rows()) one(first + place);
-    team_.leave();
+      if (kColumns || first + place < a_.rows()) body(first + place);
   }
 
- private:
-  __device__ __forceinline__ void one(int64_t row) {
-    const bool exists = !kColumns || row < a_.rows();
-    if (!exists) row = a_.rows() - 1;
-    state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
+  // Where a row lies.
+  __device__ __forceinline__ Row place(int64_t row) {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       rows_[k] = static_cast<const Stored*>(a_.operands[k]) + a_.strides[k].start(row, a_.inner);
@@ -60,11 +73,19 @@ class GeneralRows {
       packed_[k] = whole.lies_so(rows_[k], strides_[k]);
       all_packed_ = all_packed_ && packed_[k];
     }
+    return whole;
+  }
+
+  __device__ __forceinline__ void one(int64_t row) {
+    const bool exists = !kColumns || row < a_.rows();
+    if (!exists) row = a_.rows() - 1;
+    state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
+    const Row whole = place(row);
     const bool normal = state_.known.is_normal(), leads = exists && team_.number() == 0;
     const bool writes = kGradient && state_.incoming.writes && exists;
     if (!kColumns && !normal) {
       state_.finish(leads);
-      if (writes) fill(whole, row, state_.known.nothing(), state_.known.nothing());
+      if (writes) fill(whole, row, state_.known.nothing());
       return;
     }
     Row packed = whole;
@@ -90,7 +111,7 @@ class GeneralRows {
           state_.totals.later);
     state_.finish(leads);
     if (writes && normal) write_gradients(whole, row);
-    if (writes && !normal) fill(whole, row, state_.known.nothing(), state_.known.nothing());
+    if (writes && !normal) fill(whole, row, state_.known.nothing());
   }
 
   // Where this thread's pack of an operand is held.
@@ -290,54 +311,49 @@ class GeneralRows {
 
   __device__ __forceinline__ void write_gradients(const Row& row, int64_t number) const {
     const Outputs outputs = outputs_of(row, number);
-    const auto write = [&](const Pack<Stored>(&packs)[1][kRows], int64_t pack, int64_t) {
-      Pack<Stored> out[kRows];
-      const int own = own_in(row, pack);
-      [[maybe_unused]] const int64_t first = row.first_of(pack);
+    if constexpr (Loss::reads) {
+      walk<false>(row, [&](const Pack<Stored>(&packs)[1][kRows], int64_t pack, int64_t) {
+        Pack<Stored> out[kRows];
+        const int own = own_in(row, pack);
+        [[maybe_unused]] const int64_t first = row.first_of(pack);
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        Real x[kRows], found[kRows];
-        values_of(packs[0], i, x);
-        const Real weight = is_inside(row, first, i) ? weight_of(first + i) : Real(1);
-        state_.differentiate(x, i == own, weight, found);
+        for (int i = 0; i < kCount; ++i) {
+          Real x[kRows], found[kRows];
+          values_of(packs[0], i, x);
+          const Real weight = is_inside(row, first, i) ? weight_of(first + i) : Real(1);
+          state_.differentiate(x, i == own, weight, found);
 #pragma unroll
-        for (int k = 0; k < kRows; ++k) narrow(found[k], out[k].values[i]);
-      }
+          for (int k = 0; k < kRows; ++k) narrow(found[k], out[k].values[i]);
+        }
+#pragma unroll
+        for (int k = 0; k < kRows; ++k)
+          if (outputs.rows[k])
+            row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out[k]);
+      });
+    } else {
+      // By the thread that wrote 0 there.
+      const int64_t label = state_.known.facts.label;
+      if ((label + row.shift) / kCount % team_.count() != team_.number()) return;
+      const Real x[kRows] = {};
+      Real found[kRows];
+      state_.differentiate(x, true, Real(1), found);
 #pragma unroll
       for (int k = 0; k < kRows; ++k)
-        if (outputs.rows[k])
-          row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out[k]);
-    };
-    if constexpr (Loss::reads) {
-      walk<false>(row, write);
-    } else {
-      // All classes but the row's own have one gradient.
-      const Real x[kRows] = {};
-      Real others[kRows], own[kRows];
-      state_.differentiate(x, false, Real(1), others);
-      state_.differentiate(x, true, Real(1), own);
-      fill(row, number, others[0], own[0]);
+        if (outputs.rows[k]) narrow(found[k], outputs.rows[k][label * outputs.strides[k]]);
     }
   }
 
-  // Writes one number as the gradients of all elements, but that of the row's class.
-  __device__ __forceinline__ void fill(const Row& row, int64_t number, Real with, Real own) const {
+  // Writes one number as the gradients of all elements.
+  __device__ __forceinline__ void fill(const Row& row, int64_t number, Real with) const {
     const Outputs outputs = outputs_of(row, number);
     Pack<Stored> all;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) narrow(with, all.values[i]);
-    for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count()) {
-      Pack<Stored> out = all;
-      const int place = own_in(row, pack);
-      if (place >= 0)
-#pragma unroll
-        for (int i = 0; i < kCount; ++i)
-          if (i == place) narrow(own, out.values[i]);
+    for (int64_t pack = team_.number(); pack < row.packs; pack += team_.count())
 #pragma unroll
       for (int k = 0; k < kRows; ++k)
         if (outputs.rows[k])
-          row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, out);
-    }
+          row.write_pack(outputs.rows[k], outputs.strides[k], outputs.packed[k], pack, all);
   }
 
   const RowArguments& a_;
@@ -357,9 +373,11 @@ __global__ void __launch_bounds__(block_threads(threads),
                                   least_blocks(threads, sizeof(Stored),
                                                Formula<RealOf<Stored>>::reads))
     general_kernel(const __grid_constant__ RowArguments arguments,
-                   const __grid_constant__ RowMemory memory, const int resident) {
+                   const __grid_constant__ RowMemory memory,
+                   const __grid_constant__ RowFormula<Formula, Stored> formula,
+                   const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
-  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, formula, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }

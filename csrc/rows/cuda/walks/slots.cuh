@@ -11,41 +11,31 @@
 #include <cooperative_groups.h>
 
 #include "rows/cuda/bulk_copy.cuh"
-#include "rows/cuda/current_row.cuh"
 #include "rows/cuda/policies.h"
-#include "rows/cuda/span.cuh"
+#include "rows/cuda/vectors.cuh"
 
 namespace losscli::cuda {
 
 // `kGradients`: how many operands may have gradients, the first ones. `kAlone`: a warp has a row
 // alone.
 template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
-class SlotRows {
+class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
+  using Base = RowVectors<Formula, Stored, 32, (kGradients > 0)>;
+  using Base::a_, Base::kRows, Base::kVectorBytes, Base::lane_, Base::place_of, Base::rows_,
+      Base::start, Base::state_;
+  using typename Base::Extra, typename Base::Known, typename Base::Loss, typename Base::Part,
+      typename Base::Real, typename Base::Span, typename Base::Sums, typename Base::V;
+
  public:
-  using State = CurrentRow<Formula, Stored>;
-  using Real = typename State::Real;
-  using Loss = typename State::Loss;
-  using Logits = typename State::Logits;
-  static constexpr int kUnused = kGradients > 0 ? 0 : Loss::gradient_sums;
-  static constexpr int kFirstUnused = Loss::later_sums > 0 ? 0 : kUnused;
-  // What the first pass finds.
-  using Plain = PlainSums<Real, Loss::sums, kFirstUnused>;
-  using Sums = std::conditional_t<Loss::logits, Logits, Plain>;
-  using Known = typename State::Known;
-  using Powers = typename State::Powers;
-  using V = Vector<Stored>;
-  using Span = RowSpan<Stored>;
-  static constexpr int kRows = Loss::rows, kLogits = State::kLogits;
   static constexpr int kVectors = SlotBlock<Loss, kAlone>::kVectors;
   static constexpr int kWarps = SlotBlock<Loss, kAlone>::kWarps;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
   __device__ __forceinline__ SlotRows(const RowArguments& arguments, const RowMemory& memory,
+                                      const RowFormula<Formula, Stored>& formula,
                                       const SlotShape& shape, unsigned char* shared)
-      : a_(arguments), shape_(shape), state_(arguments, memory) {
-    warp_ = threadIdx.x / 32;
-    lane_ = threadIdx.x % 32;
+      : Base(arguments, memory, formula, shape.whole), shape_(shape), warp_(threadIdx.x / 32) {
     if constexpr (!kAlone) {
       const auto cluster = cooperative_groups::this_cluster();
       rank_ = static_cast<int>(cluster.block_rank());
@@ -55,7 +45,6 @@ class SlotRows {
     const int teams = kWarps / team_;
     self_ = rank_ * team_ + warp_ % team_;
     all_ = blocks_ * team_;
-    rows_ = static_cast<int>(arguments.rows());
     first_ = static_cast<int>(blockIdx.x) / blocks_ * teams + warp_ / team_;
     step_ = static_cast<int>(gridDim.x) / blocks_ * teams;
     const int slot_bytes = kRows * shape.slot_bytes;
@@ -78,46 +67,21 @@ class SlotRows {
     fill_row_ = first_;
     begin_fill();
     for (int k = 0; k < shape_.slots; ++k) fill();
-    // Of 32 rows each lane knows one, and where a row is not read again ends it with the others.
+    // Of 32 rows each lane knows one.
     Known known;
-    Sums sums;
     for (int row = first_, turn = 0; row < rows_; row += step_, turn = (turn + 1) % 32) {
-      if (turn == 0) known = known_of(row + lane_ * step_);
+      if (turn == 0) known = this->known_of(row + lane_ * step_);
       state_.begin(row, known.of_lane(turn));
-      const Span span = span_of(row);
-      const Extra extra = extra_of(span, row);
-      const Sums found = first_pass(span, extra);
-      if constexpr (kAgain) {
-        take(found);
-        later_passes(span, row, extra);
-      } else {
-        if (lane_ == turn) sums = found;
-        if (turn < 31 && row + step_ < rows_) continue;
-        state_.begin(row + (lane_ - turn) * step_, known);
-        take(sums);
-        state_.finish(self_ == 0 && lane_ <= turn);
-      }
+      const Span span = this->span_of(row);
+      const Extra extra = this->extra_of(row, self_ == 0 ? span.extra(lane_) : -1);
+      this->take(first_pass(span, extra));
+      later_passes(span, row, extra);
     }
     // No block ends while another may still read what it told.
     if (blocks_ > 1) cooperative_groups::this_cluster().sync();
   }
 
  private:
-  // A part of a row, in bytes from its first element; a slot has one.
-  struct Part {
-    int from, bytes;
-  };
-
-  __device__ __forceinline__ const unsigned char* start(int k, int row) const {
-    return reinterpret_cast<const unsigned char*>(static_cast<const Stored*>(a_.operands[k]) +
-                                                  row * a_.strides[k].outer);
-  }
-  __device__ __forceinline__ Span span_of(int row) const {
-    if (!shape_.whole) return {reinterpret_cast<const Stored*>(start(0, row)), a_.length};
-    Span span;
-    span.vectors = static_cast<int>(a_.length) / V::kCount;
-    return span;
-  }
   // All that this warp has of a row.
   __device__ __forceinline__ Part piece_of(const Span& span) const {
     const int most = shape_.piece_slots * shape_.slot_bytes, from = self_ * most;
@@ -132,7 +96,7 @@ class SlotRows {
   __device__ __forceinline__ void begin_fill() {
     fill_part_ = 0;
     if (fill_row_ >= rows_) return;
-    const Part piece = piece_of(span_of(fill_row_));
+    const Part piece = piece_of(this->span_of(fill_row_));
     fill_bytes_ = piece.bytes;
 #pragma unroll
     for (int k = 0; k < kRows; ++k) fill_from_[k] = start(k, fill_row_) + piece.from;
@@ -160,91 +124,26 @@ class SlotRows {
     }
   }
 
-  __device__ __forceinline__ Known known_of(int row) const {
-    Known known(a_, state_.loss, row < rows_ ? RowNumbers::read<Loss>(a_, row) : RowNumbers());
-    if constexpr (Loss::labelled)
-      if (known.facts.label >= 0)
-        known.facts.picked =
-            widen(reinterpret_cast<const Stored*>(start(0, row))[known.facts.label]);
-    return known;
-  }
-
-  // The elements before the first vector and after the last, one a lane of the first warp.
-  struct Extra {
-    int at;  // -1 where the lane has none
-    bool is_own;
-    Real x[kRows];
-    __device__ __forceinline__ bool is_other() const { return at >= 0 && !is_own; }
-  };
-  __device__ __forceinline__ Extra extra_of(const Span& span, int row) const {
-    Extra extra;
-    if (shape_.whole) {
-      extra = {-1, false};
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) extra.x[k] = static_cast<Real>(-INFINITY);
-      return extra;
-    }
-    extra.at = self_ == 0 ? span.extra(lane_) : -1;
-    extra.is_own = Loss::labelled && extra.at >= 0 && extra.at == state_.known.facts.label;
-#pragma unroll
-    for (int k = 0; k < kRows; ++k)
-      extra.x[k] = extra.is_other()
-                       ? widen(reinterpret_cast<const Stored*>(start(k, row))[extra.at])
-                       : static_cast<Real>(-INFINITY);
-    return extra;
-  }
-
   // What all warps of a row find of it.
   __device__ __forceinline__ Sums first_pass(const Span& span, const Extra& extra) {
-    constexpr bool kOnce = !kAgain;
-    const bool is_whole = span.heads + span.tails == 0;
     Sums sums;
-    if constexpr (Loss::logits) {
-      pass<true, kOnce>(span, [&](auto& vectors, const Part& part) { add(vectors, part, sums); });
-      if (!is_whole) {
-        Logits others;
-        Real x[kLogits][1];
-#pragma unroll
-        for (int k = 0; k < kLogits; ++k) {
-          x[k][0] = Loss::bends && !extra.is_other() ? extra.x[k] : state_.logit(extra.x[k]);
-          others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
-        }
-        Real shares[1] = {};
-        if constexpr (Loss::shares)
-          if (extra.is_other())
-            shares[0] = state_.loss.share(state_.known.facts, extra.x, weight_of(extra.at));
-        others.add(x, shares, state_.powers);
-        sums.merge(others, state_.powers);
-      }
-    } else {
-      const auto term = [&](const Real(&x)[kRows], Real(&to)[Loss::sums]) {
-        state_.loss.add(state_.known.facts, state_.element(x, false), to);
-      };
-      pass<true, kOnce>(
-          span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
-      if (extra.at >= 0) term(extra.x, sums.sums);
-    }
+    pass<true, !kAgain>(
+        span, [&](auto& vectors, const Part& part) { this->add_part(vectors, part, sums); });
+    if (span.heads + span.tails > 0) this->add_extra(extra, sums);
     exchange(sums);
     return sums;
   }
 
-  __device__ __forceinline__ void take(const Sums& sums) {
-    if constexpr (Loss::logits)
-      state_.take(sums);
-    else
-#pragma unroll
-      for (int s = 0; s < sums.kUsed; ++s) state_.totals.sums[s] = sums.sums[s];
-  }
-
   __device__ __forceinline__ void later_passes(const Span& span, int row, const Extra& extra) {
     if constexpr (Loss::later_sums > 0) {
-      PlainSums<Real, Loss::later_sums, kUnused> sums;
+      PlainSums<Real, Loss::later_sums, Base::kUnused> sums;
       state_.with_powers([&](auto near) {
         const auto term = [&](const Real(&x)[kRows], Real(&to)[Loss::later_sums]) {
           state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), to);
         };
-        pass<false, kGradients == 0>(
-            span, [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
+        pass<false, kGradients == 0>(span, [&](auto& vectors, const Part& part) {
+          this->add_terms(vectors, part, term, sums);
+        });
         if (extra.at >= 0) term(extra.x, sums.sums);
       });
       exchange(sums);
@@ -316,140 +215,13 @@ class SlotRows {
           if (!kFirst || has)
             vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
           else
-            // A plain number is multiplied by what it has not.
-            k < kLogits ? vectors[k][v].clear() : vectors[k][v].fill(0);
+            Base::leave_out(k, vectors[k][v]);
         }
       }
     };
     // Most slots are full, and their vectors one behind the other.
     with_constant(part.bytes == count * kVectorBytes, take);
     body(vectors, part);
-  }
-  static constexpr int kVectorBytes = 32 * 16;  // of a warp, one each lane
-  __device__ __forceinline__ int place_of(int vector) const {
-    return vector * kVectorBytes + lane_ * 16;
-  }
-
-  // The weight of a class; 1 where there are none.
-  __device__ __forceinline__ Real weight_of(int64_t at) const {
-    if constexpr (!Loss::shares) return 1;
-    return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
-  }
-  // Those of the classes of a lane's vector.
-  __device__ __forceinline__ V weights_of(const Part& part, int v) const {
-    V found;
-    found.fill(1);
-    if (!Loss::shares || !a_.weight || place_of(v) >= part.bytes) return found;
-    const Stored* const from = static_cast<const Stored*>(a_.weight) +
-                               (part.from + place_of(v)) / static_cast<int>(sizeof(Stored));
-    if (aligned(from)) {
-      found.set(*reinterpret_cast<const uint4*>(from));
-    } else {
-      Pack<Stored> pack;
-#pragma unroll
-      for (int i = 0; i < V::kCount; ++i) pack.values[i] = from[i];
-      memcpy(found.words, &pack, sizeof pack);
-    }
-    return found;
-  }
-
-  // The element of a lane's vector that is the row's own class; outside where it has none.
-  __device__ __forceinline__ int own_in(const Part& part, int v) const {
-    if (!Loss::labelled) return -1;
-    const int64_t at =
-        state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)) - part.from - place_of(v);
-    return at >= 0 && at < 16 ? static_cast<int>(at) / static_cast<int>(sizeof(Stored)) : -1;
-  }
-
-  template <int count>
-  __device__ __forceinline__ void add(const V (&vectors)[kRows][count], const Part& part,
-                                      Logits& sums) const {
-    Real to[kLogits], x[kLogits][count * V::kCount];
-#pragma unroll
-    for (int k = 0; k < kLogits; ++k) {
-      to[k] = Loss::bends ? sums.tops[k] : largest(vectors[k], sums.tops[k]);
-#pragma unroll
-      for (int v = 0; v < count; ++v) {
-        const bool has = place_of(v) < part.bytes;
-        const int own = own_in(part, v);
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          float some[V::kEach];
-          vectors[k][v].get(w, some);
-#pragma unroll
-          for (int i = 0; i < V::kEach; ++i) {
-            // Plain logits are -inf there already.
-            const bool is = !Loss::bends || (has && w * V::kEach + i != own);
-            const Real logit = is ? state_.logit(some[i]) : static_cast<Real>(-INFINITY);
-            x[k][v * V::kCount + w * V::kEach + i] = logit;
-            if (Loss::bends) to[k] = Powers::larger(to[k], logit);
-          }
-        }
-      }
-    }
-    Real shares[count * V::kCount];
-    if constexpr (Loss::shares)
-      with_constant(a_.weight != nullptr, [&](auto weighted) {
-        with_constant(state_.loss.smoothing != Real(0), [&](auto smoothed) {
-          share_out<decltype(weighted)::value, decltype(smoothed)::value>(vectors, part, shares);
-        });
-      });
-    sums.raise(to, state_.powers);
-    sums.add(x, shares, state_.powers);
-  }
-
-  // The shares of the classes of a lane's vectors: 0 for the row's own class and those that it
-  // lacks, whose probabilities are 0.
-  template <bool weighted, bool smoothed, int count>
-  __device__ __forceinline__ void share_out(const V (&vectors)[kRows][count], const Part& part,
-                                            Real (&shares)[count * V::kCount]) const {
-    Loss loss = state_.loss;
-    if (!smoothed) loss.smoothing = 0, loss.kept = 1;  // for the compiler
-#pragma unroll
-    for (int v = 0; v < count; ++v) {
-      const bool has = place_of(v) < part.bytes;
-      const int own = own_in(part, v);
-      each(vectors, v, weighted ? weights_of(part, v) : vectors[0][v],
-           [&](const Real(&one)[kRows], Real weight, int w, int i) {
-             const int at = w * V::kEach + i;
-             const bool is_other = at != own && (has || !smoothed);
-             const Real share = loss.share(state_.known.facts, one, weighted ? weight : Real(1));
-             shares[v * V::kCount + at] = is_other ? share : Real(0);
-           });
-    }
-  }
-
-  // A vector's elements: calls `body` with the elements of all operands, the weight of the class,
-  // and their place in it.
-  template <int count, typename Body>
-  __device__ __forceinline__ static void each(const V (&vectors)[kRows][count], int v,
-                                              const V& weights, const Body& body) {
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float words[kRows][V::kEach], of_classes[V::kEach];
-      weights.get(w, of_classes);
-#pragma unroll
-      for (int k = 0; k < kRows; ++k) vectors[k][v].get(w, words[k]);
-#pragma unroll
-      for (int i = 0; i < V::kEach; ++i) {
-        Real x[kRows];
-#pragma unroll
-        for (int k = 0; k < kRows; ++k) x[k] = words[k][i];
-        body(x, Real(of_classes[i]), w, i);
-      }
-    }
-  }
-
-  template <int count, typename Term, typename Plain>
-  __device__ __forceinline__ void add_terms(const V (&vectors)[kRows][count], const Part& part,
-                                            const Term& term, Plain& sums) const {
-#pragma unroll
-    for (int v = 0; v < count; ++v) {
-      Plain of_vector;
-      each(vectors, v, vectors[0][v],
-           [&](const Real(&x)[kRows], Real, int, int) { term(x, of_vector.sums); });
-      if (place_of(v) < part.bytes) sums.merge(of_vector);
-    }
   }
 
   // Puts together what the warps of a row have, in each of their lanes. Each turn has one of two
@@ -491,7 +263,7 @@ class SlotRows {
     // One element, whose place is in bytes.
     const auto write_one = [&](const Real(&x)[kRows], bool own, int64_t at) {
       Real out[kRows];
-      const Real weight = weight_of(at / static_cast<int64_t>(sizeof(Stored)));
+      const Real weight = this->weight_of(at / static_cast<int64_t>(sizeof(Stored)));
       state_.template differentiate<near>(x, own, weight, out);
 #pragma unroll
       for (int k = 0; k < kGradients; ++k)
@@ -506,16 +278,16 @@ class SlotRows {
 #pragma unroll
       for (int v = 0; v < kCount; ++v) {
         float words[kGradients][V::kEach];
-        each(vectors, v, weights_of(part, v),
-             [&](const Real(&x)[kRows], Real weight, int w, int i) {
-               Real found[kRows];
-               state_.template differentiate<near>(x, false, weight, found);
+        this->each(vectors, v, this->weights_of(part, v),
+                   [&](const Real(&x)[kRows], Real weight, int w, int i) {
+                     Real found[kRows];
+                     state_.template differentiate<near>(x, false, weight, found);
 #pragma unroll
-               for (int k = 0; k < kGradients; ++k) {
-                 words[k][i] = found[k];
-                 if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
-               }
-             });
+                     for (int k = 0; k < kGradients; ++k) {
+                       words[k][i] = found[k];
+                       if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
+                     }
+                   });
       }
 #pragma unroll
       for (int v = 0; v < kCount; ++v)
@@ -545,15 +317,12 @@ class SlotRows {
     write_one(x, true, state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)));
   }
 
-  const RowArguments& a_;
   const SlotShape& shape_;
-  State state_;
-
-  int warp_, lane_;
+  int warp_;
   int team_ = 1;               // warps of a block that share a row
   int rank_ = 0, blocks_ = 1;  // of the cluster
   int self_, all_;             // of the warps that share a row
-  int rows_, first_, step_;    // the rows of a team
+  int first_, step_;           // the rows of a team
   unsigned char* slots_;       // of the warp
   uint32_t filled_;            // the barriers of the slots
   unsigned char* told_;        // what the warps of a row tell each other
@@ -570,10 +339,11 @@ __global__ void __launch_bounds__(SlotBlock<Formula<RealOf<Stored>>, kAlone>::kW
                                   SlotBlock<Formula<RealOf<Stored>>, kAlone>::kBlocks)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
+                 const __grid_constant__ RowFormula<Formula, Stored> formula,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, shape, shared);
+  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, formula, shape, shared);
   rows.run();
 #endif
 }
