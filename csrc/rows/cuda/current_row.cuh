@@ -7,13 +7,14 @@
 
 namespace losscli::cuda {
 
-// The formula of a call's rows: what its parameters make of it, found once on the host.
+// What the parameters of a call make of the formula. Blocks that end soon have it from the host; to
+// others, whose registers keep it, it would come from constant memory again and again.
 template <template <typename> class Formula, typename Stored>
 struct RowFormula {
   using Real = RealOf<Stored>;
   using Loss = Formula<Real>;
 
-  explicit RowFormula(const RowArguments& arguments)
+  LOSSCLI_HOST_DEVICE explicit RowFormula(const RowArguments& arguments)
       : loss(arguments.parameters),
         powers(Loss::logits ? arguments.parameters[Loss::temperature] : 1.0) {}
 
@@ -179,8 +180,8 @@ class CurrentRow {
   }
 
   RowIncoming incoming;
-  const Loss& loss;
-  const Powers& powers;
+  const Loss loss;
+  const Powers powers;
   Known known;
   RowTotals<Real> totals;
   RowFinish<Real> finished;

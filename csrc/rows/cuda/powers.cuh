@@ -18,8 +18,9 @@ struct LogitPowers<float, Stored> {
   float inverse;     // 1 / temperature
   float unit;        // 1 / scale
 
-  explicit LogitPowers(double temperature) : inverse(static_cast<float>(1 / temperature)) {
-    const double exact = std::fmin(1.4426950408889634 / temperature, double{FLT_MAX});
+  LOSSCLI_HOST_DEVICE explicit LogitPowers(double temperature)
+      : inverse(static_cast<float>(1 / temperature)) {
+    const double exact = fmin(1.4426950408889634 / temperature, double{FLT_MAX});
     scale = static_cast<float>(exact);
     low = static_cast<float>(exact - scale);
     unit = 1.0f / scale;
@@ -73,7 +74,8 @@ template <typename Stored>
 struct LogitPowers<double, Stored> {
   double inverse;
 
-  explicit LogitPowers(double temperature) : inverse(std::fmin(1 / temperature, DBL_MAX)) {}
+  LOSSCLI_HOST_DEVICE explicit LogitPowers(double temperature)
+      : inverse(fmin(1 / temperature, DBL_MAX)) {}
 
   static constexpr double kLeast = -DBL_MAX;
   static constexpr bool kShort = false;

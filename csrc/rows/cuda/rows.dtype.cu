@@ -166,8 +166,7 @@ Status launch_slots_of(const Call& call) {
   return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients, kAlone>,
                         {kWarps * 32, shared, shape.cluster, most, call.is_counted()},
                         divide_up(call.arguments.rows(), kWarps / shape.team), call.context,
-                        call.arguments, call.memory, RowFormula<Formula, Stored>(call.arguments),
-                        shape);
+                        call.arguments, call.memory, shape);
 }
 
 template <template <typename> class Formula, int kGradients>
@@ -187,8 +186,7 @@ Status launch_general(const Call& call) {
       "general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
       {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
        policy.cluster > 1 ? policy.cluster : 0, Loss::reads ? 0 : needed, call.is_counted()},
-      needed, call.context, call.arguments, call.memory,
-      RowFormula<Formula, Stored>(call.arguments), policy.resident);
+      needed, call.context, call.arguments, call.memory, policy.resident);
 }
 
 template <template <typename> class Formula, bool kGradient>

@@ -28,9 +28,11 @@ class GeneralRows {
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
   __device__ __forceinline__ GeneralRows(const RowArguments& arguments, const RowMemory& memory,
-                                         const RowFormula<Formula, Stored>& formula, int resident,
-                                         Pack<Stored>* held)
-      : a_(arguments), state_(arguments, memory, formula), resident_(resident), held_(held) {}
+                                         int resident, Pack<Stored>* held)
+      : a_(arguments),
+        state_(arguments, memory, RowFormula<Formula, Stored>(arguments)),
+        resident_(resident),
+        held_(held) {}
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
@@ -373,11 +375,9 @@ __global__ void __launch_bounds__(block_threads(threads),
                                   least_blocks(threads, sizeof(Stored),
                                                Formula<RealOf<Stored>>::reads))
     general_kernel(const __grid_constant__ RowArguments arguments,
-                   const __grid_constant__ RowMemory memory,
-                   const __grid_constant__ RowFormula<Formula, Stored> formula,
-                   const int resident) {
+                   const __grid_constant__ RowMemory memory, const int resident) {
   extern __shared__ __align__(128) unsigned char shared[];
-  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, formula, resident,
+  GeneralRows<Formula, Stored, threads, kGradient> rows(arguments, memory, resident,
                                                         reinterpret_cast<Pack<Stored>*>(shared));
   rows.run();
 }

@@ -33,9 +33,10 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
   static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
 
   __device__ __forceinline__ SlotRows(const RowArguments& arguments, const RowMemory& memory,
-                                      const RowFormula<Formula, Stored>& formula,
                                       const SlotShape& shape, unsigned char* shared)
-      : Base(arguments, memory, formula, shape.whole), shape_(shape), warp_(threadIdx.x / 32) {
+      : Base(arguments, memory, RowFormula<Formula, Stored>(arguments), shape.whole),
+        shape_(shape),
+        warp_(threadIdx.x / 32) {
     if constexpr (!kAlone) {
       const auto cluster = cooperative_groups::this_cluster();
       rank_ = static_cast<int>(cluster.block_rank());
@@ -339,11 +340,10 @@ __global__ void __launch_bounds__(SlotBlock<Formula<RealOf<Stored>>, kAlone>::kW
                                   SlotBlock<Formula<RealOf<Stored>>, kAlone>::kBlocks)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
-                 const __grid_constant__ RowFormula<Formula, Stored> formula,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, formula, shape, shared);
+  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, shape, shared);
   rows.run();
 #endif
 }
