@@ -40,6 +40,21 @@ def test_the_gradient_is_that_of_the_operands_in_backward(
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
+def test_the_same_memory_with_other_strides_gives_the_gradient_of_what_it_is_then(
+    loss: str, device: str
+) -> None:
+    values = make(torch.float32, device)
+    side = 1100 if device == "cpu" else 40  # on a CPU few elements are not written ahead
+    input, target = values((side, side)).requires_grad_(), values((side, side))
+    leaf = input.detach().t().clone().requires_grad_()
+    (expected,) = torch.autograd.grad(reference(loss)(leaf, target), leaf)
+    result = custom(loss)(input, target)
+    input.data = input.data.t()
+    (gradient,) = torch.autograd.grad(result, input)
+    torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("loss", MACHINERY)
 def test_operand_of_another_dtype_before_backward_gives_the_right_gradient(
     loss: str, device: str
 ) -> None:
