@@ -59,7 +59,7 @@ void set_call(Arguments& arguments, const Call& call, at::ScalarType type, int64
 class Walk {
  public:
   Walk(const Call& call, TensorList operands, at::ScalarType type)
-      : layout(operands, call.loss->operand_words.data()),
+      : layout(operands, call.loss->operand_names.data()),
         type(type),
         call_(call),
         tensors_(operands.begin(), operands.end()) {}
@@ -182,10 +182,10 @@ Tensor as_operand(const Tensor& gradient, const Tensor& operand) {
 }
 
 Reduction parse_reduction(std::string_view name) {
-  if (name == "mean") return Reduction::mean;
-  if (name == "sum") return Reduction::sum;
-  if (name == "none") return Reduction::none;
-  TORCH_CHECK_VALUE(false, "reduction must be 'none', 'mean' or 'sum', but is '", name, "'");
+  const auto* const found = std::find(std::begin(kReductions), std::end(kReductions), name);
+  TORCH_CHECK_VALUE(found != std::end(kReductions),
+                    "reduction must be 'none', 'mean' or 'sum', but is '", name, "'");
+  return static_cast<Reduction>(found - kReductions);
 }
 
 Strategy parse_strategy(std::string_view name) {
@@ -308,7 +308,7 @@ c10::SmallVector<Tensor, kMostOperands + 1> LossDefinition::compute_second_deriv
   // Everything in the type computed with and of full size: this pass is rare, and its sums are
   // then as good as its elements.
   const auto type = promoted == at::kDouble ? at::kDouble : at::kFloat;
-  const Layout layout(operands, operand_words.data());
+  const Layout layout(operands, operand_names.data());
   const auto full = [&](const Tensor& tensor) {
     return tensor.to(type).expand(layout.shape()).contiguous();
   };

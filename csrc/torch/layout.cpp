@@ -20,7 +20,7 @@ bool broadcastable(at::IntArrayRef a, at::IntArrayRef b) {
 
 }  // namespace
 
-Layout::Layout(at::ArrayRef<at::Tensor> operands, const char* const* names) {
+Layout::Layout(at::ArrayRef<at::Tensor> operands, const std::string* names) {
   const auto first = operands[0].sizes();
   shape_.assign(first.begin(), first.end());
   bool plain = operands[0].is_contiguous();
@@ -150,31 +150,14 @@ bool Layout::collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* o
 }
 
 DType dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::float32;
-    case at::kDouble:
-      return DType::float64;
-    case at::kHalf:
-      return DType::float16;
-    case at::kBFloat16:
-      return DType::bfloat16;
-    case at::kLong:
-      return DType::int64;
-    case at::kInt:
-      return DType::int32;
-    case at::kShort:
-      return DType::int16;
-    case at::kChar:
-      return DType::int8;
-    case at::kByte:
-      return DType::uint8;
-    case at::kBool:
-      return DType::boolean;
-    default:
-      TORCH_CHECK_TYPE(false, "an operand of ", type,
-                       " is not supported; convert it with .float()");
-  }
+  // In the order of DType.
+  constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
+                                       at::kLong,  at::kInt,    at::kShort, at::kChar,
+                                       at::kByte,  at::kBool};
+  const auto* const found = std::find(std::begin(kTypes), std::end(kTypes), type);
+  TORCH_CHECK_TYPE(found != std::end(kTypes), "an operand of ", type,
+                   " is not supported; convert it with .float()");
+  return static_cast<DType>(found - kTypes);
 }
 
 }  // namespace losscli
