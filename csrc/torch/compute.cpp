@@ -203,10 +203,7 @@ bool LossDefinition::has_kernels(const Call& call, const at::Device& device) con
 
 at::ScalarType LossDefinition::type_of(TensorList operands) const {
   if (operands.size() == 2) return at::result_type(operands[0], operands[1]);
-  at::native::ResultTypeState state = {};
-  for (const Tensor& operand : operands)
-    state = at::native::update_result_type_state(operand, state);
-  return at::native::result_type(state);
+  return at::native::result_type(operands);
 }
 
 bool LossDefinition::pays_ahead(const Call& call, TensorList operands) const {

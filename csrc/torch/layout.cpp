@@ -7,18 +7,6 @@
 #include "torch/fresh.h"
 
 namespace losscli {
-namespace {
-
-bool broadcastable(at::IntArrayRef a, at::IntArrayRef b) {
-  const size_t shared = std::min(a.size(), b.size());
-  for (size_t i = 1; i <= shared; ++i) {
-    const int64_t left = a[a.size() - i], right = b[b.size() - i];
-    if (left != right && left != 1 && right != 1) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 Layout::Layout(at::ArrayRef<at::Tensor> operands, const std::string* names) {
   const auto first = operands[0].sizes();
@@ -28,7 +16,7 @@ Layout::Layout(at::ArrayRef<at::Tensor> operands, const std::string* names) {
     const auto sizes = operands[i].sizes();
     plain = plain && sizes == first && operands[i].is_contiguous();
     if (sizes == at::IntArrayRef(shape_)) continue;
-    TORCH_CHECK(broadcastable(shape_, sizes), names[0], " of shape ", first, " and ", names[i],
+    TORCH_CHECK(at::are_expandable(shape_, sizes), names[0], " of shape ", first, " and ", names[i],
                 " of shape ", sizes,
                 " do not broadcast: counted from the last, each pair of dimensions must be equal "
                 "or hold a 1");

@@ -130,15 +130,15 @@ void double_backward_autograd(const BoxedDoubleBackward& boxed) {
 
 void implement_loss(const LossDefinition& loss) {
   torch::Library& library = implementations("losscli");
+  torch::Library& bench = implementations("losscli_bench");
   for (const auto key : kAutogradKeys) {
     implement(library, loss.name, key, loss, loss_autograd);
+    implement(bench, loss.name, key, loss, loss_autograd);
     implement(library, loss.name + "_with_grad", key, loss, with_grad_autograd);
     implement(library, loss.name + "_backward", key, loss, backward_autograd);
     implement(library, loss.name + "_double_backward", key, loss, double_backward_autograd);
   }
   implement_autocast(library, loss);
-  torch::Library& bench = implementations("losscli_bench");
-  for (const auto key : kAutogradKeys) implement(bench, loss.name, key, loss, loss_autograd);
 }
 
 void implement_kernels(const LossDefinition& loss, DeviceKind device, bool strategies) {
