@@ -156,14 +156,20 @@ constexpr DType kDTypeOf = std::is_same_v<Stored, double>     ? DType::float64
                            : std::is_same_v<Stored, BFloat16> ? DType::bfloat16
                                                               : DType::float32;
 
+// Calls use(Stored()) with the type of a dtype.
+template <typename Use>
+auto with_type(DType dtype, Use use) {
+  return with_type_of<Half, BFloat16>(dtype, use);
+}
+
 // One element of any dtype.
 inline double read_number(const void* data, DType dtype, int64_t element = 0) {
-  return with_type_of<Half, BFloat16>(dtype, [&](auto stored) {
+  return with_type(dtype, [&](auto stored) {
     return to_value<double>(static_cast<const decltype(stored)*>(data)[element]);
   });
 }
 
-// Calls use(Stored()) with the type of a dtype that a loss or a gradient may have.
+// As with_type(), for the dtypes that a loss or a gradient may have.
 template <typename Use>
 auto with_floating_type(DType dtype, Use use) {
   return with_floating_type_of<Half, BFloat16>(dtype, use);

@@ -61,8 +61,8 @@ Source<Value> source_as(const Operand& operand) {
 template <typename Value>
 Source<Value> source_of(const Operand& operand) {
   if constexpr (std::is_floating_point_v<Value>)
-    return with_type_of<Half, BFloat16>(
-        operand.dtype, [&](auto stored) { return source_as<Value, decltype(stored)>(operand); });
+    return with_type(operand.dtype,
+                     [&](auto stored) { return source_as<Value, decltype(stored)>(operand); });
   else
     return source_as<Value, Value>(operand);
 }
