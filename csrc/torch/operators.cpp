@@ -9,7 +9,6 @@
 //   losscli::NAME_double_backward(vectors..., grad_output, operands..., reduction, parameters...)
 //     -> (grad_output's gradient, operands' gradients...)
 //   losscli_bench::NAME(operands..., reduction, parameters..., strategy) -> loss
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 
