@@ -32,8 +32,6 @@ struct Probe {
   Status (*run)(const ProbeArguments&, int variant, const LaunchContext&);
 };
 
-using GetProbe = const Probe* (*)();
-
 // Calls use(reads, writes), both known when it is compiled, and returns its status.
 template <typename Use>
 Status with_mix(const ProbeArguments& arguments, Use use) {

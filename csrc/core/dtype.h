@@ -40,16 +40,26 @@ static_assert(item_bytes(DType::float32) == 4 && item_bytes(DType::float64) == 8
 template <typename Stored>
 using RealOf = std::conditional_t<std::is_same_v<Stored, double>, double, float>;
 
-// Calls use(Stored()) with the type of a dtype; those of 16 bits are the device's.
+// Calls use(Stored()) with the type of a dtype that a loss or a gradient may have; those of 16 bits
+// are the device's.
 template <typename Half, typename BFloat16, typename Use>
-LOSSCLI_HOST_DEVICE auto with_type_of(DType dtype, Use use) {
+LOSSCLI_HOST_DEVICE auto with_floating_type_of(DType dtype, Use use) {
   switch (dtype) {
-    case DType::float64:
-      return use(double());
+    case DType::float32:
+      return use(float());
     case DType::float16:
       return use(Half());
     case DType::bfloat16:
       return use(BFloat16());
+    default:
+      return use(double());
+  }
+}
+
+// The same for all dtypes.
+template <typename Half, typename BFloat16, typename Use>
+LOSSCLI_HOST_DEVICE auto with_type_of(DType dtype, Use use) {
+  switch (dtype) {
     case DType::int64:
       return use(int64_t());
     case DType::int32:
@@ -63,22 +73,7 @@ LOSSCLI_HOST_DEVICE auto with_type_of(DType dtype, Use use) {
     case DType::boolean:
       return use(bool());
     default:
-      return use(float());
-  }
-}
-
-// The same for the dtypes that a loss or a gradient may have.
-template <typename Half, typename BFloat16, typename Use>
-LOSSCLI_HOST_DEVICE auto with_floating_type_of(DType dtype, Use use) {
-  switch (dtype) {
-    case DType::float32:
-      return use(float());
-    case DType::float16:
-      return use(Half());
-    case DType::bfloat16:
-      return use(BFloat16());
-    default:
-      return use(double());
+      return with_floating_type_of<Half, BFloat16>(dtype, use);
   }
 }
 

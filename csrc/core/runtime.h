@@ -51,6 +51,4 @@ struct Runtime {
   Status (*forget)(Expectation* expectation, void* stream);
 };
 
-using GetRuntime = const Runtime* (*)();
-
 }  // namespace losscli

@@ -87,6 +87,4 @@ struct Kernels {
   Status (*second_derivatives)(const SecondDerivativeArguments&, const LaunchContext&);
 };
 
-using GetKernels = const Kernels* (*)();
-
 }  // namespace losscli

@@ -16,44 +16,38 @@
 
 namespace losscli {
 
-// A boxed kernel of one loss. Before its operands come, if it has `kVectors`, one for each of them,
-// and `kBefore` other tensors; its parameters are followed by `kAfter` other arguments.
-template <typename Loss, size_t kBefore, size_t kAfter, bool kVectors = false>
-class CallKernel : public c10::OperatorKernel {
- public:
-  explicit CallKernel(const Loss& loss) : loss_(loss) {}
+// A call of an operator of one loss, on the stack. Before its operands come, if it has `kVectors`,
+// one for each of them, and `kBefore` other tensors; its parameters are followed by `kAfter` other
+// arguments.
+template <typename LossType, size_t kBefore, size_t kAfter, bool kVectors = false>
+struct BoxedCall {
+  using Loss = LossType;
 
- protected:
-  size_t before() const { return kBefore + (kVectors ? loss_.operands() : 0); }
-  size_t length() const { return before() + loss_.operands() + call_length(loss_) + kAfter; }
-  const c10::IValue* arguments(const Stack& stack) const {
-    return stack.data() + (stack.size() - length());
-  }
+  const Loss& loss;
+  const OperatorHandle& op;
+  DispatchKeySet keys;
+  Stack& stack;
+
+  size_t before() const { return kBefore + (kVectors ? loss.operands() : 0); }
+  size_t length() const { return before() + loss.operands() + call_length(loss) + kAfter; }
+  const c10::IValue* arguments() const { return stack.data() + (stack.size() - length()); }
   // All of them, the operands last.
-  Tensors tensors(const Stack& stack) const {
-    return take_tensors(arguments(stack), before() + loss_.operands());
-  }
-  Tensors operands(const Stack& stack) const {
-    return take_tensors(arguments(stack) + before(), loss_.operands());
-  }
-  Call call(const Stack& stack) const {
-    return take_call(loss_, arguments(stack) + before() + loss_.operands());
-  }
-  const c10::IValue& last(const Stack& stack) const { return stack.back(); }
+  Tensors tensors() const { return take_tensors(arguments(), before() + loss.operands()); }
+  Tensors operands() const { return take_tensors(arguments() + before(), loss.operands()); }
+  Call call() const { return take_call(loss, arguments() + before() + loss.operands()); }
+  const c10::IValue& last() const { return stack.back(); }
 
   // Replaces the call on the stack by its results.
   template <typename... Results>
-  void give_back(Stack& stack, Results&&... results) const {
+  void give_back(Results&&... results) const {
     torch::jit::drop(stack, length());
     (stack.emplace_back(std::forward<Results>(results)), ...);
   }
 
-  static void redispatch(const OperatorHandle& op, DispatchKeySet keys, Stack& stack) {
+  void redispatch() const {
     const at::AutoDispatchBelowADInplaceOrView guard;
     op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, &stack);
   }
-
-  const Loss& loss_;
 };
 
 inline bool wants_grad(TensorList tensors) {
@@ -88,97 +82,71 @@ inline void record(const Call& call, const Tensors& operands, bool direct, Stack
 }
 
 // losscli::NAME and losscli_bench::NAME, which have a site or a strategy last.
-class LossOperator : public CallKernel<Definition, 0, 1> {
- public:
-  using CallKernel::CallKernel;
+using BoxedLoss = BoxedCall<Definition, 0, 1>;
 
- protected:
-  Call take(const Stack& stack) const {
-    Call call = this->call(stack);
-    if (last(stack).isInt())
-      call.site = last(stack).toInt();
-    else
-      call.strategy = parse_strategy(last(stack).toStringView());
-    return call;
+inline Call take_call(const BoxedLoss& boxed) {
+  Call call = boxed.call();
+  if (boxed.last().isInt())
+    call.site = boxed.last().toInt();
+  else
+    call.strategy = parse_strategy(boxed.last().toStringView());
+  return call;
+}
+
+inline void loss_compute(const BoxedLoss& boxed) {
+  boxed.give_back(boxed.loss.compute_loss(take_call(boxed), boxed.operands(), {}, nullptr).loss);
+}
+
+inline void loss_autograd(const BoxedLoss& boxed) {
+  const Tensors operands = boxed.operands();
+  const auto wants_composed = [&] {
+    const auto& composed = boxed.loss.composed;
+    return std::any_of(composed.begin(), composed.end(),
+                       [&](size_t k) { return wants_grad(operands[k]); });
+  };
+  const bool recorded = wants_grad(operands), dual = have_tangents(operands);
+  if (boxed.loss.composes &&
+      (dual || (recorded && (is_transformed(boxed.keys) || wants_composed())))) {
+    torch::jit::drop(boxed.stack, 1);
+    return call_operator(boxed.loss, "_reference", boxed.stack);
   }
-};
-
-class LossCompute final : public LossOperator {
- public:
-  using LossOperator::LossOperator;
-
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    give_back(*stack, loss_.compute_loss(take(*stack), operands(*stack), {}, nullptr).loss);
-  }
-};
-
-class LossAutograd final : public LossOperator {
- public:
-  using LossOperator::LossOperator;
-
-  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const Tensors operands = this->operands(*stack);
-    const bool recorded = wants_grad(operands), dual = have_tangents(operands);
-    if (loss_.composes &&
-        (dual || (recorded && (is_transformed(keys) || wants_composed(operands))))) {
-      torch::jit::drop(*stack, 1);
-      return call_operator(loss_, "_reference", *stack);
-    }
-    if (!recorded && !dual) return redispatch(op, keys, *stack);
-    const Call call = take(*stack);
-    // Without kernels the operator is called below autograd, where they are loaded.
-    const bool direct =
-        recorded && runs_directly(keys) && loss_.has_kernels(call, operands[0].device());
-    if (direct)
-      give_back(*stack);
-    else
-      redispatch(op, keys, *stack);
-    if (recorded) record(call, operands, direct, *stack);
-    if (dual) set_loss_tangent(call, operands, stack->back().toTensor());
-  }
-
- private:
-  bool wants_composed(const Tensors& operands) const {
-    for (const size_t k : loss_.composed)
-      if (wants_grad(operands[k])) return true;
-    return false;
-  }
-};
+  if (!recorded && !dual) return boxed.redispatch();
+  const Call call = take_call(boxed);
+  // Without kernels the operator is called below autograd, where they are loaded.
+  const bool direct =
+      recorded && runs_directly(boxed.keys) && boxed.loss.has_kernels(call, operands[0].device());
+  if (direct)
+    boxed.give_back();
+  else
+    boxed.redispatch();
+  if (recorded) record(call, operands, direct, boxed.stack);
+  if (dual) set_loss_tangent(call, operands, boxed.last().toTensor());
+}
 
 // NAME_backward: an empty tensor for a gradient that is not wanted.
-class BackwardCompute final : public CallKernel<Definition, 1, 1> {
- public:
-  using CallKernel::CallKernel;
-
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const Tensors operands = this->operands(*stack);
-    const at::Tensor grad_output = arguments(*stack)[0].toTensor();
-    Tensors gradients =
-        loss_.compute_gradients(call(*stack), grad_output, operands, take_wanted(last(*stack)));
-    give_back(*stack);
-    for (size_t k = 0; k < gradients.size(); ++k)
-      stack->emplace_back(gradients[k].defined() ? std::move(gradients[k])
-                                                 : at::empty({0}, operands[k].options()));
-  }
-};
+inline void backward_compute(const BoxedCall<Definition, 1, 1>& boxed) {
+  const Tensors operands = boxed.operands();
+  const at::Tensor grad_output = boxed.arguments()[0].toTensor();
+  Tensors gradients =
+      boxed.loss.compute_gradients(boxed.call(), grad_output, operands, take_wanted(boxed.last()));
+  boxed.give_back();
+  for (size_t k = 0; k < gradients.size(); ++k)
+    boxed.stack.emplace_back(gradients[k].defined() ? std::move(gradients[k])
+                                                    : at::empty({0}, operands[k].options()));
+}
 
 // As PyTorch does with its own losses: the operands are computed in float32 whatever autocast's
 // dtype is.
 template <c10::DeviceType device>
-class Autocast final : public CallKernel<Definition, 0, 0> {
- public:
-  using CallKernel<Definition, 0, 0>::CallKernel;
-
-  void operator()(const OperatorHandle& op, DispatchKeySet, Stack* stack) {
-    const c10::impl::ExcludeDispatchKeyGuard guard(
-        at::autocast::get_autocast_dispatch_key_from_device_type(device));
-    const auto first = stack->end() - op.schema().arguments().size();
-    for (size_t k = 0; k < this->loss_.operands(); ++k)
-      if (!first[k].isNone())
-        first[k] = at::autocast::cached_cast(at::kFloat, first[k].toTensor(), device);
-    op.callBoxed(*stack);
-  }
-};
+void autocast(const BoxedCall<Definition, 0, 0>& boxed) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(
+      at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const auto first = boxed.stack.end() - boxed.op.schema().arguments().size();
+  for (size_t k = 0; k < boxed.loss.operands(); ++k)
+    if (!first[k].isNone())
+      first[k] = at::autocast::cached_cast(at::kFloat, first[k].toTensor(), device);
+  boxed.op.callBoxed(boxed.stack);
+}
 
 // With the last for meta tensors within transforms.
 constexpr c10::DispatchKey kAutogradKeys[] = {
@@ -191,11 +159,26 @@ inline torch::Library& implementations(const char* space) {
   return libraries.emplace_back(torch::Library::IMPL, space, std::nullopt, __FILE__, __LINE__);
 }
 
-template <typename Kernel, typename Loss>
+// What the dispatcher calls.
+template <typename Boxed>
+class Kernel final : public c10::OperatorKernel {
+ public:
+  Kernel(const typename Boxed::Loss& loss, void (*run)(const Boxed&)) : loss_(loss), run_(run) {}
+
+  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    run_({loss_, op, keys, *stack});
+  }
+
+ private:
+  const typename Boxed::Loss& loss_;
+  void (*const run_)(const Boxed&);
+};
+
+template <typename Boxed>
 void implement(torch::Library& library, const std::string& name, c10::DispatchKey key,
-               const Loss& loss) {
+               const typename Boxed::Loss& loss, void (*run)(const Boxed&)) {
   library.impl(name.c_str(), torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(
-                                                      std::make_unique<Kernel>(loss))));
+                                                      std::make_unique<Kernel<Boxed>>(loss, run))));
 }
 
 // NAME and NAME_with_grad compute in float32 under autocast.
@@ -203,8 +186,8 @@ inline void implement_autocast(torch::Library& library, const Definition& loss) 
   for (const char* suffix : {"", "_with_grad"}) {
     using c10::DeviceType;
     const std::string name = loss.name + suffix;
-    implement<Autocast<DeviceType::CPU>>(library, name, c10::DispatchKey::AutocastCPU, loss);
-    implement<Autocast<DeviceType::CUDA>>(library, name, c10::DispatchKey::AutocastCUDA, loss);
+    implement(library, name, c10::DispatchKey::AutocastCPU, loss, autocast<DeviceType::CPU>);
+    implement(library, name, c10::DispatchKey::AutocastCUDA, loss, autocast<DeviceType::CUDA>);
   }
 }
 

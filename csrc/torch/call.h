@@ -16,6 +16,7 @@
 namespace losscli {
 
 enum class Reduction { none, mean, sum };
+constexpr const char* kReductions[] = {"none", "mean", "sum"};
 
 // Operands in the order of the schema, undefined where one is left out; or their gradients.
 using Tensors = c10::SmallVector<at::Tensor, kMostOperands>;
@@ -46,7 +47,6 @@ struct Call {
 struct Definition {
   std::string name;
   std::vector<std::string> operand_names;
-  std::vector<const char*> operand_words;  // the same, for messages
   std::vector<std::string> parameter_names;
   size_t gradients = 0;  // operands that have one: the first
   // Whether derivatives that the kernels lack are composed of PyTorch's operators, and for which

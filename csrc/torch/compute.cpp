@@ -3,7 +3,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/result_type.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
@@ -59,7 +58,7 @@ void set_call(Arguments& arguments, const Call& call, at::ScalarType type, int64
 class Walk {
  public:
   Walk(const Call& call, TensorList operands, at::ScalarType type)
-      : layout(operands, call.loss->operand_words.data()),
+      : layout(operands, call.loss->operand_names.data()),
         type(type),
         call_(call),
         tensors_(operands.begin(), operands.end()) {}
@@ -182,10 +181,10 @@ Tensor as_operand(const Tensor& gradient, const Tensor& operand) {
 }
 
 Reduction parse_reduction(std::string_view name) {
-  if (name == "mean") return Reduction::mean;
-  if (name == "sum") return Reduction::sum;
-  if (name == "none") return Reduction::none;
-  TORCH_CHECK_VALUE(false, "reduction must be 'none', 'mean' or 'sum', but is '", name, "'");
+  const auto* const found = std::find(std::begin(kReductions), std::end(kReductions), name);
+  TORCH_CHECK_VALUE(found != std::end(kReductions),
+                    "reduction must be 'none', 'mean' or 'sum', but is '", name, "'");
+  return static_cast<Reduction>(found - kReductions);
 }
 
 Strategy parse_strategy(std::string_view name) {
@@ -203,10 +202,7 @@ bool LossDefinition::has_kernels(const Call& call, const at::Device& device) con
 
 at::ScalarType LossDefinition::type_of(TensorList operands) const {
   if (operands.size() == 2) return at::result_type(operands[0], operands[1]);
-  at::native::ResultTypeState state = {};
-  for (const Tensor& operand : operands)
-    state = at::native::update_result_type_state(operand, state);
-  return at::native::result_type(state);
+  return at::native::result_type(operands);
 }
 
 bool LossDefinition::pays_ahead(const Call& call, TensorList operands) const {
@@ -308,7 +304,7 @@ c10::SmallVector<Tensor, kMostOperands + 1> LossDefinition::compute_second_deriv
   // Everything in the type computed with and of full size: this pass is rare, and its sums are
   // then as good as its elements.
   const auto type = promoted == at::kDouble ? at::kDouble : at::kFloat;
-  const Layout layout(operands, operand_words.data());
+  const Layout layout(operands, operand_names.data());
   const auto full = [&](const Tensor& tensor) {
     return tensor.to(type).expand(layout.shape()).contiguous();
   };

@@ -1,10 +1,9 @@
 #include "torch/expectations.h"
 
 #include <algorithm>
-#include <memory>
+#include <map>
 #include <mutex>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,32 +20,8 @@ constexpr size_t kMostPlaces = 64;
 // made anew for every step makes a group for every step.
 constexpr size_t kMostGroups = 1024;
 
-struct Key {
-  const void* loss;  // its definition
-  void* stream;
-  int64_t site;
-  int reduction;
-  int type;
-  int device;
-
-  bool operator==(const Key& other) const {
-    return std::tie(loss, stream, site, reduction, type, device) ==
-           std::tie(other.loss, other.stream, other.site, other.reduction, other.type,
-                    other.device);
-  }
-};
-
-struct Hash {
-  size_t operator()(const Key& key) const {
-    uint64_t hash = reinterpret_cast<uintptr_t>(key.loss);
-    for (const uint64_t part :
-         {static_cast<uint64_t>(reinterpret_cast<uintptr_t>(key.stream)),
-          static_cast<uint64_t>(key.site),
-          static_cast<uint64_t>(key.reduction * 4096 + key.type * 128 + key.device)})
-      hash = (hash ^ part) * 0x9e3779b97f4a7c15ull;
-    return hash ^ (hash >> 29);
-  }
-};
+// The definition of the loss, the stream, the site, the reduction, the dtype, and the device.
+using Key = std::tuple<const void*, void*, int64_t, Reduction, at::ScalarType, int>;
 
 struct Place {
   Expectation* expectation;
@@ -63,17 +38,17 @@ struct Group {
 struct Groups {
   std::mutex mutex;
   uint64_t clock = 0;
-  std::unordered_map<Key, std::unique_ptr<Group>, Hash> all;
+  std::map<Key, Group> all;
 
   // With the lock held. Forgets the half of the groups that was used longest ago, those in use
   // excepted.
   void forget_old() {
     std::vector<uint64_t> ages;
-    for (const auto& entry : all) ages.push_back(entry.second->last_used);
+    for (const auto& entry : all) ages.push_back(entry.second.last_used);
     std::nth_element(ages.begin(), ages.begin() + ages.size() / 2, ages.end());
     const uint64_t newer = ages[ages.size() / 2];
     for (auto entry = all.begin(); entry != all.end();) {
-      Group& group = *entry->second;
+      Group& group = entry->second;
       const bool taken = std::any_of(group.places.begin(), group.places.end(),
                                      [](const Place& place) { return place.taken; });
       if (taken || group.last_used >= newer) {
@@ -108,21 +83,16 @@ ExpectationLease::ExpectationLease(const Call& call, at::ScalarType type, const 
     expectation_ = runtime->expectation(stream);
     return;
   }
-  const Key key{call.loss,
-                stream,
-                call.site,
-                static_cast<int>(call.reduction),
-                static_cast<int>(type),
-                static_cast<int>(device.is_cpu() ? -1 : device.index())};
+  const Key key(call.loss, stream, call.site, call.reduction, type,
+                device.is_cpu() ? -1 : device.index());
   Groups& known = groups();
   const std::lock_guard<std::mutex> lock(known.mutex);
   auto found = known.all.find(key);
   if (found == known.all.end()) {
     if (known.all.size() >= kMostGroups) known.forget_old();
-    found = known.all.emplace(key, std::make_unique<Group>()).first;
-    found->second->runtime = runtime;
+    found = known.all.emplace(key, Group{runtime, 0, {}}).first;
   }
-  Group& group = *found->second;
+  Group& group = found->second;
   group.last_used = ++known.clock;
   const auto free = std::find_if(group.places.begin(), group.places.end(),
                                  [](const Place& place) { return !place.taken; });

@@ -52,10 +52,6 @@ Block map_block(size_t) { return {}; }
 void offer_pages(Block&) {}
 #endif
 
-void unmap(const Block& block) {
-  if (block.data) munmap(block.data, block.bytes);
-}
-
 // Blocks without an owner, the one freed last in front. The lock is only ever tried: who does not
 // get it does without the cache, and so does, for good, a child forked while somebody held it.
 class Cache {
@@ -101,7 +97,8 @@ Cache& cache() {
 void release(void* context) {
   auto* const block = static_cast<Block*>(context);
   c10::profiledCPUMemoryReporter().Delete(block->data);
-  unmap(cache().keep(*block));
+  const Block left = cache().keep(*block);
+  if (left.data) munmap(left.data, left.bytes);
   delete block;
 }
 

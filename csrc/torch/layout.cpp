@@ -7,20 +7,8 @@
 #include "torch/fresh.h"
 
 namespace losscli {
-namespace {
 
-bool broadcastable(at::IntArrayRef a, at::IntArrayRef b) {
-  const size_t shared = std::min(a.size(), b.size());
-  for (size_t i = 1; i <= shared; ++i) {
-    const int64_t left = a[a.size() - i], right = b[b.size() - i];
-    if (left != right && left != 1 && right != 1) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-Layout::Layout(at::ArrayRef<at::Tensor> operands, const char* const* names) {
+Layout::Layout(at::ArrayRef<at::Tensor> operands, const std::string* names) {
   const auto first = operands[0].sizes();
   shape_.assign(first.begin(), first.end());
   bool plain = operands[0].is_contiguous();
@@ -28,7 +16,7 @@ Layout::Layout(at::ArrayRef<at::Tensor> operands, const char* const* names) {
     const auto sizes = operands[i].sizes();
     plain = plain && sizes == first && operands[i].is_contiguous();
     if (sizes == at::IntArrayRef(shape_)) continue;
-    TORCH_CHECK(broadcastable(shape_, sizes), names[0], " of shape ", first, " and ", names[i],
+    TORCH_CHECK(at::are_expandable(shape_, sizes), names[0], " of shape ", first, " and ", names[i],
                 " of shape ", sizes,
                 " do not broadcast: counted from the last, each pair of dimensions must be equal "
                 "or hold a 1");
@@ -150,31 +138,14 @@ bool Layout::collapse(at::ArrayRef<at::Tensor> tensors, Space& space, Operand* o
 }
 
 DType dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::float32;
-    case at::kDouble:
-      return DType::float64;
-    case at::kHalf:
-      return DType::float16;
-    case at::kBFloat16:
-      return DType::bfloat16;
-    case at::kLong:
-      return DType::int64;
-    case at::kInt:
-      return DType::int32;
-    case at::kShort:
-      return DType::int16;
-    case at::kChar:
-      return DType::int8;
-    case at::kByte:
-      return DType::uint8;
-    case at::kBool:
-      return DType::boolean;
-    default:
-      TORCH_CHECK_TYPE(false, "an operand of ", type,
-                       " is not supported; convert it with .float()");
-  }
+  // In the order of DType.
+  constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16,
+                                       at::kLong,  at::kInt,    at::kShort, at::kChar,
+                                       at::kByte,  at::kBool};
+  const auto* const found = std::find(std::begin(kTypes), std::end(kTypes), type);
+  TORCH_CHECK_TYPE(found != std::end(kTypes), "an operand of ", type,
+                   " is not supported; convert it with .float()");
+  return static_cast<DType>(found - kTypes);
 }
 
 }  // namespace losscli

@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <string>
+
 #include "core/operand.h"
 
 namespace losscli {
@@ -15,7 +17,7 @@ using Dimensions = c10::SmallVector<int64_t, 5>;
 class Layout {
  public:
   // Throws (RuntimeError) where the shapes do not broadcast. `names` tells them apart in the error.
-  Layout(at::ArrayRef<at::Tensor> operands, const char* const* names);
+  Layout(at::ArrayRef<at::Tensor> operands, const std::string* names);
 
   int64_t size() const { return size_; }
   at::IntArrayRef shape() const { return shape_; }

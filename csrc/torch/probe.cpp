@@ -4,7 +4,6 @@
 #include <ATen/core/stack.h>
 #include <torch/library.h>
 
-#include <atomic>
 #include <string>
 
 #include "core/platform.h"
@@ -14,10 +13,10 @@
 namespace losscli {
 namespace {
 
-std::array<std::atomic<const Probe*>, kDeviceKinds> probes{};
+Attached<Probe> probes{};
 
 const Probe& probe_for(const at::Device& device) {
-  const Probe* const probe = probes[static_cast<int>(kind_of(device))].load();
+  const Probe* const probe = probes.on(device);
   TORCH_CHECK(probe, "memory_probe: its kernels for ", device, " are not loaded");
   return *probe;
 }
@@ -87,7 +86,6 @@ TORCH_LIBRARY_FRAGMENT(losscli_bench, library) {
 }
 
 LOSSCLI_EXPORT const char* losscli_attach_probe(const char* device, const losscli::Probe* probe) {
-  const bool cpu = std::string(device) == "cpu";
-  losscli::probes[cpu ? 0 : 1] = probe;
+  losscli::probes[std::string(device) == "cpu" ? 0 : 1] = probe;
   return nullptr;
 }

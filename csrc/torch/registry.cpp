@@ -53,7 +53,6 @@ Loss& read_names(const std::string& name) {
     else if (argument.name() != "site")
       loss.parameter_names.push_back(argument.name());
   }
-  for (const std::string& word : loss.operand_names) loss.operand_words.push_back(word.c_str());
   return loss;
 }
 

@@ -11,8 +11,8 @@ using at::Tensor;
 // One operand beside the first; `rows` is the shape of the rows.
 void check_operand(const RowLossDefinition& loss, size_t k, const Tensor& operand,
                    const Tensor& first, at::IntArrayRef rows, int64_t length) {
-  const char* const name = loss.operand_words[k];
-  const char* const first_name = loss.operand_words[0];
+  const std::string& name = loss.operand_names[k];
+  const std::string& first_name = loss.operand_names[0];
   const auto type = operand.scalar_type();
   if (loss.is_row(k)) {
     TORCH_CHECK(operand.sizes() == first.sizes(), loss.name, ": ", name, " must have the shape of ",
@@ -56,7 +56,7 @@ at::ScalarType RowLossDefinition::type_of(TensorList operands) const {
 at::ScalarType RowLossDefinition::check(const Call& call, TensorList operands) const {
   check_places(call, operands);
   const Tensor& first = operands[0];
-  const char* const first_name = operand_words[0];
+  const std::string& first_name = operand_names[0];
   TORCH_CHECK_VALUE(first.dim() > 0, name, ": ", first_name,
                     " must have a dimension along which its rows lie, but is a single number");
   const auto rows = without_row(first.sizes());

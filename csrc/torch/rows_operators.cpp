@@ -20,59 +20,41 @@ namespace {
 using at::Tensor;
 using c10::DispatchKey;
 
-class RowBackwardAutograd final : public CallKernel<RowLossDefinition, 1, 1> {
- public:
-  using CallKernel::CallKernel;
+using BoxedRows = BoxedCall<RowLossDefinition, 0, 0>;
 
-  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const Tensors tensors = this->tensors(*stack);
-    if (wants_grad(tensors) || have_tangents(tensors))
-      call_operator(loss_, "_backward_reference", *stack);
-    else
-      redispatch(op, keys, *stack);
-  }
-};
+void row_backward_autograd(const BoxedCall<RowLossDefinition, 1, 1>& boxed) {
+  const Tensors tensors = boxed.tensors();
+  if (wants_grad(tensors) || have_tangents(tensors))
+    call_operator(boxed.loss, "_backward_reference", boxed.stack);
+  else
+    boxed.redispatch();
+}
 
-class RowWithGradCompute final : public CallKernel<RowLossDefinition, 0, 0> {
- public:
-  using CallKernel::CallKernel;
+void row_with_grad_compute(const BoxedRows& boxed) {
+  const Tensors operands = boxed.operands();
+  LossAndGradients result = boxed.loss.compute_loss(boxed.call(), operands, {true}, nullptr);
+  boxed.give_back(std::move(result.loss), as_input(result.gradients[0], operands[0]));
+}
 
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    const Tensors operands = this->operands(*stack);
-    LossAndGradients result = loss_.compute_loss(call(*stack), operands, {true}, nullptr);
-    give_back(*stack, std::move(result.loss), as_input(result.gradients[0], operands[0]));
-  }
-};
-
-class RowInPlaceCompute final : public CallKernel<RowLossDefinition, 0, 0> {
- public:
-  using CallKernel::CallKernel;
-
-  void operator()(const OperatorHandle&, DispatchKeySet, Stack* stack) {
-    give_back(*stack, loss_.compute_loss_in_place(call(*stack), operands(*stack)));
-  }
-};
+void row_in_place_compute(const BoxedRows& boxed) {
+  boxed.give_back(boxed.loss.compute_loss_in_place(boxed.call(), boxed.operands()));
+}
 
 // They return a gradient and have none: where one would be asked for, they say so.
 template <bool kInPlace>
-class RowWithGradAutograd final : public CallKernel<RowLossDefinition, 0, 0> {
- public:
-  using CallKernel<RowLossDefinition, 0, 0>::CallKernel;
-
-  void operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    const Tensors operands = this->operands(*stack);
-    const std::string& name = this->loss_.name;
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !(is_transformed(keys) && wants_grad(operands)) && !have_tangents(operands), name,
-        "_with_grad returns the gradient itself and cannot be differentiated; call ", name,
-        " instead");
-    TORCH_CHECK(!kInPlace || !(at::GradMode::is_enabled() && operands[0].requires_grad()), name,
-                "_with_grad: the gradient cannot be written over an ", this->loss_.operand_names[0],
-                " that requires grad; call it under torch.no_grad()");
-    this->redispatch(op, keys, *stack);
-    if (kInPlace && !operands[0].is_inference()) torch::autograd::impl::bump_version(operands[0]);
-  }
-};
+void row_with_grad_autograd(const BoxedRows& boxed) {
+  const Tensors operands = boxed.operands();
+  const std::string& name = boxed.loss.name;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !(is_transformed(boxed.keys) && wants_grad(operands)) && !have_tangents(operands), name,
+      "_with_grad returns the gradient itself and cannot be differentiated; call ", name,
+      " instead");
+  TORCH_CHECK(!kInPlace || !(at::GradMode::is_enabled() && operands[0].requires_grad()), name,
+              "_with_grad: the gradient cannot be written over an ", boxed.loss.operand_names[0],
+              " that requires grad; call it under torch.no_grad()");
+  boxed.redispatch();
+  if (kInPlace && !operands[0].is_inference()) torch::autograd::impl::bump_version(operands[0]);
+}
 
 bool has_in_place(const RowLossDefinition& loss) {
   const std::string name = "losscli::" + loss.name + "_with_grad_";
@@ -84,11 +66,11 @@ bool has_in_place(const RowLossDefinition& loss) {
 void implement_loss(const RowLossDefinition& loss) {
   torch::Library& library = implementations("losscli");
   for (const auto key : kAutogradKeys) {
-    implement<LossAutograd>(library, loss.name, key, loss);
-    implement<RowBackwardAutograd>(library, loss.name + "_backward", key, loss);
-    implement<RowWithGradAutograd<false>>(library, loss.name + "_with_grad", key, loss);
+    implement(library, loss.name, key, loss, loss_autograd);
+    implement(library, loss.name + "_backward", key, loss, row_backward_autograd);
+    implement(library, loss.name + "_with_grad", key, loss, row_with_grad_autograd<false>);
     if (has_in_place(loss))
-      implement<RowWithGradAutograd<true>>(library, loss.name + "_with_grad_", key, loss);
+      implement(library, loss.name + "_with_grad_", key, loss, row_with_grad_autograd<true>);
   }
   implement_autocast(library, loss);
 }
@@ -96,11 +78,11 @@ void implement_loss(const RowLossDefinition& loss) {
 void implement_kernels(const RowLossDefinition& loss, DeviceKind device) {
   const auto key = device == DeviceKind::cpu ? DispatchKey::CPU : DispatchKey::CUDA;
   torch::Library& library = implementations("losscli");
-  implement<LossCompute>(library, loss.name, key, loss);
-  implement<BackwardCompute>(library, loss.name + "_backward", key, loss);
-  implement<RowWithGradCompute>(library, loss.name + "_with_grad", key, loss);
+  implement(library, loss.name, key, loss, loss_compute);
+  implement(library, loss.name + "_backward", key, loss, backward_compute);
+  implement(library, loss.name + "_with_grad", key, loss, row_with_grad_compute);
   if (has_in_place(loss))
-    implement<RowInPlaceCompute>(library, loss.name + "_with_grad_", key, loss);
+    implement(library, loss.name + "_with_grad_", key, loss, row_in_place_compute);
 }
 
 }  // namespace losscli

@@ -36,7 +36,6 @@ inline Call take_call(const Definition& loss, const c10::IValue* first) {
 
 // The operands, the reduction and the parameters.
 inline void put_call(const Call& call, TensorList operands, Stack& stack) {
-  constexpr const char* kReductions[] = {"none", "mean", "sum"};
   for (const at::Tensor& operand : operands)
     stack.emplace_back(operand.defined() ? c10::IValue(operand) : c10::IValue());
   stack.emplace_back(std::string(kReductions[static_cast<int>(call.reduction)]));

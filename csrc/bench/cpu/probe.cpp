@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/cpu/parallel.h"
+
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -93,23 +95,13 @@ Status run_mix(const ProbeArguments& arguments, const Shape& shape, const Launch
   const auto aligned = [](const void* data) {
     return reinterpret_cast<uintptr_t>(data) % kLine == 0;
   };
-  struct Call {
-    const ProbeArguments& arguments;
-    int64_t chunk;
-    void (*move)(const ProbeArguments&, int64_t, int64_t);
-  };
   const bool stream =
       shape.stream && std::all_of(arguments.write, arguments.write + kWrites, aligned);
-  Call call{arguments, shape.chunk,
-            stream ? move<kReads, kWrites, true> : move<kReads, kWrites, false>};
-  context.parallel(
-      divide_up(arguments.bytes, shape.chunk),
-      [](void* opaque, int64_t first, int64_t last) {
-        const auto& call = *static_cast<const Call*>(opaque);
-        call.move(call.arguments, first * call.chunk,
-                  std::min(last * call.chunk, call.arguments.bytes));
-      },
-      &call);
+  const auto move_range = stream ? move<kReads, kWrites, true> : move<kReads, kWrites, false>;
+  cpu::parallel_ranges(
+      context, divide_up(arguments.bytes, shape.chunk), [&](int64_t first, int64_t last) {
+        move_range(arguments, first * shape.chunk, std::min(last * shape.chunk, arguments.bytes));
+      });
   return {};
 }
 

@@ -3,8 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 
 #include "core/launch.h"
 
@@ -13,22 +15,12 @@ namespace losscli::cuda {
 // Whether only a running kernel makes this error: then it is of work that was launched before, and
 // every call reports it from then on.
 inline bool is_of_running_work(cudaError_t error) {
-  switch (error) {
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorHardwareStackError:
-    case cudaErrorAssert:
-    case cudaErrorECCUncorrectable:
-    case cudaErrorNvlinkUncorrectable:
-      return true;
-    default:
-      return false;
-  }
+  constexpr cudaError_t kErrors[] = {
+      cudaErrorIllegalAddress,     cudaErrorLaunchFailure,      cudaErrorLaunchTimeout,
+      cudaErrorIllegalInstruction, cudaErrorMisalignedAddress,  cudaErrorInvalidAddressSpace,
+      cudaErrorInvalidPc,          cudaErrorHardwareStackError, cudaErrorAssert,
+      cudaErrorECCUncorrectable,   cudaErrorNvlinkUncorrectable};
+  return std::find(std::begin(kErrors), std::end(kErrors), error) != std::end(kErrors);
 }
 
 // Whether the kernels cannot run here as they were compiled.

@@ -87,53 +87,19 @@ inline Stored from_real(Real value) {
   }
 }
 
-template <typename Stored, typename Real>
-void widen_run(const Stored* __restrict stored, Real* __restrict values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = to_value<Real>(stored[i]);
-}
-
-template <typename Real, typename Stored>
-void narrow_run(const Real* __restrict values, Stored* __restrict stored, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) stored[i] = from_real<Stored>(values[i]);
-}
-
 #if defined(__F16C__) && defined(__AVX2__)
-// Compilers vectorise the formulas above poorly. Results are stored in whole vectors of 32 bytes,
-// as they are read again at once: a read that takes two stores together waits for both.
-template <>
-inline void widen_run<Half, float>(const Half* __restrict stored, float* __restrict values,
-                                   int64_t count) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + i));
-    _mm256_storeu_ps(values + i, _mm256_cvtph_ps(halves));
-  }
-  for (; i < count; ++i) values[i] = widen(stored[i]);
-}
+// Compilers vectorise the formulas above poorly.
+template <typename Stored, typename Real>
+constexpr bool kInVectors = (std::is_same_v<Stored, Half> || std::is_same_v<Stored, BFloat16>) &&
+                            std::is_same_v<Real, float>;
 
-template <>
-inline void widen_run<BFloat16, float>(const BFloat16* __restrict stored, float* __restrict values,
-                                       int64_t count) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stored + i));
-    const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16);
-    _mm256_storeu_ps(values + i, _mm256_castsi256_ps(bits));
-  }
-  for (; i < count; ++i) values[i] = widen(stored[i]);
+// Eight numbers.
+inline __m256 widened(const Half* stored) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(stored)));
 }
-
-template <>
-inline void narrow_run<float, Half>(const float* __restrict values, Half* __restrict stored,
-                                    int64_t count) {
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT);
-    const __m128i high =
-        _mm256_cvtps_ph(_mm256_loadu_ps(values + i + 8), _MM_FROUND_TO_NEAREST_INT);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored + i), _mm256_set_m128i(high, low));
-  }
-  for (; i < count; ++i) narrow(values[i], stored[i]);
+inline __m256 widened(const BFloat16* stored) {
+  const __m128i upper = _mm_loadu_si128(reinterpret_cast<const __m128i*>(stored));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(upper), 16));
 }
 
 // The bits of eight bfloat16, each in 32.
@@ -148,19 +114,41 @@ inline __m256i narrowed(__m256 values) {
   return _mm256_blendv_epi8(rounded, quiet, unordered);
 }
 
-template <>
-inline void narrow_run<float, BFloat16>(const float* __restrict values, BFloat16* __restrict stored,
-                                        int64_t count) {
-  int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const __m256i low = narrowed(_mm256_loadu_ps(values + i));
-    const __m256i high = narrowed(_mm256_loadu_ps(values + i + 8));
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored + i), packed);
-  }
-  for (; i < count; ++i) narrow(values[i], stored[i]);
+// Sixteen numbers, in the type that the pointer has.
+inline __m256i packed(const float* values, const Half*) {
+  const __m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(values), _MM_FROUND_TO_NEAREST_INT);
+  const __m128i high = _mm256_cvtps_ph(_mm256_loadu_ps(values + 8), _MM_FROUND_TO_NEAREST_INT);
+  return _mm256_set_m128i(high, low);
+}
+inline __m256i packed(const float* values, const BFloat16*) {
+  const __m256i low = narrowed(_mm256_loadu_ps(values));
+  const __m256i high = narrowed(_mm256_loadu_ps(values + 8));
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
 }
 #endif
+
+template <typename Stored, typename Real>
+inline void widen_run(const Stored* __restrict stored, Real* __restrict values, int64_t count) {
+  int64_t i = 0;
+#if defined(__F16C__) && defined(__AVX2__)
+  if constexpr (kInVectors<Stored, Real>)
+    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(values + i, widened(stored + i));
+#endif
+  for (; i < count; ++i) values[i] = to_value<Real>(stored[i]);
+}
+
+// Results are stored in whole vectors of 32 bytes, as they are read again at once: a read that
+// takes two stores together waits for both.
+template <typename Real, typename Stored>
+inline void narrow_run(const Real* __restrict values, Stored* __restrict stored, int64_t count) {
+  int64_t i = 0;
+#if defined(__F16C__) && defined(__AVX2__)
+  if constexpr (kInVectors<Stored, Real>)
+    for (; i + 16 <= count; i += 16)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(stored + i), packed(values + i, stored));
+#endif
+  for (; i < count; ++i) stored[i] = from_real<Stored>(values[i]);
+}
 
 template <typename Stored>
 constexpr DType kDTypeOf = std::is_same_v<Stored, double>     ? DType::float64

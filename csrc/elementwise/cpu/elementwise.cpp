@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "core/cpu/parallel.h"
-#include "elementwise/cpu/entry.h"
 #include "elementwise/cpu/guarded.h"
 #include "elementwise/cpu/incoming.h"
 #include "elementwise/cpu/loops.h"
+#include "elementwise/cpu/loss.h"
 #include "elementwise/cpu/reader.h"
 #include "elementwise/cpu/writer.h"
 #ifdef LOSSCLI_STRATEGIES
@@ -140,14 +140,9 @@ Status elementwise(const ElementwiseArguments& arguments, const LaunchContext& c
   return guarded([&] {
     // Mixed dtypes are converted a tile at a time; 16 bits alone are as fast as float only where
     // they are converted in the loop.
-    if (arguments.dtype == DType::float64)
-      run<double>(arguments, context);
-    else if (arguments.dtype == DType::float16 && is_uniform(arguments))
-      run<Half>(arguments, context);
-    else if (arguments.dtype == DType::bfloat16 && is_uniform(arguments))
-      run<BFloat16>(arguments, context);
-    else
-      run<float>(arguments, context);
+    const bool as_stored = arguments.dtype == DType::float64 || is_uniform(arguments);
+    with_floating_type(as_stored ? arguments.dtype : DType::float32,
+                       [&](auto stored) { run<decltype(stored)>(arguments, context); });
   });
 }
 

@@ -16,16 +16,14 @@ inline double read_number(const Operand& operand) {
 class Incoming : public IncomingNumber {
  public:
   explicit Incoming(const ElementwiseArguments& arguments)
-      : Incoming(arguments, has_tensor(arguments)) {}
+      : IncomingNumber(
+            arguments.expectation, arguments.guess,
+            [&] { return has_tensor(arguments) ? 1.0 : read_number(arguments.grad_output); }),
+        each_(has_tensor(arguments)) {}
 
   bool each() const { return each_; }  // whether each element has its own; else all share factor()
 
  private:
-  Incoming(const ElementwiseArguments& arguments, bool each)
-      : IncomingNumber(arguments.expectation, arguments.guess,
-                       [&] { return each ? 1.0 : read_number(arguments.grad_output); }),
-        each_(each) {}
-
   static bool has_tensor(const ElementwiseArguments& arguments) {
     const bool guesses = arguments.expectation && arguments.guess != Guess::none;
     return !guesses && arguments.grad_output.data &&

@@ -1,5 +1,4 @@
 // What the library of one loss exports.
-#include "elementwise/cpu/entry.h"
 #include "elementwise/cpu/loss.h"
 
 namespace losscli::cpu {

@@ -109,25 +109,22 @@ __attribute__((always_inline)) inline Compensated loss_loop(const Loss<RealOf<St
 }
 
 // Functions of their own, so that the compiler optimises each loop by itself.
-template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
-__attribute__((noinline)) Compensated any_form(const Loss<RealOf<Stored>>& loss,
+template <bool kUsual, bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
+__attribute__((noinline)) Compensated one_form(const Loss<RealOf<Stored>>& loss,
                                                const LossTile<Stored>& tile) {
-  return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(
-      loss, tile, std::make_index_sequence<kOperands>());
-}
-
-template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
-__attribute__((noinline)) Compensated usual_form(const Loss<RealOf<Stored>>& loss,
-                                                 const LossTile<Stored>& tile) {
-  return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(
-      loss.usual_form(), tile, std::make_index_sequence<kOperands>());
+  constexpr auto operands = std::make_index_sequence<kOperands>();
+  if constexpr (kUsual)
+    return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(loss.usual_form(), tile, operands);
+  else
+    return loss_loop<kSum, kValue, kGradients, kOutput, Stored>(loss, tile, operands);
 }
 
 template <bool kSum, bool kValue, unsigned kGradients, bool kOutput, typename Stored>
 Compensated whole_groups(const Loss<RealOf<Stored>>& loss, const LossTile<Stored>& tile) {
   if constexpr (has_usual_form<Loss<RealOf<Stored>>>)
-    if (loss.is_usual()) return usual_form<kSum, kValue, kGradients, kOutput, Stored>(loss, tile);
-  return any_form<kSum, kValue, kGradients, kOutput, Stored>(loss, tile);
+    if (loss.is_usual())
+      return one_form<true, kSum, kValue, kGradients, kOutput, Stored>(loss, tile);
+  return one_form<false, kSum, kValue, kGradients, kOutput, Stored>(loss, tile);
 }
 
 // Fewer elements than lanes, through copies of a whole group.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <type_traits>
 
 #include "core/operand.h"
 #include "elementwise/cpu/source.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "core/cpu/parallel.h"
-#include "elementwise/cpu/entry.h"
 #include "elementwise/cpu/guarded.h"
 #include "elementwise/cpu/loss.h"
 #include "elementwise/cpu/tile.h"
@@ -12,7 +11,7 @@ namespace {
 
 constexpr int64_t kChunk = 16 * kTile;
 
-// Arrays of one tile; what is missing is read as zeros, what is not wanted goes nowhere.
+// Arrays of Real.
 template <typename Real>
 struct Arrays {
   const Real* operands[kOperands];
@@ -20,13 +19,23 @@ struct Arrays {
   const Real* grad_output;
   Real* out_grad_output;
   Real* out_operands[kOperands];
+
+  explicit Arrays(const SecondDerivativeArguments& arguments)
+      : grad_output(static_cast<const Real*>(arguments.grad_output)),
+        out_grad_output(static_cast<Real*>(arguments.out_grad_output)) {
+    for (int k = 0; k < kOperands; ++k) {
+      operands[k] = static_cast<const Real*>(arguments.operands[k]);
+      vectors[k] = static_cast<const Real*>(arguments.vectors[k]);
+      out_operands[k] = static_cast<Real*>(arguments.out_operands[k]);
+    }
+  }
 };
 
 template <typename Real>
-void run_tile(const Loss<Real> loss, const Arrays<Real>& arrays, Real scale, int64_t count) {
-  const Arrays<Real> at = arrays;
+void run_range(const Loss<Real> loss, const Arrays<Real> at, Real scale, int64_t first,
+               int64_t last) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = first; i < last; ++i) {
     Real x[kOperands], v[kOperands], gradient[kOperands], product[kOperands];
     for (int k = 0; k < kOperands; ++k) x[k] = at.operands[k][i];
     for (int k = 0; k < kOperands; ++k) v[k] = at.vectors[k][i];
@@ -42,31 +51,12 @@ void run_tile(const Loss<Real> loss, const Arrays<Real>& arrays, Real scale, int
 
 template <typename Real>
 void run(const SecondDerivativeArguments& arguments, const LaunchContext& context) {
-  parallel_ranges(context, divide_up(arguments.size, kChunk),
-                  [&](int64_t first_chunk, int64_t last_chunk) {
-                    const Loss<Real> loss(arguments.parameters);
-                    alignas(64) const Real zeros[kTile] = {};
-                    alignas(64) Real ignored[kOperands + 1][kTile];
-                    const int64_t end = std::min(last_chunk * kChunk, arguments.size);
-                    for (int64_t first = first_chunk * kChunk; first < end; first += kTile) {
-                      const auto in = [&](const void* data) {
-                        return data ? static_cast<const Real*>(data) + first : zeros;
-                      };
-                      const auto out = [&](void* data, int i) {
-                        return data ? static_cast<Real*>(data) + first : ignored[i];
-                      };
-                      Arrays<Real> arrays;
-                      for (int k = 0; k < kOperands; ++k) {
-                        arrays.operands[k] = in(arguments.operands[k]);
-                        arrays.vectors[k] = in(arguments.vectors[k]);
-                        arrays.out_operands[k] = out(arguments.out_operands[k], k);
-                      }
-                      arrays.grad_output = in(arguments.grad_output);
-                      arrays.out_grad_output = out(arguments.out_grad_output, kOperands);
-                      run_tile<Real>(loss, arrays, static_cast<Real>(arguments.scale),
-                                     std::min(kTile, end - first));
-                    }
-                  });
+  const Loss<Real> loss(arguments.parameters);
+  const Arrays<Real> arrays(arguments);
+  const auto scale = static_cast<Real>(arguments.scale);
+  parallel_ranges(context, divide_up(arguments.size, kChunk), [&](int64_t first, int64_t last) {
+    run_range<Real>(loss, arrays, scale, first * kChunk, std::min(last * kChunk, arguments.size));
+  });
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include <memory>
 
 #include "core/cpu/parallel.h"
-#include "elementwise/cpu/entry.h"
 #include "elementwise/cpu/guarded.h"
 #include "elementwise/cpu/incoming.h"
 #include "elementwise/cpu/loops.h"
+#include "elementwise/cpu/loss.h"
 #include "elementwise/cpu/reader.h"
 #include "elementwise/cpu/stream.h"
 #include "reduce/cpu/lanes.h"

@@ -25,9 +25,6 @@ class Writer {
         with_floating_type(dtype, [&](auto stored) { store_ = store_as<decltype(stored)>; });
   }
 
-  bool wanted() const { return data_ != nullptr; }
-  bool streamed() const { return streamed_; }
-
   // Where the results of a tile that begins with element `first` are to be put.
   TileOutput<Value> place(int64_t first) {
     if (!data_) return {};

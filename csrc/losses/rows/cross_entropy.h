@@ -159,24 +159,22 @@ struct CrossEntropyOfProbabilities : CrossEntropy<Real, 2, capped> {
   }
 };
 
-template <typename Real>
-struct cross_entropy : CrossEntropyOfNumbers<Real, true> {
-  using CrossEntropyOfNumbers<Real, true>::CrossEntropyOfNumbers;
+// One of the two, in which nothing is left of a softcap where there is none.
+template <template <typename, bool> class Form, typename Real>
+struct PerhapsCapped : Form<Real, true> {
+  using Capped = Form<Real, true>;
+  using Capped::Capped;
 
   static constexpr bool has_usual = true;
   template <typename Number>
-  using Usual = CrossEntropyOfNumbers<Number, false>;
+  using Usual = Form<Number, false>;
   static bool is_usual(const double* parameters) { return parameters[kSoftcap] == 0; }
 };
 
 template <typename Real>
-struct cross_entropy_with_probabilities : CrossEntropyOfProbabilities<Real, true> {
-  using CrossEntropyOfProbabilities<Real, true>::CrossEntropyOfProbabilities;
+using cross_entropy = PerhapsCapped<CrossEntropyOfNumbers, Real>;
 
-  static constexpr bool has_usual = true;
-  template <typename Number>
-  using Usual = CrossEntropyOfProbabilities<Number, false>;
-  static bool is_usual(const double* parameters) { return parameters[kSoftcap] == 0; }
-};
+template <typename Real>
+using cross_entropy_with_probabilities = PerhapsCapped<CrossEntropyOfProbabilities, Real>;
 
 }  // namespace losscli

@@ -75,14 +75,6 @@ struct Call {
     return weights_.data() + (arguments.weight ? first : 0);
   }
 
-  const Stored* logits(int64_t row) const {
-    return static_cast<const Stored*>(arguments.operands[0]) +
-           arguments.strides[0].start(row, arguments.inner);
-  }
-  const Stored* probabilities(int64_t row) const {
-    return static_cast<const Stored*>(arguments.operands[1]) +
-           arguments.strides[1].start(row, arguments.inner);
-  }
   Stored* gradients(int64_t row) const {
     return static_cast<Stored*>(arguments.gradients[0]) +
            arguments.gradient_strides[0].start(row, arguments.inner);

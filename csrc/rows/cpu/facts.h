@@ -7,6 +7,7 @@
 #include "reduce/cpu/compensated.h"
 #include "rows/cpu/incoming.h"
 #include "rows/cpu/labels.h"
+#include "rows/cpu/strided.h"
 
 namespace losscli::cpu {
 
@@ -28,10 +29,8 @@ class Facts {
     if constexpr (Loss::labelled) {
       facts.label = read_label(arguments_, row);
       facts.weight = weight(facts.label);
-      const auto* const first = static_cast<const Stored*>(arguments_.operands[0]);
-      const RowStrides& strides = arguments_.strides[0];
-      facts.picked = to_value<double>(
-          first[strides.start(row, arguments_.inner) + facts.label * strides.element]);
+      const Strided<Stored> first(arguments_, 0, row);
+      facts.picked = to_value<double>(first.data[facts.label * first.stride]);
     }
     if constexpr (Loss::targeted)
       facts.target = read_number(arguments_.targets, arguments_.targets_dtype,

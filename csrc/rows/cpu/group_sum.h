@@ -3,9 +3,8 @@
 // without rounding.
 #pragma once
 
-#include <cstdint>
-
 #include "core/platform.h"
+#include "reduce/cpu/lanes.h"
 
 namespace losscli::cpu {
 
@@ -16,20 +15,14 @@ class GroupSum {
   LOSSCLI_HOST_DEVICE void add(Real* __restrict numbers) {
     for (int width = kCount / 2; width >= kLanes; width /= 2)
       for (int i = 0; i < width; ++i) numbers[i] += numbers[i + width];
-    for (int i = 0; i < kLanes; ++i) lanes_[i] += static_cast<double>(numbers[i]);
+    add_lanes(lanes_, numbers, kLanes);
   }
 
-  double total() const {
-    double sum[kLanes];
-    for (int i = 0; i < kLanes; ++i) sum[i] = lanes_[i];
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      for (int i = 0; i < width; ++i) sum[i] += sum[i + width];
-    return sum[0];
-  }
+  double total() const { return PlainLanes<double, kLanes>(lanes_).total().sum; }
 
  private:
   static constexpr int kLanes = 8;
-  alignas(64) double lanes_[kLanes] = {};
+  PlainLanes<double, kLanes> lanes_;
 };
 
 }  // namespace losscli::cpu

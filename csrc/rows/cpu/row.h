@@ -65,7 +65,7 @@ class Row {
   bool is_skipped() const { return ignored_; }
 
   // Asks for the logits of a row while this one is computed.
-  void ask_ahead_for(int64_t row) { next_ = call_.logits(row); }
+  void ask_ahead_for(int64_t row) { next_ = Strided<Stored>(call_.arguments, 0, row).data; }
 
  private:
   const Real* logits(int64_t first, int64_t count, Real* buffer) const;
@@ -76,7 +76,6 @@ class Row {
   PieceSums add_up_as(int64_t first, int64_t last);
   template <Kind kKind>
   void gradient_group(int64_t first, int64_t count, Real* gradient) const;
-  void zeros(int64_t first, int64_t last) const;
 
   const Call<Stored, Real>& call_;
   Real* const kept_;
@@ -100,9 +99,8 @@ void Row<Stored, Real>::open(int64_t row) {
   row_ = row;
   target_ = call_.target(row);
   ignored_ = !arguments.operands[1] && target_ == kNoTarget;
-  logits_ = {call_.logits(row), arguments.strides[0].element};
-  if (arguments.operands[1])
-    probabilities_ = {call_.probabilities(row), arguments.strides[1].element};
+  logits_ = Strided<Stored>(arguments, 0, row);
+  if (arguments.operands[1]) probabilities_ = Strided<Stored>(arguments, 1, row);
   gradient_ = call_.gradient ? call_.gradients(row) : nullptr;
   next_ = nullptr;
 }

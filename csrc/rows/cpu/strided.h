@@ -7,6 +7,7 @@
 
 #include "core/operand.h"
 #include "elementwise/cpu/convert.h"
+#include "rows/kernels.h"
 
 namespace losscli::cpu {
 
@@ -31,6 +32,13 @@ template <typename Stored>
 struct Strided {
   const Stored* data = nullptr;
   int64_t stride = 1;
+
+  Strided() = default;
+  // A row of operand `k`.
+  Strided(const RowArguments& arguments, int k, int64_t row)
+      : data(static_cast<const Stored*>(arguments.operands[k]) +
+             arguments.strides[k].start(row, arguments.inner)),
+        stride(arguments.strides[k].element) {}
 
   // Elements [first, first + count), at most a group, as Real: where they lie just so in memory, or
   // in the buffer, of which the rest is `padding`.

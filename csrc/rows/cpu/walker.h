@@ -53,18 +53,18 @@ class Walker {
     facts_.target = static_cast<Real>(facts.target);
     facts_.weight = static_cast<Real>(facts.weight);
     facts_.picked = static_cast<Real>(facts.picked);
-    for (int k = 0; k < kRows; ++k)
-      rows_[k] = {static_cast<const Stored*>(arguments_.operands[k]) +
-                      arguments_.strides[k].start(row, arguments_.inner),
-                  arguments_.strides[k].element};
+    for (int k = 0; k < kRows; ++k) rows_[k] = Strided<Stored>(arguments_, k, row);
     totals_ = {};
     if constexpr (Loss::logits) {
       for (int k = 0; k < kRows; ++k) find_top(k);
       add_exponentials();
     } else if constexpr (Loss::sums > 0) {
-      add_sums();
+      add_terms<Loss::sums>(
+          totals_.sums, [&](const auto& e, auto& to) LOSSCLI_LAMBDA { loss_.add(facts_, e, to); });
     }
-    if constexpr (Loss::later_sums > 0) add_later_sums();
+    if constexpr (Loss::later_sums > 0)
+      add_terms<Loss::later_sums>(
+          totals_.later, [&](const auto& e, auto& to) LOSSCLI_LAMBDA { loss_.add_later(e, to); });
     wide_finish_ = wide_.finish(wide_facts_, totals_, incoming);
     for (int i = 0; i < kMostRowFactors; ++i)
       finish_.factors[i] = static_cast<Real>(wide_finish_.factors[i]);
@@ -142,7 +142,7 @@ class Walker {
     constexpr DistanceSum kDistance = Loss::distance;
     GroupSum sums[kRows], distance;
     double own = 0, own_distance = 0;
-    each_group([&](int64_t first, int64_t count, const Real* mark) {
+    each_group([&](int64_t first, int64_t count, const Real*) {
       Group x;
       alignas(kLine) Real added[kRows][kGroup];
       for (int k = 0; k < kRows; ++k) {
@@ -174,7 +174,6 @@ class Walker {
         distance.add<kGroup>(terms);
       }
       for (int k = 0; k < kRows; ++k) sums[k].template add<kGroup>(added[k]);
-      (void)mark;
     });
     double whole[kRows];
     for (int k = 0; k < kRows; ++k) whole[k] = sums[k].total();
@@ -198,42 +197,27 @@ class Walker {
     }
   }
 
-  void add_sums() {
-    GroupSum sums[Loss::sums > 0 ? Loss::sums : 1];
+  // Adds up what `add(element, terms)` gives of each element.
+  template <int kSums, typename Add>
+  void add_terms(double (&totals)[kMostRowSums], const Add& add) {
+    GroupSum sums[kSums];
     each_group([&](int64_t first, int64_t count, const Real* mark) {
-      Group x;
-      for (int k = 0; k < kRows; ++k) {
-        if (rows_[k].stride == 1) ask_ahead<false>(rows_[k].data + first, count);
-        x[k] = values(k, first, count);
-      }
-      alignas(kLine) Real terms[Loss::sums > 0 ? Loss::sums : 1][kGroup];
+      Group x, p, d;
+      for (int k = 0; k < kRows; ++k)  // logits have been read before
+        if (!Loss::logits && rows_[k].stride == 1) ask_ahead<false>(rows_[k].data + first, count);
+      elements(first, count, x, p, d);
+      alignas(kLine) Real terms[kSums][kGroup];
       for (int lane = 0; lane < kGroup; ++lane) {
-        Real found[Loss::sums > 0 ? Loss::sums : 1] = {};
-        loss_.add(facts_, element(x, x, x, mark, lane), found);
-        for (int s = 0; s < Loss::sums; ++s) terms[s][lane] = found[s];
+        Real found[kSums] = {};
+        add(element(x, p, d, mark, lane), found);
+        for (int s = 0; s < kSums; ++s) terms[s][lane] = found[s];
       }
-      for (int s = 0; s < Loss::sums; ++s) {
-        std::fill(terms[s] + count, terms[s] + kGroup, Real(0));
+      for (int s = 0; s < kSums; ++s) {
+        if (!Loss::logits) std::fill(terms[s] + count, terms[s] + kGroup, Real(0));
         sums[s].template add<kGroup>(terms[s]);
       }
     });
-    for (int s = 0; s < Loss::sums; ++s) totals_.sums[s] = sums[s].total();
-  }
-
-  void add_later_sums() {
-    GroupSum sums[Loss::later_sums > 0 ? Loss::later_sums : 1];
-    each_group([&](int64_t first, int64_t count, const Real* mark) {
-      Group x, p, d;
-      elements(first, count, x, p, d);
-      alignas(kLine) Real terms[Loss::later_sums > 0 ? Loss::later_sums : 1][kGroup];
-      for (int lane = 0; lane < kGroup; ++lane) {
-        Real found[Loss::later_sums > 0 ? Loss::later_sums : 1] = {};
-        loss_.add_later(element(x, p, d, mark, lane), found);
-        for (int s = 0; s < Loss::later_sums; ++s) terms[s][lane] = found[s];
-      }
-      for (int s = 0; s < Loss::later_sums; ++s) sums[s].template add<kGroup>(terms[s]);
-    });
-    for (int s = 0; s < Loss::later_sums; ++s) totals_.later[s] = sums[s].total();
+    for (int s = 0; s < kSums; ++s) totals[s] = sums[s].total();
   }
 
   // A group as the functor sees it: values, probabilities and distances.
