@@ -42,6 +42,7 @@ using RealOf = std::conditional_t<std::is_same_v<Stored, double>, double, float>
 
 // Calls use(Stored()) with the type of a dtype that a loss or a gradient may have; those of 16 bits
 // are the device's.
+LOSSCLI_ANY_BODY
 template <typename Half, typename BFloat16, typename Use>
 LOSSCLI_HOST_DEVICE auto with_floating_type_of(DType dtype, Use use) {
   switch (dtype) {
@@ -57,6 +58,7 @@ LOSSCLI_HOST_DEVICE auto with_floating_type_of(DType dtype, Use use) {
 }
 
 // The same for all dtypes.
+LOSSCLI_ANY_BODY
 template <typename Half, typename BFloat16, typename Use>
 LOSSCLI_HOST_DEVICE auto with_type_of(DType dtype, Use use) {
   switch (dtype) {

@@ -12,3 +12,10 @@
 #endif
 
 #define LOSSCLI_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Before a function for both that calls what it is given, which may be for one of them alone.
+#ifdef __CUDACC__
+#define LOSSCLI_ANY_BODY _Pragma("nv_exec_check_disable")
+#else
+#define LOSSCLI_ANY_BODY
+#endif
