@@ -50,9 +50,7 @@ struct RowLossDefinition final : Definition {
   }
   // Of the rows, and without class numbers of the weight.
   at::ScalarType type_of(TensorList operands) const override;
-  bool pays_ahead(const Call&, TensorList operands) const override {
-    return operands[0].numel() > 0 && kernels.on(operands[0].device())->reads;
-  }
+  bool pays_ahead(const Call&, TensorList operands) const override;
   LossAndGradients compute_loss(const Call& call, TensorList operands, const Wanted& wanted,
                                 Expectation* expectation) const override;
   Tensors compute_gradients(const Call& call, const at::Tensor& grad_output, TensorList operands,

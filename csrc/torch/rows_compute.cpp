@@ -257,6 +257,10 @@ Tensor as_input(const Tensor& gradient, const Tensor& operand) {
   return at::empty_like(operand).copy_(gradient);
 }
 
+bool RowLossDefinition::pays_ahead(const Call&, TensorList operands) const {
+  return operands[0].numel() > 0 && kernels_in(kernels, name, operands[0].device()).reads;
+}
+
 LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList operands,
                                                  const Wanted& wanted,
                                                  Expectation* expectation) const {
