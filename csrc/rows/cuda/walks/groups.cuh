@@ -1,7 +1,7 @@
 // The walk for many short rows without gradients, for GPUs with clusters (compute capability 9.0
 // and newer). Eight lanes of a warp share a row, so that what a row takes besides its elements is a
-// quarter of what it takes a whole warp. Each lane copies its own vectors of the rows to come to
-// its slots in shared memory, and so waits for no other.
+// quarter of what it takes a whole warp, and a block ends after its rows. Each lane copies its own
+// vectors to slots in shared memory, a part of the row each, and so waits for no other.
 #pragma once
 
 #include "rows/cuda/policies.h"
