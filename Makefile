@@ -7,7 +7,8 @@ READY := $(VENV)/.ready
 CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' -print0
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(1)pytest -n auto --maxprocesses 8 --dist worksteal
 BESIDES := slow candidates of tests/candidates, all losses where test has three and four, more of \
-	PyTorch's samples, CUDA compiled without a GPU, two processes that share tensors, templates, a benchmark, the site, the browser
+	PyTorch's samples, CUDA compiled without a GPU, two processes that share tensors, templates, \
+	a benchmark, the site, the browser
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help

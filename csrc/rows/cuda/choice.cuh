@@ -344,9 +344,9 @@ template <typename Loss, typename Stored>
 RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& device) {
   RowPolicy policy;
   constexpr bool kOwn = has_own_walks<Loss, Stored>();
-  policy.parts.whole = is_whole(arguments);
   if (has_slots<Loss, Stored>() && !again && are_groups(arguments, Loss::rows, kOwn, device)) {
     policy.access = RowAccess::groups;
+    policy.parts.whole = is_whole(arguments);
     return policy;
   }
   if constexpr (kOwn) policy = choose_once(arguments, device);

@@ -40,7 +40,7 @@ class GeneralRows {
     if constexpr (!Loss::reads) {
       if (kGradient && state_.incoming.writes)
         each_row([&](int64_t row) {
-          if (row < a_.rows()) fill(place(row), row, 0);
+          if (row < a_.rows()) fill(go_to(row), row, 0);
         });
       state_.settle();
     }
@@ -61,8 +61,8 @@ class GeneralRows {
       if (kColumns || first + place < a_.rows()) body(first + place);
   }
 
-  // Where a row lies.
-  __device__ __forceinline__ Row place(int64_t row) {
+  // Points to a row of each operand, and returns its packs.
+  __device__ __forceinline__ Row go_to(int64_t row) {
 #pragma unroll
     for (int k = 0; k < kRows; ++k) {
       rows_[k] = static_cast<const Stored*>(a_.operands[k]) + a_.strides[k].start(row, a_.inner);
@@ -82,7 +82,7 @@ class GeneralRows {
     const bool exists = !kColumns || row < a_.rows();
     if (!exists) row = a_.rows() - 1;
     state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
-    const Row whole = place(row);
+    const Row whole = go_to(row);
     const bool normal = state_.known.is_normal(), leads = exists && team_.number() == 0;
     const bool writes = kGradient && state_.incoming.writes && exists;
     if (!kColumns && !normal) {
