@@ -253,10 +253,6 @@ GeneralPolicy choose_general(const RowArguments& arguments, bool again, const De
   const RowStrides& strides = arguments.strides[0];
   const int64_t next = arguments.inner > 1 ? strides.inner : strides.outer;
   const bool are_neighbours = arguments.rows() > 1 && next >= 0 && next < strides.element;
-  if (!Loss::reads && !arguments.gradients[0]) {
-    policy.threads = kOneThread;
-    return policy;
-  }
   if (are_neighbours || packs <= kColumnPacks) {
     policy.threads = kColumnTeam;
     const int64_t most = kColumnHeldBytes / (int64_t{Loss::rows} * kPackBytes * kWarpRowThreads);
@@ -354,7 +350,9 @@ RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& d
     if (policy.access == RowAccess::general &&
         choose_slots<Loss, Stored>(arguments, again, device, policy.parts))
       policy.access = RowAccess::slots;
-  policy.general = choose_general<Loss, Stored>(arguments, again, device);
+  // A thread takes a row alone of which it reads one element.
+  if (Loss::reads || arguments.gradients[0])
+    policy.general = choose_general<Loss, Stored>(arguments, again, device);
   return policy;
 }
 

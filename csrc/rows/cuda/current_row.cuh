@@ -111,16 +111,21 @@ class CurrentRow {
   __device__ __forceinline__ void finish(bool leads) {
     finished = loss.finish(known.facts, totals, scales_);
     if (!leads) return;
-    const bool normal = known.is_normal();
-    const Real first = normal ? finished.values[0] : known.nothing();
-    if (memory_.losses) {
-      memory_.losses[number_] =
-          known.counts ? static_cast<double>(first) : __longlong_as_double(kLeftOut);
+    if (memory_.sums) {
+      memory_.sums[number_] = sums();
     } else if (a_.value && a_.reduction == RowReduction::none) {
-      put_value<Stored>(a_, number_, first);
-      if (a_.outputs > 1)
-        put_value<Stored>(a_, a_.rows() + number_, normal ? finished.values[1] : known.nothing());
+      put_value<Stored>(a_, number_, value(0));
+      if (a_.outputs > 1) put_value<Stored>(a_, a_.rows() + number_, value(1));
     }
+  }
+  // The same in a block that sums up its rows: of so many lanes beside each other one may lead.
+  template <int threads, int lanes>
+  __device__ __forceinline__ void finish_block(bool leads) {
+    finish(leads && !memory_.sums);
+    if (!memory_.sums) return;
+    __shared__ RowSums shared[threads / 32];
+    const RowSums all = add_block<threads, lanes>(leads ? sums() : RowSums{}, shared);
+    if (threadIdx.x == 0) memory_.sums[blockIdx.x] = all;
   }
 
   // Calls `body` with whether the logits of the row are near to 0.
@@ -177,6 +182,14 @@ class CurrentRow {
     Stored found;
     narrow(Loss::logits ? static_cast<Real>(-INFINITY) : Real(0), found);
     return found;
+  }
+
+  // An output of the row.
+  __device__ __forceinline__ Real value(int output) const {
+    return known.is_normal() ? finished.values[output] : known.nothing();
+  }
+  __device__ __forceinline__ RowSums sums() const {
+    return {static_cast<double>(value(0)), known.share()};
   }
 
   RowIncoming incoming;

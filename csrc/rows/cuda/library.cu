@@ -15,7 +15,7 @@ Needs needs(const RowArguments& arguments, const DeviceFacts&) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
   Needs needs;
   needs.workspace =
-      sizeof(Totals) + sizeof(double) * (1 + (sums ? static_cast<size_t>(arguments.rows()) : 0));
+      sizeof(RowSums) * (kMostTotals + 1 + (sums ? static_cast<size_t>(arguments.rows()) : 0));
   needs.slot = true;
   return needs;
 }

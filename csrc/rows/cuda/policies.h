@@ -108,6 +108,8 @@ struct ColumnShape {
   int line = 0;        // from a line to the next, in elements
   int unit = 1;        // elements of a line that are read at once
 
+  // Rows that are summed up together: those of a warp.
+  LOSSCLI_HOST_DEVICE int summed() const { return columns < 32 ? columns : 32; }
   int64_t bytes(int64_t classes, int64_t item) const {
     const int64_t elements = pitch == 1 ? int64_t{columns} * line : classes * pitch;
     return columns * 24 + elements * item + threads * 8;

@@ -72,30 +72,33 @@ struct RowResult {
   }
 };
 
-// The loss of a row, by one thread.
+// The loss of a row, and what it counts.
 template <typename Stored, typename State, typename Scale>
-__device__ __forceinline__ void finish_row(const RowArguments& arguments, const RowMemory& memory,
-                                           int64_t row, const RowTarget<Stored>& target,
-                                           const State& others, const RowResult<Stored>& result,
-                                           float logit, const Scale& scale) {
+__device__ __forceinline__ RowSums sums_of(const RowArguments& arguments,
+                                           const RowTarget<Stored>& target, const State& others,
+                                           const RowResult<Stored>& result, float logit,
+                                           const Scale& scale) {
   constexpr bool kSpread = std::is_same_v<State, SpreadState>;
-  double loss = 0;
-  if (!target.ignored) {
-    loss = static_cast<double>(result.negative_log(logit, scale)) * target.weight;
-    if constexpr (kSpread) {
-      const double share = arguments.parameters[kLabelSmoothing];
-      if (share != 0)
-        loss = (1 - share) * loss + share * result.mean_negative_log(others, scale, arguments);
-    }
-    if (arguments.parameters[kZLoss] != 0)
-      loss += arguments.parameters[kZLoss] * result.log_sum_exp() * result.log_sum_exp();
-    if (!target.known) loss = NAN;
+  if (target.ignored) return {};
+  double loss = static_cast<double>(result.negative_log(logit, scale)) * target.weight;
+  if constexpr (kSpread) {
+    const double share = arguments.parameters[kLabelSmoothing];
+    if (share != 0)
+      loss = (1 - share) * loss + share * result.mean_negative_log(others, scale, arguments);
   }
-  if (memory.losses) {
-    memory.losses[row] = target.ignored ? __longlong_as_double(kLeftOut) : loss;
-  } else if (arguments.value) {
-    narrow(static_cast<float>(loss), static_cast<Stored*>(arguments.value)[row]);
-  }
+  if (arguments.parameters[kZLoss] != 0)
+    loss += arguments.parameters[kZLoss] * result.log_sum_exp() * result.log_sum_exp();
+  return {target.known ? loss : NAN, target.weight};
+}
+
+// Puts it where it goes, by one thread.
+template <typename Stored>
+__device__ __forceinline__ void put_row(const RowArguments& arguments, const RowMemory& memory,
+                                        int64_t row, const RowSums& sums) {
+  if (memory.sums)
+    memory.sums[row] = sums;
+  else if (arguments.value)
+    narrow(static_cast<float>(sums.loss), static_cast<Stored*>(arguments.value)[row]);
 }
 
 // What the gradients of a row are made of. `incoming`: the incoming gradient.

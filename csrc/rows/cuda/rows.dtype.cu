@@ -36,12 +36,14 @@ using Loss = Own<Real>;
 // One call, and the walk that was chosen for it.
 struct Call {
   const RowArguments& arguments;
-  const RowMemory& memory;
+  RowMemory memory;
   const LaunchContext& context;
   RowPolicy policy = {};
 
   // Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
   bool is_counted() const { return memory.count; }
+  // The walk sums up so many rows at a time.
+  void sum_up(int64_t rows) { memory.terms = divide_up(arguments.rows(), rows); }
 };
 
 [[maybe_unused]] int64_t blocks_of(const Call& call, int64_t needed, int64_t checks) {
@@ -229,13 +231,14 @@ Status launch_rows(Call& call) {
   const bool gradient = call.arguments.wants_gradient();
   const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
   call.policy = choose<Loss, Stored>(call.arguments, again, call.context.device);
+  if (call.policy.access == RowAccess::groups) call.sum_up(GroupBlock<Loss>::kRows);
+  if (call.policy.access == RowAccess::columns) call.sum_up(call.policy.columns.summed());
   return gradient ? launch_walk<Formula, true>(call) : launch_walk<Formula, false>(call);
 }
 
 // The blocks of the kernels that sum over rows.
-int64_t total_blocks(const RowArguments& arguments) {
-  const int64_t blocks = least(divide_up(arguments.rows(), kTotalRows), kMostTotals);
-  return blocks > 0 ? blocks : 1;
+int64_t total_blocks(int64_t rows) {
+  return rows <= kOneTotal ? 1 : least(divide_up(rows, kTotalThreads), kMostTotals);
 }
 
 Status clear(void* memory, size_t bytes, const LaunchContext& context) {
@@ -249,25 +252,26 @@ Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
       arguments.reduction == RowReduction::mean && (Loss::labelled || arguments.mask);
   const bool counts_before = counts && arguments.wants_gradient();
   auto* const slot = static_cast<Slot*>(context.slot);
-  auto* const totals = static_cast<Totals*>(context.workspace);
-  auto* const numbers = reinterpret_cast<double*>(totals + 1);
+  auto* const totals = static_cast<RowSums*>(context.workspace);
   RowMemory memory;
   memory.arrived = &slot->arrived[0];
   memory.claimed = reinterpret_cast<int*>(&slot->arrived[1]);
-  memory.count = counts_before ? numbers : nullptr;
-  memory.losses = sums ? numbers + 1 : nullptr;
+  memory.count = counts_before ? &totals[kMostTotals].count : nullptr;
+  memory.sums = sums ? totals + kMostTotals + 1 : nullptr;
+  memory.terms = arguments.rows();
   Status status;
   if (context.clear_slot) status = clear(slot, kSlotBytes, context);
   if (status.ok() && counts_before)
-    status = launch_blocks("prepare_kernel", prepare_kernel<Own, Stored>, total_blocks(arguments),
-                           kTotalThreads, 0, false, context, arguments, memory, totals);
+    status =
+        launch_blocks("prepare_kernel", prepare_kernel<Own, Stored>, total_blocks(memory.terms),
+                      kTotalThreads, 0, false, context, arguments, memory, totals);
   const bool any = arguments.rows() > 0 && (arguments.length > 0 || !Loss::is_cross_entropy);
   Call call{arguments, memory, context};
   if (status.ok() && any) status = launch_rows<Own>(call);
   if (!status.ok()) return status;
   if (sums)
-    return launch_blocks("finish_kernel", finish_kernel<Own, Stored>, total_blocks(arguments),
-                         kTotalThreads, 0, any, context, arguments, memory, totals,
+    return launch_blocks("finish_kernel", finish_kernel<Stored>, total_blocks(call.memory.terms),
+                         kTotalThreads, 0, any, context, arguments, call.memory, totals,
                          counts && !counts_before);
   return call.policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context)
                                                : status;

@@ -245,6 +245,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     found[thread] = static_cast<float>(sum);
     belows[thread] = below;
     meet();
+    RowSums row_sums = {};
     if (group == 0 && is) {
       SpreadState state;
       state.top = top;
@@ -256,7 +257,8 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       state.sum = static_cast<float>(others);
       const RowTarget<Stored> target(arguments, number == -2 ? ignore_index(arguments) : number);
       const RowResult<Stored> result(state, logit, scale);
-      finish_row(arguments, memory, first + column, target, state, result, logit, scale);
+      row_sums = sums_of(arguments, target, state, result, logit, scale);
+      if (!memory.sums) put_row<Stored>(arguments, memory, first + column, row_sums);
       if (has_gradient) {
         const auto factors_for = [&](const RowResult<Stored>& sums) {
           return factors_of(arguments, target, sums,
@@ -272,6 +274,11 @@ __global__ void __launch_bounds__(kMostColumnThreads)
         }
         rows_of[column] = {result.reference, factors.all, factors.own, factors.share};
       }
+    }
+    if (memory.sums) {
+      row_sums.add_warp();
+      if (thread % 32 == 0 && group == 0 && is)
+        memory.sums[(first + thread) / shape.summed()] = row_sums;
     }
     meet();
     if (writes && is) {

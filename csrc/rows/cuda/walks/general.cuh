@@ -36,31 +36,17 @@ class GeneralRows {
 
   __device__ __forceinline__ void run() {
     if (kGradient && state_.incoming.is_done) return;
-    // Gradients that are 0, whatever comes in, are written before that is awaited.
-    if constexpr (!Loss::reads) {
-      if (kGradient && state_.incoming.writes)
-        each_row([&](int64_t row) {
-          if (row < a_.rows()) fill(go_to(row), row, 0);
-        });
-      state_.settle();
-    }
-    each_row([&](int64_t row) { one(row); });
-    team_.leave();
-  }
-
- private:
-  // Calls `body` with the rows of this thread, one after the other. The threads of columns wait for
-  // each other, those of rows beyond the last as well.
-  template <typename Body>
-  __device__ __forceinline__ void each_row(const Body& body) const {
+    // The threads of columns wait for each other, those of rows beyond the last as well.
     constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
     const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)
-      if (kColumns || first + place < a_.rows()) body(first + place);
+      if (kColumns || first + place < a_.rows()) one(first + place);
+    team_.leave();
   }
 
+ private:
   // Points to a row of each operand, and returns its packs.
   __device__ __forceinline__ Row go_to(int64_t row) {
 #pragma unroll
@@ -81,19 +67,26 @@ class GeneralRows {
   __device__ __forceinline__ void one(int64_t row) {
     const bool exists = !kColumns || row < a_.rows();
     if (!exists) row = a_.rows() - 1;
-    state_.begin(row, {a_, state_.loss, RowNumbers::read<Loss>(a_, row)});
-    const Row whole = go_to(row);
-    const bool normal = state_.known.is_normal(), leads = exists && team_.number() == 0;
     const bool writes = kGradient && state_.incoming.writes && exists;
+    const RowNumbers numbers = RowNumbers::read<Loss>(a_, row);
+    const Row whole = go_to(row);
+    if constexpr (!Loss::reads) {
+      // Gradients that are 0, whatever comes in, are written before that is awaited: a thread has
+      // one row.
+      if (writes) fill(whole, row, 0);
+      state_.settle();
+    }
+    state_.begin(row, {a_, state_.loss, numbers});
+    const bool normal = state_.known.is_normal(), leads = exists && team_.number() == 0;
     if (!kColumns && !normal) {
       state_.finish(leads);
-      if (writes) fill(whole, row, state_.known.nothing());
+      if (writes) fill_abnormal(whole, row);
       return;
     }
     Row packed = whole;
     if (!normal) packed.packs = 0;
     if constexpr (Loss::labelled)
-      if (normal)
+      if (normal && (Loss::reads || a_.value))
         state_.known.facts.picked = widen(rows_[0][state_.known.facts.label * strides_[0]]);
     if constexpr (Loss::logits)
       add_logits(packed);
@@ -113,7 +106,7 @@ class GeneralRows {
           state_.totals.later);
     state_.finish(leads);
     if (writes && normal) write_gradients(whole, row);
-    if (writes && !normal) fill(whole, row, state_.known.nothing());
+    if (writes && !normal) fill_abnormal(whole, row);
   }
 
   // Where this thread's pack of an operand is held.
@@ -343,6 +336,11 @@ class GeneralRows {
       for (int k = 0; k < kRows; ++k)
         if (outputs.rows[k]) narrow(found[k], outputs.rows[k][label * outputs.strides[k]]);
     }
+  }
+
+  // The gradients of a row that does not count, or has no class.
+  __device__ __forceinline__ void fill_abnormal(const Row& row, int64_t number) const {
+    if (Loss::reads || state_.known.counts) fill(row, number, state_.known.nothing());
   }
 
   // Writes one number as the gradients of all elements.

@@ -44,7 +44,7 @@ class GroupRows : RowVectors<Formula, Stored, kGroupLanes, false> {
       if (!this->whole_) this->add_extra(this->extra_of(row_, span.extra(beside)), sums);
     sums.template combine<kGroupLanes>(state_.powers);
     this->take(sums);
-    state_.finish(leads_);
+    state_.template finish_block<Block::kWarps * 32, kGroupLanes>(leads_);
   }
 
  private:

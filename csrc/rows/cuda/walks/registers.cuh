@@ -111,7 +111,9 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
     }
     parity ^= 1;
     const RowResult<Stored> result(state, logit, scale);
-    if (thread == 0 && is) finish_row(arguments, memory, row, target, state, result, logit, scale);
+    if (thread == 0 && is)
+      put_row<Stored>(arguments, memory, row,
+                      sums_of(arguments, target, state, result, logit, scale));
     if constexpr (kGradient) {
       if (is && incoming.writes) {
         Stored* const to = static_cast<Stored*>(arguments.gradients[0]) +

@@ -208,7 +208,8 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
   const auto finish = [&](int row, const RowTarget<Stored>& target) {
     if (self != 0 || lane != 0) return;
     const RowResult<Stored> result(others, told_logit, scale);
-    finish_row(arguments, memory, row, target, others, result, told_logit, scale);
+    put_row<Stored>(arguments, memory, row,
+                    sums_of(arguments, target, others, result, told_logit, scale));
   };
 
   int slot = 0;

@@ -104,7 +104,8 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     if constexpr (kSpread) state.below = pending.below;
     const RowTarget<Stored> target(arguments, pending.number);
     const RowResult<Stored> result(state, pending.logit, scale);
-    finish_row(arguments, memory, pending.row, target, state, result, pending.logit, scale);
+    put_row<Stored>(arguments, memory, pending.row,
+                    sums_of(arguments, target, state, result, pending.logit, scale));
     pending.row = -1;
   };
 
