@@ -13,6 +13,7 @@ from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
 from losscli.config.schema import Config, Exclude, LossChoice, Timing
 from losscli.errors import BuildError
+from losscli.implementations.timer import Warm
 from losscli.truth.inputs import make_inputs
 from tests.fake_bench import TIMING, FixedLimits, Seen, mean_square
 
@@ -186,6 +187,12 @@ def test_batches_with_host_gaps_are_reported(bench, timer, monkeypatch):
     assert result.reason.endswith(
         f"; batches with host gaps: {gaps}; memory limit not measured: no nvcc"
     )
+
+
+def test_a_call_that_waits_for_the_gpu_is_reported(bench, timer, monkeypatch):
+    monkeypatch.setattr(timer, "warm_up", lambda call: Warm(call, 1, 0.0, waits=True))
+    (result,) = bench(implementations=("reference",), passes=("forward",))
+    assert "each call waits for the GPU: time of the host is in it" in result.reason
 
 
 def test_busy_machine_is_noted_once(bench):

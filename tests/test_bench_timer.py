@@ -202,6 +202,22 @@ def test_batch_is_retried_with_longer_waits_and_counted_if_none_suffices(
     assert (timer.margin, timer.gaps, outcomes) == (margin, gaps, [])
 
 
+def test_a_call_that_waits_for_the_gpu_is_queued_alone():
+    quick, waiting = Warm(int, 1, 0.0), Warm(int, 1, 0.0, waits=True)
+    queue = [*[quick] * (timers.QUEUED + 1), waiting, waiting, quick]
+    batches = list(timers._batches(queue))
+    assert [len(batch) for batch in batches] == [timers.QUEUED, 1, 1, 1, 1]
+    assert [warm for batch in batches for warm in batch] == queue
+
+
+def test_a_call_that_waits_is_not_taken_again_behind_a_longer_wait(monkeypatch):
+    timer = CudaTimer.__new__(CudaTimer)
+    timer.margin, timer.gaps = timers.QUEUE_MARGIN, 0
+    monkeypatch.setattr(timer, "_run", lambda batch: False)
+    timer._run_in_time([Warm(int, 1, 0.0, waits=True)])
+    assert (timer.margin, timer.gaps) == (timers.QUEUE_MARGIN, 0)
+
+
 @pytest.fixture
 def cuda_timer():
     return CudaTimer("cuda:0")
@@ -227,6 +243,17 @@ def test_time_of_the_host_is_not_in_a_gpu_sample(cuda_timer):
     warm = cuda_timer.warm_up(call)
     assert warm.host_seconds >= 300e-6
     assert sorted(cuda_timer.measure([warm] * 31))[15] < 50e-6
+
+
+@pytest.mark.gpu
+def test_a_call_that_waits_for_the_gpu_leaves_the_samples_of_others_alone(cuda_timer):
+    tensor = torch.zeros(1024, device="cuda:0")
+    waiting = cuda_timer.warm_up(lambda: tensor.sum().item())
+    quick = cuda_timer.warm_up(lambda: tensor.add_(1))
+    assert (waiting.waits, quick.waits) == (True, False)
+    samples = cuda_timer.measure([waiting, quick] * 31)
+    assert sorted(samples[1::2])[15] < 20e-6
+    assert cuda_timer.gaps == 0
 
 
 @pytest.mark.gpu

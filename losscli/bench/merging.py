@@ -63,6 +63,7 @@ def _outcome(outcomes: Sequence[Outcome], around: Surroundings) -> Outcome:
         describe(around.stop or "nothing left to sample", width, count, thrown_away, len(timed)),
         timed[0].error,
         thrown_away,
+        waits=any(each.waits for each in timed),
         code=timed[0].code,
     )
 

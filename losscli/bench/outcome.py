@@ -60,6 +60,8 @@ class Timed:
     """Samples discarded because the machine was throttled."""
     default_allocator_seconds: float | None = None
     """Median in a process with the default allocator."""
+    waits: bool = False
+    """Whether each call waits for the GPU, so that its time is the host's as well."""
     code: Code = ""
     """The code of the gate's warning."""
 
@@ -119,6 +121,7 @@ def conclude(
         ),
         error,
         contender.thrown_away,
+        waits=contender.warm is not None and contender.warm.waits,
         code=code,
     )
 
@@ -187,6 +190,8 @@ def _timed(
     facts = [outcome.described]
     if timed.impossible and timed.limit_share:
         facts.insert(0, f"IMPOSSIBLE: {timed.limit_share:.0%} of the measured memory limit")
+    if outcome.waits:
+        facts.append("each call waits for the GPU: time of the host is in it")
     if gaps := around.conditions.get(HOST_GAPS):
         facts.append(f"batches with host gaps: {gaps}")
     if limit.reason:

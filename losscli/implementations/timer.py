@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 import torch
@@ -47,6 +48,8 @@ launches that a stream holds before it makes the host wait."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
 """How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
+BUSY_SECONDS = 2e-3
+"""How long the GPU is kept busy at least to see whether a call waits for it."""
 BETWEEN_CALLS_SECONDS = 40e-6
 """What the host needs for the events around a call, and for what comes before it."""
 
@@ -64,6 +67,8 @@ class Warm:
     """Called before each sample, outside its time."""
     name: str = ""
     """The name of the implementation."""
+    waits: bool = False
+    """Whether the call waits for the GPU, so that nothing can be queued behind it."""
 
 
 class CallFailedError(Exception):
@@ -169,7 +174,8 @@ class CudaTimer:
     A kernel that only waits runs first, for longer than the host needs to queue the batch, so that
     no gap in which the GPU waits for the host is in a sample. Whether it was long enough is seen
     afterwards; if not, the batch is taken again behind a longer wait, up to a longest: what waits
-    for the GPU itself can be queued behind none. Such a batch is kept, and counted.
+    for the GPU itself can be queued behind none. Such a batch is kept, and counted. A call that is
+    known to wait is a batch of its own, so that the time of the host is in no other's sample.
     """
 
     def __init__(
@@ -190,15 +196,14 @@ class CudaTimer:
         """See :class:`Timer`."""
         call()
         seconds = _settle(lambda: self._host_seconds(call), self.clock, HOST_CALLS)
-        torch.cuda.synchronize(self.device)
-        return Warm(call, 1, sorted(seconds)[len(seconds) // 2])
+        host_seconds = sorted(seconds)[len(seconds) // 2]
+        return Warm(call, 1, host_seconds, waits=self._waits(call, host_seconds))
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`."""
         samples = []
         with without_garbage_collection(), torch.cuda.device(self.device):
-            for first in range(0, len(queue), QUEUED):
-                batch = queue[first : first + QUEUED]
+            for batch in _batches(queue):
                 self._run_in_time(batch)
                 samples += [
                     start.elapsed_time(end) * 1e-3 for start, end in self.events[: len(batch)]
@@ -212,9 +217,21 @@ class CudaTimer:
         call()
         return (self.clock() - start) * 1e-9
 
+    def _waits(self, call: Call, host_seconds: float) -> bool:
+        """Tell whether a call returns only when the GPU is done with what was queued before it."""
+        busy = max(BUSY_SECONDS, host_seconds * QUEUE_MARGIN_LIMIT)
+        with torch.cuda.device(self.device):
+            torch.cuda.synchronize()
+            torch.cuda._sleep(int(busy * self.cycles_per_second))
+            self.queued.record()
+            call()
+            waits = bool(self.queued.query())
+            torch.cuda.synchronize()
+        return waits
+
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
         """Run a batch, with longer and longer waits until the GPU never waits for the host."""
-        while not self._run(batch):
+        while not self._run(batch) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
                 return
@@ -249,6 +266,14 @@ class CudaTimer:
             end.record()
             torch.cuda.synchronize()
         return cycles / float(start.elapsed_time(end) * 1e-3)
+
+
+def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
+    """Yield the calls that are queued together, in their order: those that wait are alone."""
+    for waits, together in groupby(queue, key=lambda warm: warm.waits):
+        calls, size = list(together), 1 if waits else QUEUED
+        for first in range(0, len(calls), size):
+            yield calls[first : first + size]
 
 
 def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
