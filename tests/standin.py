@@ -40,9 +40,9 @@ GCC_VERSION = "g++ (Stand-in) 12.2.0\nCopyright (C) Free Software Foundation, In
 NVCC_VERSION = "Cuda compilation tools, release 13.0, V13.0.88"
 
 # Writes its own command line to its output, and that output's name to the file `calls`. All objects
-# depend on core/operand.h, those of elementwise/cpu on its engine.h too. A source that contains
-# `error:` fails by printing itself; blocked.cpp waits for the other end of the pipe `pipe` to be
-# closed.
+# depend on core/operand.h and on what they are told to include, those of elementwise/cpu on its
+# engine.h too. A source that contains `error:` fails by printing itself; blocked.cpp waits for the
+# other end of the pipe `pipe` to be closed.
 _COMPILER = """\
 #!/bin/sh
 command="$*"
@@ -57,19 +57,21 @@ while [ $# -gt 0 ]; do
     -c) source=$2 ;;
     -o) output=$2 ;;
     -MF) depfile=$2 ;;
+    -include) along="$along $2" ;;
   esac
   shift
 done
 echo "$output" >> {root}/calls
-if [ -n "$source" ] && grep 'error:' "$source" >&2; then exit 1; fi
+csrc=${{source%%/csrc/*}}/csrc
+for name in $along; do included="$included $csrc/$name"; done
+if [ -n "$source" ] && grep -h 'error:' "$source" $included >&2; then exit 1; fi
 case "$source" in
   *.cu) echo "ptxas info    : Compiling entry function '${{output##*/}}' for 'sm_90'" ;;
   */blocked.cpp) exec cat {root}/pipe ;;
 esac
 case "$source" in *.cu) echo "ptxas info    : Used 8 registers" ;; esac
-csrc=${{source%%/csrc/*}}/csrc
 case "$source" in */csrc/elementwise/cpu/*) header=$csrc/elementwise/cpu/engine.h ;; esac
-[ -z "$depfile" ] || echo "$output: $source $csrc/core/operand.h $header" > "$depfile"
+[ -z "$depfile" ] || echo "$output: $source $included $csrc/core/operand.h $header" > "$depfile"
 echo "$command" > "$output"
 """
 

@@ -17,14 +17,19 @@ import pytest
 
 from losscli.build import builder as build_module
 from losscli.build.ninja import job_count
+from losscli.cases import ITEM_BYTES
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.processes.lock import locked
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
 
 ALL = [
     "alpha_cpu/elementwise.cpu.engine.o",
-    "alpha_cpu/elementwise.cpu.sums.o",
     "alpha_cpu/liblosscli_alpha_cpu.so",
+]
+CUDA = [
+    *(f"alpha_cuda/elementwise.cuda.kernel.{dtype}.o" for dtype in sorted(ITEM_BYTES)),
+    "alpha_cuda/elementwise.cuda.launch.o",
+    "alpha_cuda/liblosscli_alpha_cuda.so",
 ]
 
 
@@ -36,7 +41,7 @@ def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) 
     assert outcome.path.read_text().startswith("-shared -o alpha_cpu-")
     (note,) = workshop.notes
     assert note.startswith("building for this machine: alpha_cpu; takes about ")
-    assert workshop.steps[-1] == "[3/3] linking liblosscli_alpha_cpu.so"
+    assert workshop.steps[-1] == "[2/2] linking liblosscli_alpha_cpu.so"
 
 
 def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
@@ -60,7 +65,7 @@ def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
     ]
     (note,) = workshop.notes
     assert note.startswith("building for this machine: torch, alpha_cpu; takes about ")
-    assert workshop.steps[-1].startswith("[5/5] ")
+    assert workshop.steps[-1].startswith("[4/4] ")
 
 
 def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
@@ -80,18 +85,22 @@ def test_force_builds_again_from_nothing(workshop: Standin) -> None:
 
 @pytest.mark.parametrize(
     ("edited", "recompiled"),
-    [("elementwise/cpu/sums.cpp", ALL[1:]), ("elementwise/cpu/engine.h", ALL)],
+    [
+        ("elementwise/cuda/launch.cu", CUDA[-2:]),
+        ("elementwise/cuda/kernel.dtype.cu", [*CUDA[:-2], CUDA[-1]]),
+        ("core/operand.h", CUDA),
+    ],
 )
 def test_an_edit_recompiles_what_includes_it(
     workshop: Standin, edited: str, recompiled: list[str]
 ) -> None:
-    workshop.ensure()
-    workshop.compiled()
+    workshop.ensure(workshop.plan(ALPHA_CUDA))
+    assert workshop.compiled() == CUDA
     workshop.write(edited, "edited")
-    (outcome,) = workshop.ensure()
+    (outcome,) = workshop.ensure(workshop.plan(ALPHA_CUDA))
     assert workshop.compiled() == recompiled
     assert len(workshop.published()) == 2
-    for output in ALL:
+    for output in CUDA:
         name = output.rpartition("/")[2]
         assert f"/{name}" in outcome.log, "the log holds objects that were up to date, too"
 
@@ -103,7 +112,7 @@ def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Sta
     workshop.write("elementwise/cpu/sums.cpp", "other version")
     os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
     workshop.ensure()
-    assert workshop.compiled() == ALL[1:]
+    assert workshop.compiled() == ALL
 
 
 def test_library_built_by_another_process_during_a_wait_is_used(
@@ -173,7 +182,7 @@ def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> Non
     log = workshop.cache.work / "build.log"
     first, last = str(caught.value).splitlines()
     assert first == (
-        "compiling csrc/elementwise/cpu/sums.cpp for alpha failed: "
+        "compiling csrc/elementwise/cpu/engine.cpp for alpha and 1 more file failed: "
         "csrc/x.h:3:1: error: 'ATen' is all wrong"
     )
     assert last == f"  The whole log is {log}"
@@ -249,7 +258,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
 
     builder = replace(workshop.builder(), progress=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        builder.finish([workshop.plan()])
+        builder.finish([workshop.plan(), workshop.plan(BINDING)])
     poll = select.poll()
     poll.register(ends[0], 0)
     assert poll.poll(10_000), "nobody reads the pipe any longer"

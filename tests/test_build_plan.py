@@ -63,7 +63,7 @@ def test_libraries_of_production_and_of_benchmarks() -> None:
     ("target", "expected"),
     [
         (BINDING, ["torch.ops.o"]),
-        (ALPHA, ["elementwise.cpu.engine.o", "elementwise.cpu.sums.o"]),
+        (ALPHA, ["elementwise.cpu.engine.o"]),
         (CUDA_RUNTIME, ["core.cuda.runtime.o"]),
         (Target(BENCH, "cpu"), ["bench.cpu.probe.o"]),
         (Target(BENCH, "cuda"), ["bench.cuda.probe.o"]),

@@ -25,7 +25,7 @@ from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
 from .targets import CPU, CUDA, TORCH, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
-TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 15.0, 2.0, 40.0
+TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 13.0, 5.0, 40.0
 """The mean time of one compilation, for a line that says how long a build may take."""
 LOG = "build.log"
 
