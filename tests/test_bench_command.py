@@ -307,7 +307,7 @@ def test_run_with_every_row_excluded_exits_2(capsys, config):
         (("--min-time", "2s", "--max-time", "1s"), "--min-time 2 s is longer than --max-time 1 s"),
         (
             ("--min-time", "3s"),
-            "--min-time 3 s is longer than the config's max_time of 1.5 s. Add --max-time TIME",
+            "--min-time 3 s is longer than the config's max_time of 1 s. Add --max-time TIME",
         ),
         (("--max-time", "soon"), "'soon' is not a duration"),
         (("--confidence", "150%"), "'150%' is not a fraction"),

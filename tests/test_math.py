@@ -148,6 +148,7 @@ class Compiled:
 def compile_loops(folder: Path, csrc: Path, *instead: str, march: str = "") -> Compiled:
     """Compile the loops as the kernels of a loss are, or for other processors."""
     flags = make_plan(Target(LOSS, CPU, "mse"), csrc_root(), installed_torch()).steps[0].flags
+    flags = flags[: flags.index("-include")]  # the loops take the place of the library's files
     if march:
         flags = (*(flag for flag in flags if not flag.startswith("-m")), f"-march={march}")
     library = folder / "loops.so"
