@@ -165,3 +165,46 @@ def test_reduction_that_the_loss_has_not_is_refused(tmp_path: Path) -> None:
     path.write_text("def token_log_probs(logits, tokens): ...")
     with pytest.raises(UsageError, match=r"unknown reduction 'mean'\. Choose from: none"):
         check_job(Job(file=str(path), loss="token_log_probs", reduction="mean"))
+
+
+FORWARD = "    def forward(self, input, target): return helper(input, target)"
+LOADED = "import torch.utils.cpp_extension as cpp\nsmooth_l1_loss = cpp.load_inline('x', '')\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "meant"),
+    [
+        (f"{LOADED}class ModelNew(Module):\n{FORWARD}", "ModelNew"),
+        (f"{LOADED}l1_loss = smooth_l1_loss\nclass ModelNew(Module):\n{FORWARD}", "ModelNew"),
+        (f"{LOADED}def fused_loss(input, target): ...", "fused_loss"),
+        (f"{LOADED}def smooth_l1_loss(input, target): ...", "smooth_l1_loss"),
+        (
+            "def smooth_l1_loss(x, y): ...\nsmooth_l1_loss = torch.compile(smooth_l1_loss)",
+            "smooth_l1_loss",
+        ),
+        (
+            f"def smooth_l1_loss(x, y): ...\ndef helper(x, y): return smooth_l1_loss(x, y)\n"
+            f"class ModelNew(Module):\n{FORWARD}",
+            "ModelNew",
+        ),
+    ],
+    ids=["compiled", "renamed", "beside a function", "replaced", "a function", "a helper's helper"],
+)
+def test_what_is_meant_is_decided_by_what_things_are(source, meant):
+    assert file_of(source).definition("smooth_l1").name == meant
+
+
+def test_what_could_be_two_things_is_refused_with_the_command_to_type():
+    source = f"def smooth_l1_loss(input, target): ...\nclass ModelNew(Module):\n{FORWARD}"
+    file = UserFile("my/f.py", Path("/somewhere/my/f.py"), "", "", source, "")
+    with pytest.raises(NotJudgeableError) as refused:
+        file.definition("smooth_l1")
+    assert refused.value.code == "ambiguous"
+    assert str(refused.value) == (
+        "my/f.py: several could be meant: smooth_l1_loss, ModelNew. "
+        "Name one, as in `losscli judge my/f.py:smooth_l1_loss`"
+    )
+
+
+def test_the_name_of_a_compiled_module_tells_the_loss():
+    assert loss_of(file_of(f"{LOADED}class ModelNew(Module):\n{FORWARD}")) == "smooth_l1"

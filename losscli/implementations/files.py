@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,8 @@ TARGET_NAMES = (
 )
 PAIR = ("input", "target")
 """The names of the operands of most losses."""
+_LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
+"""Functions whose result is a compiled module or a library: no loss, whatever name it is given."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
 
 
@@ -193,10 +195,13 @@ class UserFile:
             function = f"a function {_function_name(loss)} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError("nothing_to_judge", f"{text}. {_told(found)}")
+        if len(wanted) > 1 and MODULE in wanted:
+            helpers = _used_by(MODULE, ast.parse(self.source))
+            wanted = [name for name in wanted if name == MODULE or name not in helpers]
         if len(wanted) > 1:
-            named_ = ", ".join(wanted)
-            text = f"{self.named}: several could be meant: {named_}"
-            raise NotJudgeableError("ambiguous", f"{text}. Name one: {self.path}:{wanted[0]}")
+            text = f"{self.named}: several could be meant: {', '.join(wanted)}"
+            command = f"losscli judge {self.named}:{wanted[0]}"
+            raise NotJudgeableError("ambiguous", f"{text}. Name one, as in `{command}`")
         return found[wanted[0]]
 
     def unavailable(
@@ -237,8 +242,9 @@ class UserFile:
         return ""
 
     def defines(self, name: str) -> bool:
-        """Tell whether the file defines something of a name."""
-        return name in _definitions(self.source, str(self.path))
+        """Tell whether the file defines something of a name, if only a compiled module."""
+        known = _definitions(self.source, str(self.path))
+        return name in known or name in _compiled(ast.parse(self.source))
 
 
 def is_file(name: str) -> bool:
@@ -309,12 +315,60 @@ def _definitions(source: str, path: str) -> Mapping[str, Definition]:
         where = f"{path}:{line}" if line else path
         what = getattr(error, "msg", None) or str(error)
         raise NotJudgeableError("syntax", f"{where}: {what}") from None
-    return {definition.name: definition for definition in _found(tree.body)}
+    compiled = _compiled(tree)
+    return {each.name: each for each in _found(tree) if each.name not in compiled}
 
 
-def _found(body: list[ast.stmt]) -> Iterator[Definition]:
-    unknown = Signature((), 0, frozenset(), anything=True)
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module's top level, those under its conditions as well."""
     for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, inner, []))
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """Return the names that a statement defines or assigns."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _compiled(tree: ast.Module) -> set[str]:
+    """Return the names that are bound to compiled modules."""
+    names: set[str] = set()
+    for node in _statements(tree.body):
+        value = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(value, ast.Call):
+            called = value.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            known = name in _LOADERS
+        else:
+            known = isinstance(value, ast.Name) and value.id in names
+        names = names | {*_bound(node)} if known else names - {*_bound(node)}
+    return names
+
+
+def _used_by(name: str, tree: ast.Module) -> set[str]:
+    """Return the names that a definition uses, and those that these use."""
+    uses: dict[str, set[str]] = {}
+    for node in _statements(tree.body):
+        for bound in _bound(node):
+            each = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+            uses.setdefault(bound, set()).update(each)
+    found: set[str] = set()
+    following = {name}
+    while following:
+        found |= following
+        following = set().union(*(uses.get(each, set()) for each in following)) - found
+    return found - {name}
+
+
+def _found(tree: ast.Module) -> Iterator[Definition]:
+    unknown = Signature((), 0, frozenset(), anything=True)
+    for node in _statements(tree.body):
         if isinstance(node, ast.FunctionDef):
             yield Definition(node.name, "function", _signature(node.args))
         elif isinstance(node, ast.ClassDef):
@@ -338,9 +392,6 @@ def _found(body: list[ast.stmt]) -> Iterator[Definition]:
                 name = alias.asname or alias.name
                 if name.endswith("_loss"):
                     yield Definition(name, "function", unknown)
-        elif isinstance(node, ast.If | ast.Try | ast.With):
-            for inner in ("body", "orelse", "finalbody"):
-                yield from _found(getattr(node, inner, []))
 
 
 def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
