@@ -30,7 +30,7 @@ class RowCall:
     """``dense``, ``shifted`` (rows that begin within a vector), ``apart`` (operands that do not lie
     alike) or ``transposed``."""
     gradients: int = 1
-    """Of how many operands, the first ones."""
+    """The number of operands that have a gradient, the first ones."""
     masked: bool = False
     """Whether rows are left out."""
     wrong: bool = False

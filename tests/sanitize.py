@@ -153,7 +153,7 @@ class Call:
     reduction: str = "mean"
     strategy: str = SINGLE_PASS
     order: int = 1
-    """Of the derivative: 0 the loss alone, 1 both gradients, 2 their derivatives as well."""
+    """Derivatives: 0 the loss alone, 1 both gradients, 2 their derivatives as well."""
     incoming: tuple[float, ...] = (-3.0,)
     """The incoming gradient of each step; 1 is what the first expects."""
     target: str = ""

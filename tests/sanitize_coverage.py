@@ -76,17 +76,17 @@ class Covered:
 
     tool: str
     calls: int = 0
-    """That were made."""
+    """The calls that were made."""
     planned: int = 0
-    """That this run was to make."""
+    """The calls that this run was to make."""
     seconds: float = 0.0
     clean: bool = True
     shares: list[str] = field(default_factory=list)
     """``K/N`` of each run."""
     kernels: list[str] = field(default_factory=list)
-    """That the calls launched, each after its loss."""
+    """The kernels that the calls launched, each after its loss."""
     missing: list[str] = field(default_factory=list)
-    """That calls of other shares launch, or that were not made in time."""
+    """The kernels that calls of other shares launch, or that were not made in time."""
     dtypes: dict[str, int] = field(default_factory=dict)
     """The number of calls by dtype."""
 

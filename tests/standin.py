@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from losscli.build.builder import Builder, Outcome
+from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache
 from losscli.build.compilers import Compilers
 from losscli.build.plan import Plan, Tools, TorchInstall, make_plan, torch_tools
@@ -142,11 +142,13 @@ class Standin:
         cache, notes, steps = self.cache, self.notes.append, self.steps.append
         return Builder(compilers, cache, self.csrc, notes, steps, force)
 
-    def ensure(self, *plans: Plan, force: bool = False) -> list[Outcome]:
+    def ensure(self, *plans: Plan, force: bool = False) -> list[BuildResult]:
         """Build plans in this workshop's cache."""
         return self.builder(force=force).finish(list(plans or (self.plan(),)))
 
-    def build(self, targets: Sequence[Target] = (ALPHA,), *, force: bool = False) -> list[Outcome]:
+    def build(
+        self, targets: Sequence[Target] = (ALPHA,), *, force: bool = False
+    ) -> list[BuildResult]:
         """Obtain libraries as the program does, through the tools of the environment."""
         return self.builder(force=force).obtain(targets)
 

@@ -8,7 +8,7 @@ import torch
 
 from losscli.axes import PassName
 from losscli.bench import limit as limits_module
-from losscli.bench.limit import RANKED, Limits, Mix, Probe, mixes
+from losscli.bench.limit import RANKED, BandwidthProbe, Limits, Mix, mixes
 from losscli.bench.sampling import interleave
 from losscli.cases import Case
 from losscli.config.schema import Timing
@@ -41,7 +41,7 @@ class FakeMemory:
 
     def load(self, device):
         self.loads += 1
-        return Probe(self.move, len(self.calls))
+        return BandwidthProbe(self.move, len(self.calls))
 
     def move(self, reads, writes, variant):
         if self.failure:

@@ -13,7 +13,13 @@ from losscli.bench.limit import Limit
 from losscli.bench.merging import merge
 from losscli.bench.outcome import Found, Surroundings, Timed, Untimed
 from losscli.bench.plan import plan
-from losscli.bench.processes import ProcessDiedError, Processes, Worker, environment, share
+from losscli.bench.processes import (
+    MeasuringProcess,
+    ProcessDiedError,
+    Processes,
+    environment,
+    share,
+)
 from losscli.bench.runner import Runner
 from losscli.bench.statistics import summarize
 from losscli.bench.worker import serve
@@ -135,7 +141,7 @@ def test_worker_sends_an_error_that_ends_the_run(task, error):
 
 def process(text):
     """Start a process that stands in for a worker."""
-    worker = Worker([sys.executable, "-c", READY + text], os.environ)
+    worker = MeasuringProcess([sys.executable, "-c", READY + text], os.environ)
     assert list(worker.answers(print)) == []
     worker.channel.put("task")
     return worker

@@ -106,7 +106,7 @@ def test_an_edit_recompiles_what_includes_it(
 
 
 def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Standin) -> None:
-    """As after installing another version, whose files carry the times of their release."""
+    """Installing another version leaves such files: they carry the times of its release."""
     workshop.ensure()
     workshop.compiled()
     workshop.write("elementwise/cpu/sums.cpp", "other version")

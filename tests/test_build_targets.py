@@ -9,7 +9,7 @@ import pytest
 
 from losscli.build import builder as build_module
 from losscli.build import compilers
-from losscli.build.builder import Outcome, build
+from losscli.build.builder import BuildResult, build
 from losscli.build.nvcc import Requirements
 from losscli.build.plan import TorchInstall
 from losscli.build.targets import production
@@ -120,7 +120,7 @@ class TestTargets:
         monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
         monkeypatch.setattr(compilers, "present_capabilities", lambda: list(gpus))
 
-    def build(self, workshop: Standin, device: str) -> list[Outcome]:
+    def build(self, workshop: Standin, device: str) -> list[BuildResult]:
         notify, progress = workshop.notes.append, workshop.steps.append
         targets_of = partial(production, LOSSES)
         return build(device, targets_of, notify=notify, progress=progress)

@@ -45,8 +45,8 @@ WITH_TORCH = (
     *(
         f"losscli.implementations.{module}"
         for module in (
-            *("call_data", "capture", "inspection", "passes", "process_state", "timer", "local"),
-            *("remote", "sandbox", "subject", "turning"),
+            *("call_data", "inspection", "passes", "process_state", "timer", "local"),
+            *("remote", "sandbox", "subject"),
         )
     ),
     *(

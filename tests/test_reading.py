@@ -52,7 +52,7 @@ def test_pipe_without_an_end_is_read_up_to_the_limit() -> None:
 
 
 def test_file_that_grows_meanwhile_is_read_whole(tmp_path: Path, monkeypatch) -> None:
-    """As a journal may that a run is writing."""
+    """The journal of a run that is writing it may end so."""
     path = tmp_path / "journal"
     path.write_bytes(b"one\n")
     found = os.fstat

@@ -9,7 +9,7 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.sandbox.methods import Flip, TimedData
-from losscli.implementations.sandbox.timed import Timed
+from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
 
@@ -30,7 +30,7 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     small = case(shape=SHAPE, target_shape=SHAPE, device="cpu")
     input, target = torch.rand(SHAPE), torch.rand(SHAPE)
     expected = input.clone()
-    timed = Timed(
+    timed = TimedPass(
         LocalSubject.bind(IMPLEMENTATIONS["reference"], small),
         TimedData("forward", {"input": input, "target": target}, 1.0, evicts=False, captured=False),
     )

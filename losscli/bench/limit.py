@@ -56,19 +56,19 @@ class Limit:
     """Why the limit is unknown."""
 
 
-class Probe(NamedTuple):
+class BandwidthProbe(NamedTuple):
     """The op that only moves bytes, and the number of its variants on a device."""
 
     move: Callable[[Sequence[Tensor], Sequence[Tensor], int], object]
     variants: int
 
 
-def load_probe(device: str) -> Probe:
+def load_probe(device: str) -> BandwidthProbe:
     """Return the probe of a device, building it if it is missing."""
     loading.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
-    return Probe(operators.memory_probe.default, variants)
+    return BandwidthProbe(operators.memory_probe.default, variants)
 
 
 def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
@@ -93,10 +93,12 @@ _Key = tuple[tuple[Mix, ...], int, Timer]
 class Limits:
     """Measures limits on one device and remembers them."""
 
-    def __init__(self, device: str, load_probe: Callable[[str], Probe] = load_probe) -> None:
+    def __init__(
+        self, device: str, load_probe: Callable[[str], BandwidthProbe] = load_probe
+    ) -> None:
         """``load_probe`` loads the machine's probe, or a test's fake."""
         self.device, self.load_probe = device, load_probe
-        self.probe: Probe | None = None
+        self.probe: BandwidthProbe | None = None
         self.missing = ""
         self.found: dict[_Key, Limit] = {}
         self.fastest: dict[_Key, int] = {}

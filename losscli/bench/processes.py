@@ -54,7 +54,7 @@ class ProcessDiedError(Exception):
         return Untimed(FAILED, Reason("process_died", str(self)))
 
 
-class Worker(Process):
+class MeasuringProcess(Process):
     """One process, whose first answer says that it has imported everything."""
 
     ready = False
@@ -85,7 +85,7 @@ class Processes:
         threads: int,
         *,
         notify: Callable[[str], None] = lambda note: None,
-        start: Callable[[Sequence[str], Mapping[str, str]], Worker] = Worker,
+        start: Callable[[Sequence[str], Mapping[str, str]], MeasuringProcess] = MeasuringProcess,
         unsettable: Callable[[], str] = allocator.unsettable,
         runner: Callable[[], Runner] | None = None,
     ) -> None:
@@ -94,7 +94,7 @@ class Processes:
         self._start = start
         self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, MeasuringProcess] = {}
         self._new_runner = runner or (lambda: Runner(device, notify=notify))
         self._runner: Runner | None = None
 

@@ -158,7 +158,7 @@ def _compare(
     bench: Bench, subject: str, pair: Sequence[Call], expected: str, runs: int
 ) -> TimerTestResult:
     """Compare the first of a pair with the second again and again."""
-    verdicts = [_verdict(bench, pair, seed) for seed in range(runs)]
+    verdicts = [_compared(bench, pair, seed) for seed in range(runs)]
     right = verdicts.count(expected)
     others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
     reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
@@ -171,7 +171,7 @@ def _status(right: bool) -> TestStatus:
     return PASS if right else FAIL
 
 
-def _verdict(bench: Bench, pair: Sequence[Call], seed: int) -> str:
+def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:
     """Compare once, as implementations are compared."""
     contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
     for contender in contenders:

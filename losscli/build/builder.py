@@ -34,7 +34,7 @@ Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BuildResult:
     """The outcome of building one library."""
 
     target: str
@@ -69,7 +69,7 @@ class Builder:
     force: bool = False
     """Whether to build again what is in the cache."""
 
-    def obtain(self, targets: Iterable[Target]) -> list[Outcome]:
+    def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
         """Return libraries from the cache, after building all missing ones in one run of ninja.
 
         Raises:
@@ -79,7 +79,7 @@ class Builder:
         """
         return self.finish([self.resolve(target) for target in targets])
 
-    def resolve(self, target: Target) -> Plan | Outcome:
+    def resolve(self, target: Target) -> Plan | BuildResult:
         """Return the plan of a library, or without a compiler a library that was built before."""
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
@@ -91,16 +91,16 @@ class Builder:
                 raise
             self.cache.touch(found)
             reason = f"built before and used again; it cannot be built here: {error}"
-            return Outcome(target.name, CACHED, reason, found)
+            return BuildResult(target.name, CACHED, reason, found)
 
-    def finish(self, resolved: Sequence[Plan | Outcome]) -> list[Outcome]:
+    def finish(self, resolved: Sequence[Plan | BuildResult]) -> list[BuildResult]:
         """Turn plans into libraries."""
         outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
         missing = [item for item in outcomes if isinstance(item, Plan)]
         built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
         return [built[o.target.name] if isinstance(o, Plan) else o for o in outcomes]
 
-    def _look_up(self, plan: Plan) -> Plan | Outcome:
+    def _look_up(self, plan: Plan) -> Plan | BuildResult:
         """Return the plan's library from the cache, or the plan if the library has to be built."""
         if self.force:
             return plan
@@ -108,13 +108,13 @@ class Builder:
         if not found:
             return plan
         self.cache.touch(found)
-        return Outcome(plan.target.name, CACHED, path=found)
+        return BuildResult(plan.target.name, CACHED, path=found)
 
-    def _build(self, plans: Sequence[Plan]) -> list[Outcome]:
+    def _build(self, plans: Sequence[Plan]) -> list[BuildResult]:
         with self.cache.open_lock() as file, locked(file, self.notify):
             # Another process may have built some while this one waited.
             looked_up = [self._look_up(plan) for plan in plans]
-            outcomes = [item for item in looked_up if isinstance(item, Outcome)]
+            outcomes = [item for item in looked_up if isinstance(item, BuildResult)]
             plans = [item for item in looked_up if isinstance(item, Plan)]
             if not plans:
                 return outcomes
@@ -129,7 +129,7 @@ class Builder:
                 if (self.cache.work_folder(plan) / plan.library).is_file():
                     path = self.cache.publish(plan, self._log(plan))
                     reason = damaged.get(plan.target.name, "")
-                    outcomes.append(Outcome(plan.target.name, BUILT, reason, path, fresh=True))
+                    outcomes.append(BuildResult(plan.target.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
                     raise _made_nothing(plan)
             if printed is not None:
@@ -174,7 +174,7 @@ def build(
     force: bool = False,
     notify: Notify,
     progress: Receiver,
-) -> list[Outcome]:
+) -> list[BuildResult]:
     """Build the libraries for the CPU and those for CUDA, all of them side by side.
 
     ``auto`` skips CUDA, with a reason, where PyTorch has no CUDA or sees no GPU, or where there is
@@ -198,7 +198,7 @@ def build(
     compilers = Compilers(torch)
     builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force)
 
-    def resolve(device: str) -> dict[Target, Plan | Outcome]:
+    def resolve(device: str) -> dict[Target, Plan | BuildResult]:
         return {target: builder.resolve(target) for target in targets_of(device)}
 
     resolved, skipped = resolve(CPU), []
@@ -211,7 +211,7 @@ def build(
         except UnfitError as error:
             if device == CUDA:
                 raise
-            skipped.append(Outcome(CUDA, SKIPPED, reason=str(error)))
+            skipped.append(BuildResult(CUDA, SKIPPED, reason=str(error)))
     # Those of CUDA take longest.
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
@@ -230,7 +230,7 @@ def _require_gpu(compilers: Compilers) -> None:
     raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels anyway.")
 
 
-def _of_use(target: Target, outcome: Outcome, torch: TorchInstall) -> Outcome:
+def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildResult:
     """Add the note that this PyTorch cannot run CUDA kernels."""
     if target.device != CUDA or torch.cuda:
         return outcome

@@ -22,7 +22,7 @@ from losscli.report.tables import lay_out
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:
-    from losscli.build.builder import Outcome
+    from losscli.build.builder import BuildResult
 
 DEVICES = ("auto", "cpu", "cuda")
 CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
@@ -125,7 +125,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     return [*libraries(asked, device), *probe]
 
 
-def _show_log(outcome: Outcome) -> None:
+def _show_log(outcome: BuildResult) -> None:
     """Show commands and warnings; the resources that ptxas prints have a separate table."""
     from losscli.build.ptxas import is_report
 
@@ -143,7 +143,7 @@ _MEMORY = {
 """The columns of the memory of a CUDA kernel, and its field of each."""
 
 
-def _show_kernels(outcomes: Sequence[Outcome]) -> None:
+def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
     """Show the registers and memory of each CUDA kernel."""
     from losscli.build.ptxas import parse, readable_names
 

@@ -278,7 +278,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     known = np.array([drift or 0.0 for drift in drifts])
     found = ratios(first, second, errors, known, np.array(noise))
     rows = [
-        Row(*pair, ratio, _verdict(ratio, tolerated), counts)
+        Row(*pair, ratio, _judgement(ratio, tolerated), counts)
         for pair, ratio, counts in zip(pairs, found, control, strict=True)
     ]
     return Comparison(
@@ -293,7 +293,7 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     )
 
 
-def _verdict(ratio: Change, tolerated: float) -> Judgement:
+def _judgement(ratio: Change, tolerated: float) -> Judgement:
     if ratio.low > 1:
         return SLOWER
     if ratio.high < 1:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from losscli.build.builder import Builder, Outcome
+from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache, user_cache
 from losscli.build.compilers import Compilers
 from losscli.build.plan import TorchInstall, csrc_root
@@ -150,7 +150,7 @@ class Machine:
         for target in targets:
             try:
                 found = builder.resolve(target)
-                built += isinstance(found, Outcome) or bool(self.cache.find(found))
+                built += isinstance(found, BuildResult) or bool(self.cache.find(found))
             except LosscliError:
                 continue
         return built, len(targets)

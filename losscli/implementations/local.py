@@ -29,7 +29,7 @@ from losscli.implementations.call_data import (
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory, capture_graph
-from losscli.implementations.process_state import Change, ProcessState
+from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
 
@@ -194,7 +194,7 @@ class LocalSubject:
             self._others[case] = LocalSubject.bind(self.implementation, case)
         return self._others[case]
 
-    def watch(self, step: Callable[[], object]) -> list[Change]:
+    def watch(self, step: Callable[[], object]) -> list[StateChange]:
         """See :class:`Subject`."""
         before = ProcessState.read()
         try:

@@ -59,7 +59,7 @@ class Facet:
     )
     """Say how two readings differ; empty if they do not."""
     code: Code = "left_behind"
-    """Of a change that is left."""
+    """The code of a change that is left."""
 
 
 def _unlike(before: Any, after: Any) -> str:
@@ -250,14 +250,14 @@ FACETS: tuple[Facet, ...] = (
 )
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """What a call has changed, by name, and the code that says it."""
 
     text: str
     code: Code
 
 
-def reason_of(changes: Sequence[Change]) -> Reason:
+def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason that changes are: that a function was replaced says most."""
     codes: set[Code] = {change.code for change in changes}
     text = f"left behind: {'; '.join(change.text for change in changes)}"
@@ -275,7 +275,7 @@ class ProcessState:
         """Read all facets."""
         return cls(tuple(facet.read() for facet in FACETS))
 
-    def restore(self) -> list[Change]:
+    def restore(self) -> list[StateChange]:
         """Bring back what has been changed since; return it."""
         # All are read first, for to restore one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
@@ -284,5 +284,5 @@ class ProcessState:
             told = facet.differ(before, after)
             if told:
                 facet.restore(before)
-                changed.append(Change(f"{facet.name}{told}", facet.code))
+                changed.append(StateChange(f"{facet.name}{told}", facet.code))
         return changed

@@ -18,7 +18,7 @@ from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
-from losscli.implementations.process_state import Change
+from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.process import Allowance, Worker
 from losscli.machine.memory import free_bytes
@@ -109,9 +109,9 @@ workers = Workers()
 atexit.register(workers.end)
 
 
-def changes_of(file: UserFile) -> list[Change]:
+def changes_of(file: UserFile) -> list[StateChange]:
     """Return what the calls of a file have changed in its process since the last time."""
-    changed: dict[Change, None] = {}
+    changed: dict[StateChange, None] = {}
     for worker in workers.known(file):
         if not worker.died:
             with suppress(SandboxError):  # it has died: the next question says so
@@ -160,7 +160,7 @@ class RemoteSubject:
         loss: Tensor = self._ask("loss", operands, wrt)
         return loss
 
-    def watch(self, step: Callable[[], object]) -> list[Change]:
+    def watch(self, step: Callable[[], object]) -> list[StateChange]:
         """See :class:`Subject`."""
         changes_of(self.file)
         step()

@@ -17,7 +17,7 @@ from losscli.implementations.builtin import find_implementation
 from losscli.implementations.call_data import Answer, Call, Curvature, Head, Operands, Replay
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
-from losscli.implementations.process_state import Change
+from losscli.implementations.process_state import StateChange
 from losscli.implementations.remote import RemoteSubject
 
 Gradients = dict[str, Tensor | None]
@@ -99,7 +99,7 @@ class Subject(Protocol):
         """Return the most bytes that a call holds beyond its results."""
         ...
 
-    def watch(self, step: Callable[[], object], /) -> list[Change]:
+    def watch(self, step: Callable[[], object], /) -> list[StateChange]:
         """Return what a step of this subject has changed in its process, which is brought back."""
         ...
 

@@ -78,7 +78,7 @@ def table(run: Run, width: int | None) -> tuple[list[str], list[list[str]]]:
     }
     for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
         columns[operand] = partial(_ulp, operand=operand)
-    columns[VERDICT] = _verdict
+    columns[VERDICT] = _worst_status
     for header in ("impl", "dtype", "reduce"):
         if len({columns[header](checks) for checks in cases.values()}) < 2:
             del columns[header]
@@ -126,7 +126,7 @@ def _reference_ulp(result: VerifyResult | None) -> str:
     return (format_ulp(result.reference_error.value_ulp) if result else "") or "-"
 
 
-def _verdict(checks: Checks) -> str:
+def _worst_status(checks: Checks) -> str:
     """Return the worst status, and a loosened tolerance without its reason."""
     status = worst(checks)
     loosened = next((result.tolerance for result in checks if result.tolerance), "")

@@ -66,13 +66,13 @@ def judge_pair(
     truth = Truth(whole(due), other.double(), scale)
     errors = compare(got, [truth])
     share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
-    if _verdict(problem, part, share, dtype).status != FAIL:
+    if _judged(problem, part, share, dtype).status != FAIL:
         return Outcome(PASS), errors
     reason = f"{describe(errors)} from each other; allowed: {ANSWERS} times the error of one"
     return Outcome(FAIL, reason), errors
 
 
-def _verdict(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> Outcome:
+def _judged(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> Outcome:
     """Judge the errors of a part of one answer as the oracle's are judged."""
     if part == LOSS and problem.case.reduction != "none":
         return judge_value(errors, Errors(), dtype, problem.granted)

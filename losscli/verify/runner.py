@@ -16,7 +16,7 @@ from losscli.config.schema import Config
 from losscli.errors import UsageError
 from losscli.implementations import CUSTOM, Implementation, find_implementation
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.process_state import Change, ProcessState, reason_of
+from losscli.implementations.process_state import ProcessState, StateChange, reason_of
 from losscli.implementations.remote import changes_of
 from losscli.implementations.subject import bind
 from losscli.machine import devices, memory
@@ -242,7 +242,7 @@ def run(
         yield from (_blamed(result, changed) for result in results)
 
 
-def _blamed(result: VerifyResult, changed: Sequence[Change]) -> VerifyResult:
+def _blamed(result: VerifyResult, changed: Sequence[StateChange]) -> VerifyResult:
     """Fail a result of a call that changed the state of the process."""
     if not changed:
         return result

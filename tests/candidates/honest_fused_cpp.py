@@ -65,7 +65,7 @@ def kernel(name, dtype):
 
 
 class SmoothL1(torch.autograd.Function):
-    """Of two contiguous tensors of one shape and one dtype, float32 or float64."""
+    """The loss of two contiguous tensors of one shape and one dtype, float32 or float64."""
 
     @staticmethod
     def forward(ctx, input, target, reduction, beta):

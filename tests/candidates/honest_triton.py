@@ -35,7 +35,7 @@ def backward_kernel(
 
 
 class SmoothL1(torch.autograd.Function):
-    """Of two contiguous tensors of one shape and one dtype of at most 32 bits."""
+    """The loss of two contiguous tensors of one shape and one dtype of at most 32 bits."""
 
     @staticmethod
     def forward(ctx, input, target, reduction, beta):

@@ -27,7 +27,7 @@ def test_operand_of_another_shape_before_backward_raises(
 def test_the_gradient_is_that_of_the_operands_in_backward(
     loss: str, incoming: float, transposed: bool, device: str
 ) -> None:
-    """As for the functions of torch.nn.functional, whatever the incoming gradient is."""
+    """It is so for the functions of torch.nn.functional, whatever the incoming gradient is."""
     values = make(torch.float32, device)
     other = values((30, 40)).t() if transposed else values((40, 30))
     input, target = values((40, 30)).requires_grad_(), values((40, 30))

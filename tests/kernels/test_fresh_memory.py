@@ -73,7 +73,7 @@ def test_system_may_take_the_pages_of_a_freed_gradient() -> None:
 
 
 def test_blocks_are_kept_up_to_a_bound() -> None:
-    """Of gradients that grow, each too large for the blocks before it, four are kept."""
+    """Four gradients are kept of those that grow, each too large for the blocks before it."""
     sizes = [LARGE * 5**k // 4**k for k in range(6)]
     target = torch.ones(1)
     inputs = torch.ones(sizes[-1])

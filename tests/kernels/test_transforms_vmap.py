@@ -31,7 +31,7 @@ SHAPES = (
     ((5, 4), ()),
     ((0, 4), (4,)),
 )
-"""Of one sample."""
+"""The shapes of a sample and of its target."""
 BOTH = (0, 1)
 
 

@@ -43,7 +43,7 @@ def drops_the_end_of_each_row(case, *operands):
 
 
 def reads_the_first_tile_again(case, *operands):
-    """As an index that wraps around."""
+    """The mistake of an index that wraps around."""
     size = 8192
     flat = reference(case, *operands, reduction="none").flatten()
     return flat[torch.arange(flat.numel()) % size].mean()
@@ -105,7 +105,7 @@ def test_a_gradient_that_lands_elsewhere_is_failed(make_case):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_gradient_that_changes_everywhere_for_one_element_fails(make_case, reduction):
-    """As a normalisation would have it: each gradient depends on all elements."""
+    """The result of a normalisation: each gradient depends on all elements."""
 
     def scaled(case, input, target):
         return reference(case, input + 1e-3 * input.detach().mean(), target)

@@ -109,7 +109,7 @@ def test_determinism_makes_twenty_calls(make_case):
 
 
 def test_an_order_that_changes_only_where_threads_share_a_sum_is_found(make_case):
-    """As that of atomic additions of a kernel that gives a small case to one thread."""
+    """The noise of atomic additions of a kernel that gives a small case to one thread."""
     runs = itertools.count()
 
     def loss(case, input, target):

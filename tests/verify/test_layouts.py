@@ -46,7 +46,7 @@ def takes_a_column_for_a_row(case, input, target):
 
 
 def takes_the_gradient_of_one_row(case, input, target):
-    """Of all rows that share the target, the first alone counts for its gradient."""
+    """The first of all rows that share the target alone counts for its gradient."""
     if target.dim() == 1 and input.dim() == 2:
         rest = target.detach().expand(len(input) - 1, -1)
         target = torch.cat([target.expand(1, -1), rest])

@@ -22,7 +22,7 @@ def clamped(case, input, target):
 
 
 def expanded_square(case, input, target):
-    """As x^2 - 2 x y + y^2, whose parts overflow where the difference is small."""
+    """The formula x^2 - 2 x y + y^2, whose parts overflow where the difference is small."""
     return (input**2 - 2 * input * target + target**2).mean()
 
 

@@ -120,7 +120,7 @@ def test_derivative_without_terms_is_judged_at_itself(make_case, loss):
 
 
 def test_element_larger_than_its_terms_is_judged_at_itself(make_case, loss):
-    """As the sum of terms of one sign is: of e^x + 2 |x|, 2 |x| is the larger where x is -3."""
+    """In e^x + 2 |x| the second term is the larger where x is -3, and the sum larger than both."""
     problem = cancelling(make_case, loss, reduction="none")
     negative = problem.like({"input": torch.full((4,), -3.0), "target": torch.full((4,), 1.0)})
     truth = torch.full((4,), math.exp(-3.0) + 3.0)
@@ -304,7 +304,7 @@ def test_wrong_implementations_of_the_self_test_are_found(make_case, loss, name)
 
 @pytest.mark.parametrize(("target", "allowed"), [(1.0, 4.0), (3.0, 13.0)])
 def test_soft_margin_may_round_a_product_that_its_exponential_multiplies(target, allowed):
-    """Of input 3 and target 3 it is 9: as much more, in ulp of the gradient."""
+    """For input 3 and target 3 it is 9: as much more, in ulp of the gradient."""
     operands = (torch.tensor([3.0], dtype=torch.float64), torch.tensor([target]).double())
     leaves = [each.clone().requires_grad_() for each in operands]
     spec = LOSSES["soft_margin"]

@@ -19,7 +19,7 @@ from losscli.implementations.call_data import (
     Operands,
     Replay,
 )
-from losscli.implementations.process_state import Change
+from losscli.implementations.process_state import StateChange
 from losscli.losses import Shape
 from losscli.model_case import Argument
 
@@ -149,7 +149,7 @@ METHODS: dict[str, Method] = {
         ),
     ),
     "looped": Method(tuple[int], None),
-    "changes": Method(tuple[()], list[Change]),
+    "changes": Method(tuple[()], list[StateChange]),
     "input_shapes": Method(tuple[()], list[Shape]),
     "leftovers": Method(tuple[()], list[str]),
     "model_arguments": Method(tuple[()], list[Argument]),

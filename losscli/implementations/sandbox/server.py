@@ -26,7 +26,7 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
-from losscli.implementations.process_state import Change, ProcessState
+from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
@@ -35,7 +35,7 @@ from losscli.implementations.sandbox.methods import (
     TimedData,
 )
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
-from losscli.implementations.sandbox.timed import Timed
+from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.wire import Incoming
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
@@ -74,7 +74,7 @@ class _Server:
         self.incoming, self.device, self.scratch = incoming, device, scratch
         self.module: ModuleType | None = None
         self.subjects: dict[tuple[Case, int], LocalSubject] = {}
-        self.timed: Timed | None = None
+        self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.file: UserFile
         self.order: tuple[str, ...] = ()
@@ -150,16 +150,16 @@ class _Server:
 
     def do_timed(self, subject: LocalSubject, asked: TimedData) -> Samples:
         self.incoming.keep()
-        self.timed = Timed(subject, asked)
+        self.timed = TimedPass(subject, asked)
         return self.timed.first()
 
     @property
-    def _timing(self) -> Timed:
+    def _timing(self) -> TimedPass:
         if self.timed is None:
             raise LosscliError("nothing is being timed")
         return self.timed
 
-    def do_changes(self, subject: LocalSubject | None) -> list[Change]:
+    def do_changes(self, subject: LocalSubject | None) -> list[StateChange]:
         """Return what has been changed in this process since the last time; bring it back."""
         changed = self.before.restore()
         self.before = ProcessState.read()

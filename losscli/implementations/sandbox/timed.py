@@ -45,7 +45,7 @@ class _Flips:
             self.flip(self.flips[self.done])
 
 
-class Timed:
+class TimedPass:
     """A pass of a candidate, with a timer of the worker."""
 
     def __init__(self, subject: LocalSubject, asked: TimedData) -> None:

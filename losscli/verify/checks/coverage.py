@@ -32,7 +32,7 @@ from losscli.truth.tolerances import VALUE_ULP, Outcome, describe, judge_element
 from losscli.verify.checks.check import Tally, check, paths
 from losscli.verify.checks.probes import (
     TILE,
-    Change,
+    Perturbation,
     at_least_loss,
     find_change,
     least_loss_values,
@@ -52,7 +52,7 @@ class _Probe:
     name: str
     numbers: Tensor
     """The numbers of the elements in the flattened operand."""
-    change: Change
+    change: Perturbation
 
     @classmethod
     def of(cls, problem: Problem, name: str) -> _Probe:

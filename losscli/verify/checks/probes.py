@@ -60,7 +60,7 @@ _MARGIN = 2.0
 
 
 @dataclass(frozen=True)
-class Change:
+class Perturbation:
     """What elements are changed to, in turn, and what each then adds to the loss."""
 
     before: float
@@ -149,7 +149,7 @@ def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable
     return len({*_losses(case, values, name, candidates).values()}) > 1
 
 
-def find_change(problem: Problem, name: str) -> Change:
+def find_change(problem: Problem, name: str) -> Perturbation:
     """Find the change of elements at their least loss that lets most of them be changed at once."""
     case, oracle = problem.case, problem.oracle
     count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)
@@ -186,7 +186,7 @@ def find_change(problem: Problem, name: str) -> Change:
     fits &= inside
     groups = torch.where(fits, torch.minimum(resolved, in_range), 0.0).clamp(0, MOST).long()
     best = int((2 * groups + inside).argmax())
-    return Change(
+    return Perturbation(
         float(before),
         values[best].to(operand.device),
         tuple(adds[best].tolist()),

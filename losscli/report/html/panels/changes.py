@@ -34,14 +34,14 @@ _STATES: dict[str, State] = {"slower": "bad", "faster": "good", "same": "", "unc
 
 def panels(record: ComparisonRecord, styles: Mapping[str, int]) -> list[Panel]:
     """Return the panels of a comparison; that of each run where there are several."""
-    found = [_verdict(record)]
+    found = [_summary(record)]
     for index, one in enumerate(record.comparisons, 1):
         end = f"-{index}" if len(record.comparisons) > 1 else ""
         found += [_forest(record, one, styles, end), _rows(one, styles, end)]
     return found
 
 
-def _verdict(record: ComparisonRecord) -> Panel:
+def _summary(record: ComparisonRecord) -> Panel:
     lines, notes = [], []
     for one in record.comparisons:
         verdicts = Counter(row.verdict for row in one.rows)
