@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from losscli.build.diagnosis import failed_step, first_error, hint
+from losscli.build.diagnosis import failed_step, first_error, hint, placed_error
 from losscli.build.ptxas import KernelResources, is_report, parse, shorten
 
 GCC = """\
@@ -24,6 +24,44 @@ def test_first_error_is_the_compilers_message_not_its_command() -> None:
         "csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope"
     )
     assert first_error(GCC) == expected
+
+
+KERNEL = """\
+[1/2] nvcc -c cuda.cu
+/tmp/mine/cuda.cu(7): warning #177-D: variable "unused" was declared but never referenced
+    int unused = 0;
+        ^
+
+/tmp/mine/cuda.cu(9): error: identifier "scaler_t" is undefined
+    extern __shared__ scaler_t sdata[];
+                      ^
+
+1 error detected in the compilation of "/tmp/mine/cuda.cu".
+"""
+EXCERPT = """\
+/tmp/mine/main.cpp: In function 'int f()':
+/tmp/mine/main.cpp:3:10: fatal error: x.h: No such file or directory
+    3 | #include "x.h"
+      |          ^~~~~
+compilation terminated.
+"""
+
+
+@pytest.mark.parametrize(
+    ("printed", "source", "told"),
+    [
+        (KERNEL, "", 'cuda.cu:9: error: identifier "scaler_t" is undefined, in `{}`'),
+        (KERNEL, "S = \n  {}", 'k.py:2: error: identifier "scaler_t" is undefined, in `{}`'),
+        (KERNEL, "{}\n{}", 'cuda.cu:9: error: identifier "scaler_t" is undefined, in `{}`'),
+        (EXCERPT, "", 'main.cpp:3: error: x.h: No such file or directory, in `#include "x.h"`'),
+        (GCC, "", "mse.h:16: error: 'diference' was not declared in this scope"),
+        ("ld: cannot find -lx", "", ""),
+    ],
+    ids=["nvcc", "in a string", "in two places", "gcc", "without the code", "no place"],
+)
+def test_an_error_is_told_with_its_place_and_its_code(printed: str, source: str, told: str) -> None:
+    code = "extern __shared__ scaler_t sdata[];"
+    assert placed_error(printed, source.format(code, code), "k.py") == told.format(code)
 
 
 def test_failed_step_is_found_in_the_log() -> None:

@@ -16,6 +16,23 @@ def mse_loss(input, target, *, reduction="mean"):
     return torch.nn.functional.mse_loss(input, target, reduction=reduction)
 """
 
+DOES_NOT_COMPILE = """
+from torch.utils.cpp_extension import load_inline
+
+SOURCE = '''
+double loss(double input, double target) {
+  return inptu - target;
+}
+'''
+mse_loss = load_inline(
+    "misspelt", SOURCE, functions=["loss"], no_implicit_headers=True,
+    with_pytorch_error_handling=False, verbose=VERBOSE,
+)
+
+class ModelNew:
+    def forward(self, input, target): return mse_loss.loss(input, target)
+"""
+
 
 def judged(path):
     return judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
@@ -30,6 +47,19 @@ def test_file_that_was_written_over_is_judged_anew(tmp_path):
 
     assert before.word == "WRONG"
     assert judged(path).right
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(tmp_path, verbose):
+    path = tmp_path / "kernel.py"
+    path.write_text(DOES_NOT_COMPILE.replace("VERBOSE", str(verbose)))
+
+    verdict = judged(path)
+
+    (reason,) = verdict.reasons
+    assert (verdict.word, reason.code) == ("DOES NOT BUILD", "build_failed")
+    assert "kernel.py:6: error: " in reason.text
+    assert reason.text.endswith("in `return inptu - target;`")
 
 
 @pytest.mark.parametrize(

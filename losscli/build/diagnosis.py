@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import PurePath
 
 _ERROR = re.compile(
     r"\berror\s*:"  # gcc, nvcc's front end, ptxas
@@ -11,6 +13,12 @@ _ERROR = re.compile(
     r"|\bKilled\b",
     re.IGNORECASE,
 )
+
+_PLACED = re.compile(
+    r"(?P<file>[^\s:()]+)(?::(?P<line>\d+)(?::\d+)?|\((?P<number>\d+)\)): "
+    r"(?:fatal |catastrophic )?error(?: #[\w-]+)?: (?P<what>.+)"
+)
+"""An error with its place, as GCC, Clang and nvcc print it."""
 
 _HINTS = (
     (
@@ -69,6 +77,35 @@ def first_error(printed: str) -> str:
         if _ERROR.search(line):
             return line
     return told[-1] if told else "the compiler printed nothing"
+
+
+def placed_error(printed: str, source: str = "", name: str = "") -> str:
+    """Return the first error that has a place, with the line of code that it is about; or nothing.
+
+    Args:
+        printed: by a compiler: GCC, Clang or nvcc.
+        source: a file in a string of which the code may stand: its line is told where one has it.
+        name: what that file is called.
+    """
+    lines = printed.splitlines()
+    for number, line in enumerate(lines, 1):
+        if found := _PLACED.match(line.strip()):
+            code = _code(lines[number : number + 2])
+            place = f"{PurePath(found['file']).name}:{found['line'] or found['number']}"
+            having = [n for n, each in enumerate(source.splitlines(), 1) if code and code in each]
+            if len(having) == 1:
+                place = f"{name}:{having[0]}"
+            return f"{place}: error: {found['what']}" + (f", in `{code}`" if code else "")
+    return ""
+
+
+def _code(after: Sequence[str]) -> str:
+    """Return the line of code that a compiler shows after an error, or nothing."""
+    for line in after:
+        if shown := re.match(r"\s*\d+ \|(.*)", line):  # of GCC and Clang
+            return shown[1].strip()
+    pointed = len(after) == 2 and after[1].strip("~ ") == "^"  # of nvcc
+    return after[0].strip() if pointed else ""
 
 
 def hint(printed: str) -> str:

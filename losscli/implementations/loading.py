@@ -10,6 +10,7 @@ from subprocess import CalledProcessError
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from losscli.build.diagnosis import placed_error
 from losscli.errors import BuildError
 from losscli.implementations.errors import text_of
 
@@ -91,8 +92,9 @@ def is_of_compiler(error: BaseException) -> bool:
     return False
 
 
-def first_error(error: BaseException) -> str:
-    """Return the line of a compiler's output that says what is wrong."""
+def first_error(error: BaseException, source: str = "", name: str = "") -> str:
+    """Return what a compiler or an import says is wrong; ``source``: of the file ``name``."""
     lines = text_of(error).splitlines()
     wrong = [line for line in lines if "error:" in line or "Error:" in line]
-    return (wrong or lines or [type(error).__name__])[0].strip()
+    placed = placed_error(text_of(error), source, name)
+    return placed or (wrong or lines or [type(error).__name__])[0].strip()

@@ -20,6 +20,7 @@ import torch
 from losscli import __version__
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
+from losscli.build.diagnosis import placed_error
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
@@ -252,10 +253,18 @@ class _Judging:
             code = error.code if isinstance(error, SandboxError) else "import_failed"
             if isinstance(error, NotBuiltError) and not error.compiler:
                 code = "import_failed"
-            self.draft.end(code, str(error), case=case.name)
+            self.draft.end(code, self._told(error), case=case.name)
         if changed := remote.changes_of(self.file):
             reason = reason_of(changed)
             self.draft.end(reason.code, reason.text)
+
+    def _told(self, error: SubjectError) -> str:
+        """Return the text of an error; of a compiler that wrote to the output, what it wrote."""
+        if isinstance(error, NotBuiltError) and error.compiler:
+            remote.workers.end(self.file)
+            log = remote.workers.logs.get(self.file, "")
+            return placed_error(log, self.file.source, self.file.path.name) or str(error)
+        return str(error)
 
     def _look_at(self, case: Case) -> None:
         """Find out whether it has a gradient; if its value is wrong, that says most."""

@@ -84,7 +84,7 @@ class _Server:
         try:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
-            raised = _raised(error, isinstance(question, Load))
+            raised = _raised(error, isinstance(question, Load), self.file)
             raised.broke = is_broken(self.device)
             raised.number = question.number
             return raised
@@ -208,7 +208,7 @@ class _Server:
         return ["a thread that goes on computing"] if busy else []
 
 
-def _raised(error: Exception, loads: bool) -> Raised:
+def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
     """Return an exception as an answer."""
     text = first_line(error)
     if is_out_of_memory(error):
@@ -217,7 +217,8 @@ def _raised(error: Exception, loads: bool) -> Raised:
         return Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
     if cause is not None and loading.is_of_compiler(cause):
-        return Raised(f"{type(cause).__name__}: {loading.first_error(cause)}", "build")
+        told = loading.first_error(cause, file.source, file.path.name)
+        return Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
         return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
     if isinstance(error, SubjectError):
