@@ -190,11 +190,11 @@ LOADED = "import torch.utils.cpp_extension as cpp\nsmooth_l1_loss = cpp.load_inl
     ],
     ids=["compiled", "renamed", "beside a function", "replaced", "a function", "a helper's helper"],
 )
-def test_what_is_meant_is_decided_by_what_things_are(source, meant):
+def test_a_compiled_module_is_no_loss_and_modelnew_wins_over_its_helpers(source, meant):
     assert file_of(source).definition("smooth_l1").name == meant
 
 
-def test_what_could_be_two_things_is_refused_with_the_command_to_type():
+def test_an_ambiguous_file_is_refused_with_the_command_to_type():
     source = f"def smooth_l1_loss(input, target): ...\nclass ModelNew(Module):\n{FORWARD}"
     file = UserFile("my/f.py", Path("/somewhere/my/f.py"), "", "", source, "")
     with pytest.raises(NotJudgeableError) as refused:
