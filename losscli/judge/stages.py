@@ -229,14 +229,17 @@ class _Judging:
         with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
             with draft.stage("build"):
                 self._build()
-            with draft.stage("small"):
-                for case in against.firsts():
-                    self._look_at(case)
-                self._check(against.small(trains=bool(draft.trains)))
-            with draft.stage("checks"):
-                for jobs in against.rounds(trains=bool(draft.trains)):
-                    self._check(jobs)
-                self._leftovers()
+            with contextlib.suppress(Ended):
+                with draft.stage("small"):
+                    for case in against.firsts():
+                        self._look_at(case)
+                    self._check(against.small(trains=bool(draft.trains)))
+                with draft.stage("checks"):
+                    for jobs in against.rounds(trains=bool(draft.trains)):
+                        self._check(jobs)
+            self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
+        if draft.failures:
+            raise Ended
         if self.job.timed:
             with draft.stage("time"), device_lock(self.device, notify=self.notify):
                 self._time()
@@ -340,14 +343,16 @@ class _Judging:
             draft.reasons.append(reason)
 
     def _leftovers(self) -> None:
-        """Look for processes that it has left."""
-        worker = remote.workers.of(self.file, self.device)
-        try:
-            left = worker.ask("leftovers", case=None)
-        except SubjectError as error:
-            self.draft.end(error.code, str(error))
-        if left:
-            self.draft.end("left_process", f"left running: {', '.join(left[:5])}")
+        """Look for processes that it has left, unless its worker has died."""
+        for worker in remote.workers.known(self.file):
+            if worker.died:
+                continue
+            try:
+                left = worker.ask("leftovers", case=None)
+            except SubjectError as error:
+                self.draft.end(error.code, str(error))
+            if left:
+                self.draft.end("left_process", f"left running: {', '.join(left[:5])}")
 
     def _check_time(self) -> None:
         """End the judging when its time is over."""
