@@ -39,6 +39,7 @@ struct RowArguments {
   int64_t inner = 1;
   int64_t length = 0;            // of a row
   DType dtype = DType::float32;  // of the operands, weight, values and gradients
+  Guess guess = Guess::none;     // not none: grad_output is one number, or to come
   const void* operands[kMostRows] = {};
   RowStrides strides[kMostRows];
 
@@ -68,13 +69,17 @@ struct RowArguments {
   int64_t grad_output_stride = 0;         // between rows
   int64_t grad_output_output_stride = 0;  // between outputs
   Expectation* expectation = nullptr;     // on the device
-  Guess guess = Guess::none;              // not none: grad_output is one number, or to come
 
   LOSSCLI_HOST_DEVICE int64_t rows() const { return outer * inner; }
   LOSSCLI_HOST_DEVICE bool wants_gradient() const {
     return gradients[0] || gradients[1] || gradients[2];
   }
 };
+
+// The class that does not count, of cross entropy.
+LOSSCLI_HOST_DEVICE int64_t ignore_index(const RowArguments& arguments) {
+  return static_cast<int64_t>(arguments.parameters[kIgnoreIndex]);
+}
 
 // The number of a row's class.
 LOSSCLI_HOST_DEVICE int64_t read_label(const RowArguments& arguments, int64_t row) {

@@ -10,7 +10,6 @@
 #include "rows/cpu/labels.h"
 #include "rows/cpu/strided.h"
 #include "rows/cpu/transform.h"
-#include "rows/cross_entropy.h"
 
 namespace losscli::cpu {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/vector_math.h"
-#include "rows/cross_entropy.h"
+#include "rows/kernels.h"
 
 namespace losscli::cpu {
 

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that no thread waits for, and the barriers that count their
-// bytes (compute capability 9.0 and newer).
+// Copies from global to shared memory: those of which barriers count the bytes (compute capability
+// 9.0 and newer), and those that a thread waits for itself (8.0 and newer).
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,48 @@ __device__ __forceinline__ void fence() {
 __device__ __forceinline__ void fence_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+// Copies so many bytes, 2, 4 or 16, without waiting where the GPU can.
+__device__ __forceinline__ void copy(void* to, const void* from, int bytes) {
+  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+#if __CUDA_ARCH__ >= 800
+  if (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+  else if (bytes == 4)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
+#else
+  if (bytes == 16)
+    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+  else if (bytes == 4)
+    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
+#endif
+  else {
+    // By their kinds of memory: some are read before the first is written.
+    uint16_t word;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(word) : "l"(from));
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "h"(word) : "memory");
+  }
+}
+
+// Ends a group of copies.
+__device__ __forceinline__ void commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for all but the last groups, so many.
+template <int groups>
+__device__ __forceinline__ void wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
+#endif
+}
+
+__device__ __forceinline__ void wait_all() {
+  commit();
+  wait<0>();
 }
 
 }  // namespace losscli::cuda::bulk

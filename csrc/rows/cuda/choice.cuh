@@ -4,7 +4,6 @@
 
 #include "core/cuda/memory.cuh"
 #include "core/operand.h"
-#include "rows/cross_entropy.h"
 #include "rows/cuda/launch.h"
 #include "rows/cuda/pack.cuh"
 #include "rows/cuda/policies.h"
@@ -34,18 +33,6 @@ inline bool lie_in_vectors(const RowArguments& arguments, int operands, const De
   const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
   return device.clusters && arguments.inner == 1 && arguments.rows() < int64_t{1} << 30 &&
          bytes >= kLeastSlotRowBytes && bytes < int64_t{1} << 30 && lie_alike(arguments, operands);
-}
-
-// Whether rows are many and short. Those of cross entropy may have walks that are faster.
-inline bool are_groups(const RowArguments& arguments, int operands, bool has_own,
-                       const DeviceFacts& device) {
-  const int64_t bytes = arguments.length * item_bytes(arguments.dtype);
-  const bool is_plain =
-      arguments.parameters[kSoftcap] == 0 && arguments.parameters[kLabelSmoothing] == 0;
-  return (!has_own || (is_plain && bytes > kMostLineBytes)) &&
-         operands * bytes <= kMostGroupBytes &&
-         arguments.rows() >= kLeastGroupRows * device.multiprocessors &&
-         lie_in_vectors(arguments, operands, device);
 }
 
 // Whether the walks of cross entropy can bend its logits.
@@ -303,9 +290,9 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
                   SlotShape& shape) {
   const int64_t bytes = arguments.length * int64_t{sizeof(Stored)}, rows = arguments.rows();
   if (!lie_in_vectors(arguments, Loss::rows, device)) return false;
-  using Block = SlotBlock<Loss, false>;
+  using Block = SlotBlock<Loss>;
   constexpr int kWarps = Block::kWarps;
-  const int64_t most = int64_t{device.multiprocessors} * Block::kBlocks * kWarps;
+  const int64_t most = int64_t{device.multiprocessors} * kWarps;
   shape.whole = is_whole(arguments);
   const auto is_enough = [&](int64_t warps) {
     if (bytes < 2 * warps * kLeastSlotRowBytes) return true;
@@ -313,15 +300,41 @@ bool choose_slots(const RowArguments& arguments, bool again, const DeviceFacts& 
     return again || warps >= kWarps ? rows * warps * 2 > most
                                     : turns * most * 32 <= rows * warps * 33;
   };
-  shape.alone = !Loss::shares && again && is_enough(1) && Loss::rows * bytes <= kMostAloneBytes &&
-                fits<SlotBlock<Loss, true>, Loss, Stored>(arguments, again, 1, 1, shape);
-  if (shape.alone) return true;
   for (int warps = 1; warps <= kWarps * kMostCluster; warps *= 2) {
     const int team = warps < kWarps ? warps : kWarps;
     if (!fits<Block, Loss, Stored>(arguments, again, team, warps / team, shape)) continue;
     if (is_enough(warps) || warps == kWarps * kMostCluster) return true;
   }
   return false;
+}
+
+// How many lanes share a row in groups, if they take the rows.
+template <typename Loss, typename Stored>
+bool choose_groups(const RowArguments& arguments, bool again, bool has_own,
+                   const DeviceFacts& device, SlotShape& shape) {
+  const int64_t row = arguments.length * int64_t{sizeof(Stored)}, bytes = Loss::rows * row;
+  const int64_t rows = arguments.rows(), each = divide_up(rows, device.multiprocessors);
+  if (!lie_in_vectors(arguments, Loss::rows, device)) return false;
+  shape.whole = is_whole(arguments);
+  const bool many = each >= kManyRows, three = Loss::rows > 2;
+  int64_t most = three ? 2 * kMostGroupBytes : kMostGroupBytes;
+  if (again) {
+    const bool few = row > 2 * kLeastSlotRowBytes && each <= kFewRows;
+    shape.lanes = few ? kWideLanes : shape.whole && bytes <= kMostShortBytes ? 8 : 32;
+    if (many) most = three ? kMostHeldBytes / 2 : kMostHeldBytes;
+  } else {
+    shape.lanes = (many && bytes <= most) || row <= 4 * kLeastSlotRowBytes ? 8 : kWideLanes;
+  }
+  const bool wide = shape.lanes == kWideLanes;
+  if (wide) most = !many ? 2 * kMostGroupBytes : three ? kMostStreamBytes : 0;
+  // Those of cross entropy may have walks that are faster.
+  const bool is_plain =
+      arguments.parameters[kSoftcap] == 0 && arguments.parameters[kLabelSmoothing] == 0;
+  if (has_own && (again || wide || !is_plain || row <= kMostLineBytes)) return false;
+  const int vectors = wide ? 1 : GroupBlock<Loss, 8, 0>::kVectors;
+  const int64_t part = int64_t{16} * shape.lanes * vectors;
+  shape.slots = again ? static_cast<int>(divide_up(row, part)) : kGroupSlots;
+  return bytes <= most && (!again || wide || !Loss::shares);
 }
 
 // Whether there are walks of cross entropy of class numbers.
@@ -340,11 +353,11 @@ template <typename Loss, typename Stored>
 RowPolicy choose(const RowArguments& arguments, bool again, const DeviceFacts& device) {
   RowPolicy policy;
   constexpr bool kOwn = has_own_walks<Loss, Stored>();
-  if (has_slots<Loss, Stored>() && !again && are_groups(arguments, Loss::rows, kOwn, device)) {
-    policy.access = RowAccess::groups;
-    policy.parts.whole = is_whole(arguments);
-    return policy;
-  }
+  if constexpr (has_slots<Loss, Stored>())
+    if (choose_groups<Loss, Stored>(arguments, again, kOwn, device, policy.parts)) {
+      policy.access = RowAccess::groups;
+      return policy;
+    }
   if constexpr (kOwn) policy = choose_once(arguments, device);
   if constexpr (has_slots<Loss, Stored>())
     if (policy.access == RowAccess::general &&

@@ -36,14 +36,27 @@ class CurrentRow {
 
   __device__ __forceinline__ CurrentRow(const RowArguments& arguments, const RowMemory& memory,
                                         const Constants& formula)
-      : incoming(arguments, memory, !Loss::reads),
-        loss(formula.loss),
-        powers(formula.powers),
-        a_(arguments),
-        memory_(memory) {}
+      : loss(formula.loss), powers(formula.powers), a_(arguments), memory_(memory) {
+    release_next();
+  }
 
-  // By all threads before the first row, where rows are not read.
+  // By all threads before the first row, where gradients are wanted. `later`: settle() follows.
+  __device__ __forceinline__ void look(bool later) { incoming = RowIncoming(a_, memory_, later); }
   __device__ __forceinline__ void settle() { incoming.settle(a_, memory_); }
+  // By all of a block as well: counts what a mean divides by, if blocks do.
+  template <int threads>
+  __device__ __forceinline__ void count() {
+    if (!memory_.counts) return;
+    __shared__ Scratch<RowSums> shared;
+    RowSums sums;
+#pragma unroll 4
+    for (int row = threadIdx.x; row < static_cast<int>(a_.rows()); row += threads)
+      sums.add({0, Known(a_, loss, RowNumbers::read<Loss>(a_, row)).share()});
+    sums = block_sum<threads>(sums, shared);
+    if (threadIdx.x == 0) shared.put(0, sums);
+    __syncthreads();
+    incoming.divide(shared.get(0).count());
+  }
 
   // Begins a row, of which nothing is read yet.
   __device__ __forceinline__ void begin(int64_t row, const Known& known) {
@@ -118,14 +131,22 @@ class CurrentRow {
       if (a_.outputs > 1) put_value<Stored>(a_, a_.rows() + number_, value(1));
     }
   }
-  // The same in a block that sums up its rows: of so many lanes beside each other one may lead.
+  // Whether the values of rows are summed up.
+  __device__ __forceinline__ bool sums_up() const { return memory_.sums; }
+  // Sums up the rows of a block: one of so many lanes beside each other leads.
   template <int threads, int lanes>
-  __device__ __forceinline__ void finish_block(bool leads) {
-    finish(leads && !memory_.sums);
+  __device__ __forceinline__ void sum_block(bool leads) {
     if (!memory_.sums) return;
-    __shared__ RowSums shared[threads / 32];
-    const RowSums all = add_block<threads, lanes>(leads ? sums() : RowSums{}, shared);
-    if (threadIdx.x == 0) memory_.sums[blockIdx.x] = all;
+    RowSums all = leads ? sums() : RowSums();
+    if constexpr (threads > lanes) {
+      __shared__ Scratch<RowSums> shared;
+      all = block_sum<threads>(all, shared);
+    }
+    if (threadIdx.x != 0) return;
+    if (memory_.is_one)
+      put_total<Stored>(a_, all);
+    else
+      memory_.sums[blockIdx.x] = all;
   }
 
   // Calls `body` with whether the logits of the row are near to 0.
@@ -142,6 +163,12 @@ class CurrentRow {
     Real bent = x, slope;
     if constexpr (Loss::bends) loss.bend(x, bent, slope);
     return bent;
+  }
+
+  // The weight of a class, where classes have shares of the loss.
+  __device__ __forceinline__ Real weight_of(int64_t at) const {
+    if constexpr (!Loss::shares) return 1;
+    return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
   }
 
   // One element of each operand, and the weight of its class.

@@ -14,6 +14,14 @@ __device__ __forceinline__ void put_value(const RowArguments& arguments, int64_t
     narrow(value, static_cast<Stored*>(arguments.value)[place]);
 }
 
+// The value of a sum or a mean.
+template <typename Stored>
+__device__ __forceinline__ void put_total(const RowArguments& arguments, const RowSums& sums) {
+  const bool is_mean = arguments.reduction == RowReduction::mean;
+  const double value = is_mean ? sums.loss() / sums.count() : sums.loss();
+  put_value<Stored>(arguments, 0, static_cast<RealOf<Stored>>(value));
+}
+
 // What is read of a row before anything that depends on it.
 struct RowNumbers {
   int64_t label = -1;

@@ -5,8 +5,8 @@
 //   library.cu      once: this file
 #include LOSSCLI_LOSS_HEADER
 
-#include "rows/cuda/block_sum.cuh"
-#include "rows/cuda/instance.h"
+#include "rows/cuda/incoming.cuh"
+#include "rows/cuda/launch.h"
 
 namespace losscli::cuda {
 namespace {

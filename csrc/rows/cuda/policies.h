@@ -16,7 +16,7 @@ enum class RowAccess {
   registers,  // a row in the registers of a group of threads
   ring,       // in the shared memory of a cluster
   columns,    // many rows in the shared memory of a block: neighbours in memory are of several rows
-  groups,     // several rows to a warp, without gradients
+  groups,     // short rows, of which a block has one or several, and ends
   slots,      // each operand's parts of a row in slots of the warps of a team
   general,    // any layout and dtype
 };
@@ -69,10 +69,7 @@ constexpr RowGroup kRegisters[] = {{4, 2},   {32, 1},  {32, 2},  {32, 4}, {128, 
 // The vectors that a lane of the ring may have of a slot: in modes other than plain the last of
 // them. An empty one costs what a full one costs, so the number of warps and vectors is chosen that
 // leaves the fewest of them empty. Two blocks of 8 warps share a multiprocessor where their rows
-// fit: while the warps of one wait for each other, those of the other compute. At 50,257 classes of
-// bfloat16 one block of 13 warps and 8 vectors took 565 us, two blocks 472 with 8 vectors of which
-// a quarter was empty, and 417 with 5. With gradients a row has to fit, and a slot besides:
-// 8,192x128,256 of bfloat16 take clusters of 2 blocks of 16 warps.
+// fit: while the warps of one wait for each other, those of the other compute.
 constexpr int kRingVectors[] = {3, 5, 8};
 constexpr int kMostRingVectors = 8;
 constexpr bool is_ring(RowMode mode, bool has_gradient, int vectors) {
@@ -85,13 +82,11 @@ constexpr int kHalfRingBytes = 111 * 1024;  // of two blocks' each
 // Rows from which on a ring is faster than a team of warps, with gradients.
 constexpr int64_t kLeastRingBytes = 40 * 1024;
 
-// Rows of up to so many bytes are taken many to a block: 262,144x128 in float32 so in 64 us
-// forward, by a team of warps each in 89, 200,000x256 in bfloat16 in 60 and 72.
+// Rows of up to so many bytes are taken many to a block.
 constexpr int64_t kMostLineBytes = 512;
 
 // Columns: rows of a block at most, blocks that there should be, threads of a multiprocessor, and
-// the shared memory that its blocks have. At logits of 8x64x100x100 in float32, 64 threads for 64
-// rows take 15 us, 256 take 20: what a thread does for a row besides its classes is much.
+// the shared memory that its blocks have. What a thread does for a row besides its classes is much.
 constexpr int kMostColumns = 64;
 constexpr int kColumnBlocks = 132;
 constexpr int kColumnThreads = 640;
@@ -160,44 +155,49 @@ struct GeneralPolicy {
   int resident = 0;  // packs of each operand that a thread holds
 };
 
-// The slots kernels, for rows that a warp takes alone and for all others: warps of a block, blocks
-// of a multiprocessor, and vectors of 16 bytes of each operand that a lane has at once, fewer of
-// which fit its registers with shares and bent logits. A warp alone waits for memory, and for its
-// own shuffles, so that 24 of 80 registers are faster than 16 of 128: log-probabilities of
-// 65,536x1,024 bfloat16 took 61 us with these and 52 with those. Shares need the registers.
+// The slots kernel: warps of a block, and vectors of 16 bytes of each operand that a lane has at
+// once, fewer of which fit its registers with shares and bent logits.
 constexpr int kMostSlots = 32;
 constexpr int kMostCluster = 8;
-constexpr int kToldBytes = 32;                 // what a warp tells others of a row
-constexpr int64_t kLeastSlotRowBytes = 256;    // of a row
-constexpr int64_t kMostAloneBytes = 8 * 1024;  // of all operands of a row
-template <typename Loss, bool kAlone>
+constexpr int kToldBytes = 32;               // what a warp tells others of a row
+constexpr int64_t kLeastSlotRowBytes = 256;  // of a row
+template <typename Loss>
 struct SlotBlock {
-  static constexpr int kWarps = kAlone ? 8 : 16, kBlocks = kAlone ? 3 : 1;
+  static constexpr int kWarps = 16;
   static constexpr int kOperands = Loss::rows + Loss::bends + (Loss::shares && Loss::labelled);
-  static constexpr int kMost = kAlone ? 4 : 8;
-  static constexpr int kVectors = kOperands == 1 ? kMost : kOperands == 2 ? 4 : 2;
-  static constexpr int kTold = kAlone ? 0 : 2 * kToldBytes * kWarps;  // bytes, for each block
+  static constexpr int kVectors = kOperands == 1 ? 8 : kOperands == 2 ? 4 : 2;
+  static constexpr int kTold = 2 * kToldBytes * kWarps;  // bytes, for each block
   // Of a block's slots; CUDA keeps 1 KiB of each block for itself.
-  static constexpr int64_t kBytes = 227 * 1024 / kBlocks - 1024 - kTold * kMostCluster;
+  static constexpr int64_t kBytes = 226 * 1024 - kTold * kMostCluster;
 };
 
-// The groups kernel: lanes that share a row, warps of a block, blocks of a multiprocessor, and
-// vectors of each operand that a slot has of a lane. Blocks end after their rows, so that a
-// multiprocessor that is ahead takes more of them. Cosines of 65,536x1,024 bfloat16 took 81 us by
-// blocks that stay, and 77 so; log-probabilities 55 with four slots, 45 with two.
-constexpr int kGroupLanes = 8;
+// The groups kernel: warps of a block, blocks of a multiprocessor, and vectors of each operand that
+// a slot has of a lane. Blocks end after their rows, so that a multiprocessor that is ahead takes
+// more of them. A warp waits for memory, and for its own shuffles, so that 24 of 80 registers are
+// faster than 16 of 128. Shares need the registers.
 constexpr int kGroupSlots = 2;
-constexpr int64_t kLeastGroupRows = 24;        // for each multiprocessor
-constexpr int64_t kMostGroupBytes = 8 * 1024;  // of all operands of a row
-template <typename Loss>
+constexpr int kWideLanes = 128;                // where rows are few, or very long
+constexpr int64_t kManyRows = 24;              // for each multiprocessor
+constexpr int64_t kFewRows = 8;                // the same, with gradients
+constexpr int64_t kMostGroupBytes = 8 * 1024;  // of all operands of a row, for eight lanes
+constexpr int64_t kMostShortBytes = 5 * 1024;  // the same, with gradients
+constexpr int64_t kMostHeldBytes = 32 * 1024;  // for a warp, with gradients
+constexpr int64_t kMostStreamBytes = 64 * 1024;
+template <typename Loss, int kLanes, int kGradients>
 struct GroupBlock {
-  static constexpr int kWarps = 2, kBlocks = 8, kRows = kWarps * 32 / kGroupLanes;
-  static constexpr int kVectors = Loss::rows < 3 ? 4 : 2;
+  static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0, kWide = kLanes > 32;
+  static constexpr int kWarps = kWide ? kLanes / 32 : 2, kThreads = kWarps * 32;
+  static constexpr int kRows = kThreads / kLanes;
+  static constexpr int kBlocks = kWide ? 4 : kAgain && !Loss::shares ? 12 : 8;
+  static constexpr int kVectors = kWide ? 1 : Loss::rows < 3 ? 4 : 2;
   static constexpr int kSlotBytes = Loss::rows * kVectors * 32 * 16;  // of a warp
 };
 
+// Rows up to which each block counts itself what a mean divides by.
+constexpr int64_t kMostCounted = 512;
+
 struct SlotShape {
-  bool alone = false;   // whether a warp has a row alone
+  int lanes = 0;        // groups: that share a row
   bool whole = false;   // whether rows are whole vectors
   int team = 1;         // warps of a block that share a row
   int cluster = 1;      // blocks that share it

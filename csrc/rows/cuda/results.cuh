@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "rows/cross_entropy.h"
 #include "rows/cuda/incoming.cuh"
 #include "rows/cuda/spread.cuh"
 
@@ -98,7 +97,7 @@ __device__ __forceinline__ void put_row(const RowArguments& arguments, const Row
   if (memory.sums)
     memory.sums[row] = sums;
   else if (arguments.value)
-    narrow(static_cast<float>(sums.loss), static_cast<Stored*>(arguments.value)[row]);
+    narrow(static_cast<float>(sums.loss()), static_cast<Stored*>(arguments.value)[row]);
 }
 
 // What the gradients of a row are made of. `incoming`: the incoming gradient.
@@ -108,6 +107,7 @@ __device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
                                                  const RowResult<Stored>& row, float incoming,
                                                  float logit, const Scale& of_logits) {
   constexpr bool kSpread = !std::is_same_v<Scale, RowScale>;
+  if (target.ignored) return {};
   const float scale = incoming / static_cast<float>(arguments.parameters[kTemperature]);
   const double smoothing = kSpread ? arguments.parameters[kLabelSmoothing] : 0;
   const float picked = static_cast<float>(1 - smoothing) * target.weight * scale;

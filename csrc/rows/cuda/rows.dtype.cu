@@ -6,7 +6,6 @@
 
 #include "core/runtime.h"
 #include "rows/cuda/choice.cuh"
-#include "rows/cuda/instance.h"
 #include "rows/cuda/totals.cuh"
 #include "rows/cuda/walks/columns.cuh"
 #include "rows/cuda/walks/general.cuh"
@@ -31,7 +30,7 @@ using Loss = Own<Real>;
 
 // Blocks at most of a launch that checks: those that wait for nothing more than a look at the
 // incoming gradient end at once.
-[[maybe_unused]] constexpr int64_t kMostCheckBlocks = 132 * 8;
+constexpr int64_t kMostCheckBlocks = 132 * 8;
 
 // One call, and the walk that was chosen for it.
 struct Call {
@@ -40,14 +39,20 @@ struct Call {
   const LaunchContext& context;
   RowPolicy policy = {};
 
-  // Whether the launch ahead counts the rows: the walk begins early, and awaits the count.
-  bool is_counted() const { return memory.count; }
-  // The walk sums up so many rows at a time.
-  void sum_up(int64_t rows) { memory.terms = divide_up(arguments.rows(), rows); }
+  // Whether the walk begins early: where it awaits the launch ahead before it reads, or the count
+  // of the rows, which the launch ahead makes.
+  bool is_early() const { return memory.count || arguments.guess == Guess::check; }
+  // The walk sums up so many rows at a time. A block of them puts the sum where it goes.
+  void sum_up(int64_t rows, bool block = true) {
+    memory.terms = divide_up(arguments.rows(), rows);
+    memory.is_one = block && memory.terms == 1;
+  }
 };
 
-[[maybe_unused]] int64_t blocks_of(const Call& call, int64_t needed, int64_t checks) {
-  return least(needed, call.arguments.guess == Guess::check ? checks : (int64_t{1} << 31) - 1);
+// The blocks at most, of those that are needed, of a walk whose blocks end.
+[[maybe_unused]] int64_t most_of(const Call& call, int64_t needed,
+                                 int64_t checks = kMostCheckBlocks) {
+  return call.arguments.guess == Guess::check ? checks : needed;
 }
 
 // Launches the kernel for one entry of a table, whose place `launch` takes as a constant.
@@ -71,9 +76,9 @@ Status launch_team(const Call& call) {
     constexpr RowGroup kTeam = kTeams[decltype(k)::value];
     constexpr int kWarps = kTeam.threads / 32, kBlock = 32 * team_warps(kTeam.vectors);
     const int64_t shared = kBlock / 32 * shape.slots * (int64_t{shape.slot_bytes} + 8);
-    return launch_staying(
+    return launch_grid(
         "team_kernel", team_kernel<Stored, kWarps, kTeam.vectors, kGradient, kWhole, kMode>,
-        {kBlock, shared, 0, call.context.device.multiprocessors, call.is_counted()},
+        {kBlock, shared, 0, call.context.device.multiprocessors, call.is_early()},
         divide_up(call.arguments.rows(), kBlock / kTeam.threads), call.context, call.arguments,
         call.memory, shape, typename ModeOf<kMode>::Scale(call.arguments));
   });
@@ -85,11 +90,12 @@ Status launch_registers(const Call& call) {
     constexpr RowGroup kGroup = kRegisters[decltype(k)::value];
     constexpr int kBlock = kGroup.threads < kLeastBlock ? kLeastBlock : kGroup.threads;
     const int64_t blocks = divide_up(call.arguments.rows(), kBlock / kGroup.threads);
-    return launch_blocks("registers_kernel",
-                         registers_kernel<Stored, kGroup.threads, kGroup.vectors, kGradient, kMode>,
-                         blocks_of(call, blocks, kMostCheckBlocks * 1024 / kBlock), kBlock, 0,
-                         call.is_counted(), call.context, call.arguments, call.memory,
-                         typename ModeOf<kMode>::Scale(call.arguments));
+    return launch_grid(
+        "registers_kernel",
+        registers_kernel<Stored, kGroup.threads, kGroup.vectors, kGradient, kMode>,
+        {kBlock, 0, 0, most_of(call, blocks, kMostCheckBlocks * 1024 / kBlock), call.is_early()},
+        blocks, call.context, call.arguments, call.memory,
+        typename ModeOf<kMode>::Scale(call.arguments));
   });
 }
 
@@ -104,10 +110,10 @@ Status launch_ring(const Call& call) {
     // No other is chosen.
     constexpr int kAsked = kRingVectors[decltype(k)::value];
     constexpr int kVectors = is_ring(kMode, kGradient, kAsked) ? kAsked : kMostRingVectors;
-    return launch_staying("ring_kernel", ring_kernel<Stored, kGradient, kMode, kVectors>,
-                          {32 * shape.warps, shared, cluster, 0, call.is_counted()},
-                          call.arguments.rows(), call.context, call.arguments, call.memory, shape,
-                          typename ModeOf<kMode>::Scale(call.arguments));
+    return launch_grid("ring_kernel", ring_kernel<Stored, kGradient, kMode, kVectors>,
+                       {32 * shape.warps, shared, cluster, 0, call.is_early()},
+                       call.arguments.rows(), call.context, call.arguments, call.memory, shape,
+                       typename ModeOf<kMode>::Scale(call.arguments));
   });
 }
 
@@ -122,10 +128,11 @@ Status launch_columns(const Call& call) {
                       : shape.unit == 8 / kItem     ? columns_kernel<Stored, kMode, 1, 8 / kItem>
                                                     : columns_kernel<Stored, kMode, 1, 16 / kItem>;
   const int64_t blocks = divide_up(call.arguments.rows(), shape.columns);
-  return launch_blocks("columns_kernel", kernel, blocks_of(call, blocks, kMostCheckBlocks),
-                       shape.threads, shape.bytes(call.arguments.length, sizeof(Stored)),
-                       call.is_counted(), call.context, call.arguments, call.memory, shape,
-                       typename ModeOf<kMode>::Scale(call.arguments));
+  return launch_grid("columns_kernel", kernel,
+                     {shape.threads, shape.bytes(call.arguments.length, sizeof(Stored)), 0,
+                      most_of(call, blocks), call.is_early()},
+                     blocks, call.context, call.arguments, call.memory, shape,
+                     typename ModeOf<kMode>::Scale(call.arguments));
 }
 
 // By a walk of cross entropy.
@@ -146,53 +153,59 @@ Status launch_own(const Call& call) {
   }
 }
 
-template <template <typename> class Formula>
-Status launch_groups(const Call& call) {
-  using Block = GroupBlock<Formula<Real>>;
-  return launch_blocks("groups_kernel", groups_kernel<Formula, Stored>,
-                       divide_up(call.arguments.rows(), Block::kRows), Block::kWarps * 32,
-                       Block::kWarps * kGroupSlots * Block::kSlotBytes, call.is_counted(),
-                       call.context, call.arguments, call.memory,
-                       RowFormula<Formula, Stored>(call.arguments), call.policy.parts.whole);
+template <template <typename> class Formula, int kLanes, int kGradients>
+Status launch_groups_of(Call& call) {
+  using Block = GroupBlock<Formula<Real>, kLanes, kGradients>;
+  const int64_t blocks = divide_up(call.arguments.rows(), Block::kRows);
+  call.sum_up(Block::kRows);
+  const int64_t shared = int64_t{Block::kWarps} * call.policy.parts.slots * Block::kSlotBytes;
+  return launch_grid("groups_kernel", groups_kernel<Formula, Stored, kLanes, kGradients>,
+                     {Block::kThreads, shared, 0, most_of(call, blocks), call.is_early()}, blocks,
+                     call.context, call.arguments, call.memory,
+                     RowFormula<Formula, Stored>(call.arguments), call.policy.parts);
 }
 
-template <template <typename> class Formula, int kGradients, bool kAlone>
-Status launch_slots_of(const Call& call) {
-  using Block = SlotBlock<Formula<Real>, kAlone>;
-  constexpr int kWarps = Block::kWarps;
-  const SlotShape& shape = call.policy.parts;
-  const int64_t shared = kWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
-                         int64_t{Block::kTold} * shape.cluster;
-  const int64_t most =
-      shape.cluster > 1 ? 0 : int64_t{call.context.device.multiprocessors} * Block::kBlocks;
-  return launch_staying("slots_kernel", slots_kernel<Formula, Stored, kGradients, kAlone>,
-                        {kWarps * 32, shared, shape.cluster, most, call.is_counted()},
-                        divide_up(call.arguments.rows(), kWarps / shape.team), call.context,
-                        call.arguments, call.memory, shape);
+template <template <typename> class Formula, int kGradients>
+Status launch_groups(Call& call) {
+  // Few rows have one kernel for any gradients.
+  constexpr int kAll = kGradients > 0 ? Loss::rows : 0;
+  if (call.policy.parts.lanes == kWideLanes)
+    return launch_groups_of<Formula, kWideLanes, kAll>(call);
+  if constexpr (kGradients > 0 || Loss::later_sums > 0)
+    if (call.policy.parts.lanes == 32) return launch_groups_of<Formula, 32, kGradients>(call);
+  return launch_groups_of<Formula, 8, kGradients>(call);
 }
 
 template <template <typename> class Formula, int kGradients>
 Status launch_slots(const Call& call) {
-  if constexpr (!Loss::shares && (kGradients > 0 || Loss::later_sums > 0))
-    if (call.policy.parts.alone) return launch_slots_of<Formula, kGradients, true>(call);
-  return launch_slots_of<Formula, kGradients, false>(call);
+  using Block = SlotBlock<Formula<Real>>;
+  constexpr int kWarps = Block::kWarps;
+  const SlotShape& shape = call.policy.parts;
+  const int64_t shared = kWarps * shape.slots * (int64_t{Loss::rows} * shape.slot_bytes + 8) +
+                         int64_t{Block::kTold} * shape.cluster;
+  const int64_t most = shape.cluster > 1 ? 0 : call.context.device.multiprocessors;
+  return launch_grid("slots_kernel", slots_kernel<Formula, Stored, kGradients>,
+                     {kWarps * 32, shared, shape.cluster, most, call.is_early()},
+                     divide_up(call.arguments.rows(), kWarps / shape.team), call.context,
+                     call.arguments, call.memory, shape);
 }
 
 template <template <typename> class Formula, int threads, bool kGradient>
-Status launch_general(const Call& call) {
+Status launch_general(Call& call) {
+  if (threads == kOneThread) call.sum_up(block_threads(threads));
   const GeneralPolicy& policy = call.policy.general;
   constexpr int kBlock = block_threads(threads), kRows = threads <= 32 ? kBlock / threads : 1;
   const int64_t needed = divide_up(call.arguments.rows(), kRows);
   // Zeros are written faster by blocks that end: 128 MiB in 32 us, by those that stay in 37.
-  return launch_staying(
+  return launch_grid(
       "general_kernel", general_kernel<Formula, Stored, threads, kGradient>,
       {kBlock, int64_t{policy.resident} * Loss::rows * kPackBytes * kBlock,
-       policy.cluster > 1 ? policy.cluster : 0, Loss::reads ? 0 : needed, call.is_counted()},
+       policy.cluster > 1 ? policy.cluster : 0, Loss::reads ? 0 : needed, call.is_early()},
       needed, call.context, call.arguments, call.memory, policy.resident);
 }
 
 template <template <typename> class Formula, bool kGradient>
-Status launch_walk(const Call& call) {
+Status launch_walk(Call& call) {
   const RowAccess access = call.policy.access;
   if constexpr (has_own_walks<Formula<Real>, Stored>())
     if (access < RowAccess::groups) {
@@ -200,14 +213,14 @@ Status launch_walk(const Call& call) {
       if (call.policy.mode == RowMode::capped) return launch_own<kGradient, RowMode::capped>(call);
       return launch_own<kGradient, RowMode::smoothed>(call);
     }
-  if constexpr (has_slots<Formula<Real>, Stored>() && !kGradient && Loss::later_sums == 0)
-    if (access == RowAccess::groups) return launch_groups<Formula>(call);
   if constexpr (has_slots<Formula<Real>, Stored>())
-    if (access == RowAccess::slots) {
+    if (access == RowAccess::groups || access == RowAccess::slots) {
       // As many gradients as may be wanted.
-      if (kGradient && (call.arguments.gradients[1] || call.arguments.gradients[2]))
-        return launch_slots<Formula, kGradient ? Loss::rows : 0>(call);
-      return launch_slots<Formula, kGradient ? 1 : 0>(call);
+      constexpr int kFirst = kGradient ? 1 : 0, kAll = kGradient ? Loss::rows : 0;
+      const bool all = kGradient && (call.arguments.gradients[1] || call.arguments.gradients[2]);
+      if (access == RowAccess::groups)
+        return all ? launch_groups<Formula, kAll>(call) : launch_groups<Formula, kFirst>(call);
+      return all ? launch_slots<Formula, kAll>(call) : launch_slots<Formula, kFirst>(call);
     }
   if constexpr (!kGradient && !Formula<Real>::reads)
     return launch_general<Formula, kOneThread, false>(call);
@@ -223,6 +236,28 @@ Status launch_walk(const Call& call) {
   }
 }
 
+// The blocks of the kernels that sum over rows.
+int64_t total_blocks(int64_t rows) {
+  return rows <= kOneTotal ? 1 : least(divide_up(rows, kTotalThreads), kMostTotals);
+}
+
+// Counts what a mean divides by, unless the blocks of the walk do.
+Status prepare(Call& call) {
+  RowMemory& memory = call.memory;
+  auto* const totals = static_cast<RowSums*>(call.context.workspace);
+  const RowAccess access = call.policy.access;
+  memory.counts = (access == RowAccess::groups || access == RowAccess::general) &&
+                  call.arguments.rows() <= kMostCounted;
+  if (memory.counts) {
+    memory.count = nullptr;
+    return {};
+  }
+  const int64_t blocks = total_blocks(call.arguments.rows());
+  return launch_grid("prepare_kernel", prepare_kernel<Own, Stored>,
+                     {kTotalThreads, 0, 0, blocks, call.arguments.guess == Guess::check}, blocks,
+                     call.context, call.arguments, memory, totals);
+}
+
 template <template <typename> class Formula>
 Status launch_rows(Call& call) {
   using Loss = Formula<Real>;
@@ -231,14 +266,12 @@ Status launch_rows(Call& call) {
   const bool gradient = call.arguments.wants_gradient();
   const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
   call.policy = choose<Loss, Stored>(call.arguments, again, call.context.device);
-  if (call.policy.access == RowAccess::groups) call.sum_up(GroupBlock<Loss>::kRows);
-  if (call.policy.access == RowAccess::columns) call.sum_up(call.policy.columns.summed());
+  if (call.policy.access == RowAccess::columns) call.sum_up(call.policy.columns.summed(), false);
+  if (call.memory.count) {
+    const Status status = prepare(call);
+    if (!status.ok()) return status;
+  }
   return gradient ? launch_walk<Formula, true>(call) : launch_walk<Formula, false>(call);
-}
-
-// The blocks of the kernels that sum over rows.
-int64_t total_blocks(int64_t rows) {
-  return rows <= kOneTotal ? 1 : least(divide_up(rows, kTotalThreads), kMostTotals);
 }
 
 Status clear(void* memory, size_t bytes, const LaunchContext& context) {
@@ -248,31 +281,26 @@ Status clear(void* memory, size_t bytes, const LaunchContext& context) {
 
 Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
   const bool sums = arguments.value && arguments.reduction != RowReduction::none;
-  const bool counts =
-      arguments.reduction == RowReduction::mean && (Loss::labelled || arguments.mask);
-  const bool counts_before = counts && arguments.wants_gradient();
+  const bool counts = arguments.reduction == RowReduction::mean && arguments.wants_gradient() &&
+                      (Loss::labelled || arguments.mask);
   auto* const slot = static_cast<Slot*>(context.slot);
   auto* const totals = static_cast<RowSums*>(context.workspace);
   RowMemory memory;
   memory.arrived = &slot->arrived[0];
   memory.claimed = reinterpret_cast<int*>(&slot->arrived[1]);
-  memory.count = counts_before ? &totals[kMostTotals].count : nullptr;
+  memory.count = counts ? &totals[kMostTotals].words[1] : nullptr;
   memory.sums = sums ? totals + kMostTotals + 1 : nullptr;
   memory.terms = arguments.rows();
   Status status;
   if (context.clear_slot) status = clear(slot, kSlotBytes, context);
-  if (status.ok() && counts_before)
-    status =
-        launch_blocks("prepare_kernel", prepare_kernel<Own, Stored>, total_blocks(memory.terms),
-                      kTotalThreads, 0, false, context, arguments, memory, totals);
   const bool any = arguments.rows() > 0 && (arguments.length > 0 || !Loss::is_cross_entropy);
   Call call{arguments, memory, context};
   if (status.ok() && any) status = launch_rows<Own>(call);
   if (!status.ok()) return status;
-  if (sums)
-    return launch_blocks("finish_kernel", finish_kernel<Stored>, total_blocks(call.memory.terms),
-                         kTotalThreads, 0, any, context, arguments, call.memory, totals,
-                         counts && !counts_before);
+  const int64_t blocks = total_blocks(call.memory.terms);
+  if (sums && !call.memory.is_one)
+    return launch_grid("finish_kernel", finish_kernel<Stored>, {kTotalThreads, 0, 0, blocks, any},
+                       blocks, context, arguments, call.memory, totals);
   return call.policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context)
                                                : status;
 }

@@ -5,7 +5,6 @@
 // be a logit as any other: vectors that are not to be counted are left out by a bit each.
 #pragma once
 
-#include "rows/cross_entropy.h"
 #include "rows/cuda/policies.h"
 #include "rows/cuda/state.cuh"
 
@@ -310,6 +309,13 @@ struct HeldVector {
   int number = -1;   // of the thread's vectors
   int element = -1;  // of the vector
 
+  // Holds what has the element at a place in bytes, if it is among a warp's vectors and the lane's.
+  __device__ __forceinline__ void hold(const unsigned char* data, int place, int lane) {
+    if (place / 16 % 32 != lane) return;
+    vectors[0].set(*reinterpret_cast<const uint4*>(data + place / 16 * 16));
+    number = place / 16 / 32;
+    element = place % 16 / static_cast<int>(sizeof(Stored));
+  }
   __device__ __forceinline__ unsigned bit() const { return number < 0 ? 0u : 1u << number; }
 };
 

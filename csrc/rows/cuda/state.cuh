@@ -165,6 +165,14 @@ struct RowState {
     top = to;
   }
 
+  // Begins with one element besides the vectors, unless it is the target's.
+  template <typename Stored, typename Scale>
+  __device__ __forceinline__ void begin(float logit, bool is_target, float, const Scale& scale) {
+    if (is_target) return;
+    top = fmaxf(logit, -FLT_MAX);
+    sum = scale.template any_power<Stored>(logit, scale.reference(top));
+  }
+
   // Calls `body` with what is summed, each with that of another state.
   template <typename Body>
   __device__ __forceinline__ void each_sum(const RowState& other, const Body& body) {
@@ -332,6 +340,28 @@ __device__ __forceinline__ float largest(const Vector<Stored> (&vectors)[count],
   }
 }
 
+// A thread's vectors of so many, each so far from the one before. In place of those that it lacks
+// is what adds nothing; or the first again, so that its logits are all of a size.
+template <bool repeats, int count, typename Stored>
+__device__ __forceinline__ void read_vectors(const void* from, int vectors, int first, int step,
+                                             Vector<Stored> (&out)[count]) {
+#pragma unroll
+  for (int v = 0; v < count; ++v) {
+    const int at = first + v * step;
+    if (at < vectors || (repeats && vectors > 0))
+      out[v].set(static_cast<const uint4*>(from)[at < vectors ? at : 0]);
+    else
+      out[v].clear();
+  }
+}
+template <int count, typename Stored>
+__device__ __forceinline__ void write_vectors(void* to, int vectors, int first, int step,
+                                              const Vector<Stored> (&in)[count]) {
+#pragma unroll
+  for (int v = 0; v < count; ++v)
+    if (first + v * step < vectors) static_cast<uint4*>(to)[first + v * step] = in[v].raw();
+}
+
 // Keeps the compiler from holding on to what it has made of vectors until they are used again.
 template <int count, typename Stored>
 __device__ __forceinline__ void forget(Vector<Stored> (&vectors)[count]) {
@@ -385,10 +415,11 @@ __device__ __forceinline__ float any_gradient(float x, const Scale& scale, float
              : scale.template gradient<false, Stored>(x, reference, factors);
 }
 
-// The gradients of vectors in their place.
+// The gradients of vectors in their place: 0 of a row that is ignored.
 template <int count, typename Stored, typename Scale>
 __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count], const Scale& scale,
-                                              float reference, const RowFactors& factors) {
+                                              float reference, const RowFactors& factors,
+                                              bool ignored) {
   const auto by = [&](auto near) {
 #pragma unroll
     for (int v = 0; v < count; ++v)
@@ -405,6 +436,9 @@ __device__ __forceinline__ void differentiate(Vector<Stored> (&vectors)[count], 
   } else {
     by(std::false_type());
   }
+  if (ignored)
+#pragma unroll
+    for (Vector<Stored>& vector : vectors) vector = Vector<Stored>{};
 }
 
 }  // namespace losscli::cuda

@@ -11,16 +11,13 @@ namespace losscli::cuda {
 template <typename One>
 __device__ __forceinline__ bool add_all(int64_t terms, const RowMemory& memory, RowSums* totals,
                                         RowSums& sums, const One& one) {
-  __shared__ RowSums shared[kTotalThreads / 32];
+  __shared__ Scratch<RowSums> shared;
   __shared__ bool is_last;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kTotalThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kTotalThreads + threadIdx.x;
 #pragma unroll 8
-  for (int64_t at = first; at < terms; at += step) {
-    const RowSums its = one(at);
-    sums.add(its.loss, its.count);
-  }
-  sums = add_block<kTotalThreads>(sums, shared);
+  for (int64_t at = first; at < terms; at += step) sums.add(one(at));
+  sums = block_sum<kTotalThreads>(sums, shared);
   if (gridDim.x == 1) return threadIdx.x == 0;
   if (threadIdx.x == 0) {
     totals[blockIdx.x] = sums;
@@ -30,10 +27,9 @@ __device__ __forceinline__ bool add_all(int64_t terms, const RowMemory& memory, 
   __syncthreads();
   if (!is_last) return false;
   __threadfence();
-  sums = {};
   const volatile RowSums& its = totals[min(threadIdx.x, gridDim.x - 1)];
-  if (threadIdx.x < gridDim.x) sums.add(its.loss, its.count);
-  sums = add_block<kTotalThreads>(sums, shared);
+  sums = threadIdx.x < gridDim.x ? RowSums(its.words[0], its.words[1]) : RowSums();
+  sums = block_sum<kTotalThreads>(sums, shared);
   if (threadIdx.x != 0) return false;
   *memory.arrived = 0;
   return true;
@@ -45,33 +41,30 @@ __global__ void __launch_bounds__(kTotalThreads)
     prepare_kernel(const __grid_constant__ RowArguments arguments,
                    const __grid_constant__ RowMemory memory, RowSums* totals) {
   release_next();
-  if (is_written(arguments)) return;
+  await_ahead();
+  if (is_written(arguments, read_incoming(arguments, 0, 0))) return;
   using Loss = Formula<RealOf<Stored>>;
   const Loss formula(arguments.parameters);
-  RowSums sums = {};
+  RowSums sums;
   const bool is_all = add_all(arguments.rows(), memory, totals, sums, [&](int64_t row) {
     const KnownRow<Loss, Stored, RealOf<Stored>> known(arguments, formula,
                                                        RowNumbers::read<Loss>(arguments, row));
-    return RowSums{0, known.share()};
+    return RowSums(0, known.share());
   });
-  if (is_all) *memory.count = sums.count;
+  if (is_all) *memory.count = sums.count();
 }
 
-// The value. `counts`: whether what a mean divides by is counted in the same pass.
+// The value.
 template <typename Stored>
 __global__ void __launch_bounds__(kTotalThreads)
     finish_kernel(const __grid_constant__ RowArguments arguments,
-                  const __grid_constant__ RowMemory memory, RowSums* totals, const bool counts) {
+                  const __grid_constant__ RowMemory memory, RowSums* totals) {
+  release_next();
   await_ahead();
-  RowSums sums = {};
+  RowSums sums;
   if (!add_all(memory.terms, memory, totals, sums, [&](int64_t at) { return memory.sums[at]; }))
     return;
-  double value = sums.loss;
-  if (arguments.reduction == RowReduction::mean)
-    value /= counts         ? sums.count
-             : memory.count ? *memory.count
-                            : static_cast<double>(arguments.rows());
-  put_value<Stored>(arguments, 0, static_cast<RealOf<Stored>>(value));
+  put_total<Stored>(arguments, sums);
   *memory.claimed = 0;
 }
 

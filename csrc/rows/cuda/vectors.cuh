@@ -8,16 +8,18 @@
 
 namespace losscli::cuda {
 
-// `kLanes`: those of a warp among which the vectors of a row are dealt out. `kGradient`: whether
-// gradients may be wanted.
-template <template <typename> class Formula, typename Stored, int kLanes, bool kGradient>
+// `kLanes`: those among which the vectors of a row are dealt out. `kGradients`: how many operands
+// may have gradients, the first ones.
+template <template <typename> class Formula, typename Stored, int kLanes, int kGradients>
 class RowVectors {
  public:
   using State = CurrentRow<Formula, Stored>;
   using Real = typename State::Real;
   using Loss = typename State::Loss;
   using Logits = typename State::Logits;
-  static constexpr int kUnused = kGradient ? 0 : Loss::gradient_sums;
+  static constexpr int kUnused = kGradients > 0 ? 0 : Loss::gradient_sums;
+  // Whether a pass after the first reads the row.
+  static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
   // What the first pass finds.
   using Plain = PlainSums<Real, Loss::sums, (Loss::later_sums > 0) ? 0 : kUnused>;
   using Sums = std::conditional_t<Loss::logits, Logits, Plain>;
@@ -89,7 +91,7 @@ class RowVectors {
       Real shares[1] = {};
       if constexpr (Loss::shares)
         if (extra.is_other())
-          shares[0] = state_.loss.share(state_.known.facts, extra.x, weight_of(extra.at));
+          shares[0] = state_.loss.share(state_.known.facts, extra.x, state_.weight_of(extra.at));
       others.add(x, shares, state_.powers);
       sums.merge(others, state_.powers);
     } else if (extra.at >= 0) {
@@ -107,6 +109,30 @@ class RowVectors {
   // it has not.
   __device__ __forceinline__ static void leave_out(int operand, V& vector) {
     operand < kLogits ? vector.clear() : vector.fill(0);
+  }
+
+  // Calls `body` with so many of the lane's vectors of a part, each from `place` of its operand and
+  // number. In place of those that it lacks the first pass has what adds nothing, a later one any,
+  // of which it makes nothing.
+  template <int count, bool kFirst, typename Place, typename Body>
+  __device__ __forceinline__ void read(const Part& part, const Place& place,
+                                       const Body& body) const {
+    V vectors[kRows][count];
+    const auto take = [&](auto full) {
+#pragma unroll
+      for (int v = 0; v < count; ++v) {
+        const bool has = decltype(full)::value || place_of(v) < part.bytes;
+#pragma unroll
+        for (int k = 0; k < kRows; ++k)
+          if (!kFirst || has)
+            vectors[k][v].set(*reinterpret_cast<const uint4*>(place(k, v, has)));
+          else
+            leave_out(k, vectors[k][v]);
+      }
+    };
+    // Most parts are full, and their vectors one behind the other.
+    with_constant(part.bytes == count * kVectorBytes, take);
+    body(vectors, part);
   }
 
   // Adds vectors of a part of the row to what the first pass finds.
@@ -132,11 +158,6 @@ class RowVectors {
     return vector * kVectorBytes + lane_ * 16;
   }
 
-  // The weight of a class; 1 where there are none.
-  __device__ __forceinline__ Real weight_of(int64_t at) const {
-    if constexpr (!Loss::shares) return 1;
-    return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
-  }
   // Those of the classes of a lane's vector.
   __device__ __forceinline__ V weights_of(const Part& part, int v) const {
     V found;
@@ -155,11 +176,18 @@ class RowVectors {
     return found;
   }
 
+  // Where the element of the row's class is, in bytes from a part's first.
+  __device__ __forceinline__ int64_t own_place(const Part& part) const {
+    return state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)) - part.from;
+  }
+  // Whether it is among those of a part.
+  __device__ __forceinline__ bool has_own(const Part& part) const {
+    return Loss::labelled && own_place(part) >= 0 && own_place(part) < part.bytes;
+  }
   // The element of a lane's vector that is the row's own class; outside where it has none.
   __device__ __forceinline__ int own_in(const Part& part, int v) const {
     if (!Loss::labelled) return -1;
-    const int64_t at =
-        state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)) - part.from - place_of(v);
+    const int64_t at = own_place(part) - place_of(v);
     return at >= 0 && at < 16 ? static_cast<int>(at) / static_cast<int>(sizeof(Stored)) : -1;
   }
 
@@ -254,6 +282,99 @@ class RowVectors {
     }
   }
 
+  // What follows the first pass. `pass` calls what it is given with the lane's vectors of the row
+  // and what part of it they are, and knows whether it is for the last time; `exchange` puts sums
+  // together.
+  template <typename Pass, typename Exchange>
+  __device__ __forceinline__ void later_passes(int row, const Extra& extra, bool leads,
+                                               const Pass& pass, const Exchange& exchange) {
+    if constexpr (Loss::later_sums > 0) {
+      PlainSums<Real, Loss::later_sums, kUnused> sums;
+      state_.with_powers([&](auto near) {
+        const auto term = [&](const Real(&x)[kRows], Real(&to)[Loss::later_sums]) {
+          state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), to);
+        };
+        pass(std::bool_constant<kGradients == 0>(),
+             [&](auto& vectors, const Part& part) { add_terms(vectors, part, term, sums); });
+        if (extra.at >= 0) term(extra.x, sums.sums);
+      });
+      exchange(sums);
+#pragma unroll
+      for (int s = 0; s < sums.kUsed; ++s) state_.totals.later[s] = sums.sums[s];
+    }
+    state_.finish(leads);
+    if constexpr (kGradients > 0)
+      state_.with_powers(
+          [&](auto near) { write_gradients<decltype(near)::value>(row, extra, pass); });
+  }
+
+ private:
+  template <bool near, typename Pass>
+  __device__ __forceinline__ void write_gradients(int row, const Extra& extra,
+                                                  const Pass& pass) const {
+    const bool writes = state_.incoming.writes, normal = state_.known.is_normal();
+    const Real nothing = state_.known.nothing();
+    unsigned char* outputs[kGradients];
+#pragma unroll
+    for (int k = 0; k < kGradients; ++k)
+      outputs[k] = a_.gradients[k]
+                       ? reinterpret_cast<unsigned char*>(static_cast<Stored*>(a_.gradients[k]) +
+                                                          row * a_.gradient_strides[k].outer)
+                       : nullptr;
+    // One element, whose place is in bytes.
+    const auto write_one = [&](const Real(&x)[kRows], bool own, int64_t at) {
+      Real out[kRows];
+      const Real weight = state_.weight_of(at / static_cast<int64_t>(sizeof(Stored)));
+      state_.template differentiate<near>(x, own, weight, out);
+#pragma unroll
+      for (int k = 0; k < kGradients; ++k)
+        if (outputs[k])
+          narrow(normal ? out[k] : nothing, *reinterpret_cast<Stored*>(outputs[k] + at));
+    };
+    // That of the row's class.
+    const auto write_own = [&] {
+      Real x[kRows] = {};
+      x[0] = state_.known.facts.picked;
+      write_one(x, true, state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)));
+    };
+    pass(std::true_type(), [&](auto& vectors, const Part& part) {
+      if (!writes) return;
+      constexpr int kCount = sizeof(vectors[0]) / sizeof(V);
+      // All of them before the first is written: their powers overlap.
+      V out[kGradients][kCount];
+#pragma unroll
+      for (int v = 0; v < kCount; ++v) {
+        float words[kGradients][V::kEach];
+        each(vectors, v, weights_of(part, v),
+             [&](const Real(&x)[kRows], Real weight, int w, int i) {
+               Real found[kRows];
+               state_.template differentiate<near>(x, false, weight, found);
+#pragma unroll
+               for (int k = 0; k < kGradients; ++k) {
+                 words[k][i] = found[k];
+                 if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
+               }
+             });
+      }
+#pragma unroll
+      for (int v = 0; v < kCount; ++v)
+#pragma unroll
+        for (int k = 0; k < kGradients; ++k) {
+          if (!normal) out[k][v].fill(nothing);
+          if (outputs[k] && place_of(v) < part.bytes)
+            *reinterpret_cast<uint4*>(outputs[k] + part.from + place_of(v)) = out[k][v].raw();
+        }
+      // By the lane that has written in its place.
+      if (has_own(part) && own_place(part) / 16 % kLanes == lane_) write_own();
+    });
+    if (!writes || extra.at < 0) return;
+    if (extra.is_own)
+      write_own();
+    else
+      write_one(extra.x, false, extra.at * static_cast<int64_t>(sizeof(Stored)));
+  }
+
+ protected:
   const RowArguments& a_;
   State state_;
   const bool whole_;  // whether rows are whole vectors

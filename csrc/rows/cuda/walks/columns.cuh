@@ -10,6 +10,7 @@
 // finishes it.
 #pragma once
 
+#include "rows/cuda/bulk_copy.cuh"
 #include "rows/cuda/incoming.cuh"
 #include "rows/cuda/policies.h"
 #include "rows/cuda/results.cuh"
@@ -17,34 +18,6 @@
 namespace losscli::cuda {
 
 namespace columns {
-
-// Copies so many bytes, 2, 4 or 16, without waiting where the GPU can.
-__device__ __forceinline__ void copy(void* to, const void* from, int bytes) {
-  const auto place = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-#if __CUDA_ARCH__ >= 800
-  if (bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-  else if (bytes == 4)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(place), "l"(from) : "memory");
-#else
-  if (bytes == 16)
-    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-  else if (bytes == 4)
-    *reinterpret_cast<uint32_t*>(to) = *reinterpret_cast<const uint32_t*>(from);
-#endif
-  else {
-    // By their kinds of memory: some are read before the first is written.
-    uint16_t word;
-    asm volatile("ld.global.u16 %0, [%1];" : "=h"(word) : "l"(from));
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(place), "h"(word) : "memory");
-  }
-}
-
-__device__ __forceinline__ void wait() {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 // Which row of the outer dimension a row is of, and which of the inner one.
 struct Place {
@@ -136,8 +109,8 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     if (are_lines)
       return along(first, arguments.strides[0].outer, [&](int64_t from, Stored* place, int count) {
         const auto* const data = static_cast<const Stored*>(arguments.operands[0]) + from;
-        if (count * sizeof(Stored) == 16) return columns::copy(place, data, 16);
-        for (int at = 0; at < count; ++at) columns::copy(place + at, data + at, sizeof(Stored));
+        if (count * sizeof(Stored) == 16) return bulk::copy(place, data, 16);
+        for (int at = 0; at < count; ++at) bulk::copy(place + at, data + at, sizeof(Stored));
       });
     const int copied = thread % copies * wide;
     if (first + copied >= arguments.rows()) return;
@@ -148,7 +121,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
                          place.in(arguments.strides[0]) + k * element;
 #pragma unroll 4
     for (; k < classes; k += step, from += step * element)
-      columns::copy(held + k * pitch + copied, from, shape.copy_bytes);
+      bulk::copy(held + k * pitch + copied, from, shape.copy_bytes);
   };
   // Those that share a row.
   const auto meet = [&] {
@@ -161,7 +134,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   if (ahead) read(first);
   RowIncoming incoming(arguments, memory, true);
   if (has_gradient && incoming.is_done) {
-    columns::wait();
+    bulk::wait_all();
     return;
   }
   const bool writes = has_gradient && incoming.writes;
@@ -180,7 +153,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
         number = label >= 0 && label < classes ? static_cast<int>(label) : -1;
       numbers[column] = number;
     }
-    columns::wait();
+    bulk::wait_all();
     __syncthreads();
 
     Stored* const mine = held + (are_lines ? column * shape.line : column);
@@ -245,7 +218,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     found[thread] = static_cast<float>(sum);
     belows[thread] = below;
     meet();
-    RowSums row_sums = {};
+    RowSums row_sums;
     if (group == 0 && is) {
       SpreadState state;
       state.top = top;
@@ -264,8 +237,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
           return factors_of(arguments, target, sums,
                             incoming.template of<float>(arguments, first + column), logit, scale);
         };
-        RowFactors factors;
-        if (!target.ignored) factors = factors_for(result);
+        RowFactors factors = factors_for(result);
         // The quotient by the sum in one rounding: of few classes one may have all of it.
         if (sizeof(Stored) == 4 && !target.ignored && arguments.parameters[kZLoss] == 0) {
           RowResult<Stored> whole = result;
@@ -276,7 +248,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
       }
     }
     if (memory.sums) {
-      row_sums.add_warp();
+      row_sums = warp_sum(row_sums);
       if (thread % 32 == 0 && group == 0 && is)
         memory.sums[(first + thread) / shape.summed()] = row_sums;
     }

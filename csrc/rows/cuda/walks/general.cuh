@@ -24,6 +24,8 @@ class GeneralRows {
   static constexpr int kRows = Loss::rows, kLogits = State::kLogits, kCount = Row::kCount;
   static constexpr int kAhead = sizeof(Stored) == 8 ? 1 : packs_ahead(kRows + Loss::shares);
   static constexpr bool kColumns = threads < 32;
+  // Whether a block, each of whose threads has one row, sums them up.
+  static constexpr bool kSums = threads == kOneThread;
   // Whether a pass after the first reads the row.
   static constexpr bool kAgain = (kGradient && Loss::reads) || Loss::later_sums > 0;
 
@@ -35,7 +37,9 @@ class GeneralRows {
         held_(held) {}
 
   __device__ __forceinline__ void run() {
-    if (kGradient && state_.incoming.is_done) return;
+    if (kGradient) state_.look(!Loss::reads);
+    if (state_.incoming.is_done) return;
+    if (kGradient) state_.template count<block_threads(threads)>();
     // The threads of columns wait for each other, those of rows beyond the last as well.
     constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
     const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
@@ -43,6 +47,7 @@ class GeneralRows {
     for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
          first < a_.rows(); first += step)
       if (kColumns || first + place < a_.rows()) one(first + place);
+    if (kSums) state_.template sum_block<block_threads(threads), 1>(leads_);
     team_.leave();
   }
 
@@ -74,12 +79,13 @@ class GeneralRows {
       // Gradients that are 0, whatever comes in, are written before that is awaited: a thread has
       // one row.
       if (writes) fill(whole, row, 0);
-      state_.settle();
+      if (kGradient) state_.settle();
     }
     state_.begin(row, {a_, state_.loss, numbers});
-    const bool normal = state_.known.is_normal(), leads = exists && team_.number() == 0;
+    const bool normal = state_.known.is_normal();
+    leads_ = exists && team_.number() == 0;
     if (!kColumns && !normal) {
-      state_.finish(leads);
+      state_.finish(leads_);
       if (writes) fill_abnormal(whole, row);
       return;
     }
@@ -104,7 +110,7 @@ class GeneralRows {
             state_.loss.add_later(state_.element(x, false), to);
           },
           state_.totals.later);
-    state_.finish(leads);
+    state_.finish(leads_ && !(kSums && state_.sums_up()));
     if (writes && normal) write_gradients(whole, row);
     if (writes && !normal) fill_abnormal(whole, row);
   }
@@ -159,13 +165,6 @@ class GeneralRows {
     return place >= 0 && place < kCount ? static_cast<int>(place) : -1;
   }
 
-  // The weight of a class, where classes have shares of the loss.
-  __device__ __forceinline__ Real weight_of(int64_t at) const {
-    if constexpr (!Loss::shares) return 1;
-    return a_.weight ? static_cast<Real>(widen(static_cast<const Stored*>(a_.weight)[at]))
-                     : Real(1);
-  }
-
   __device__ __forceinline__ void add_logits(const Row& row) {
     Logits all, lost;
     walk<true>(row, [&](Pack<Stored>(&packs)[kAhead][kRows], int64_t pack, int64_t step) {
@@ -189,7 +188,8 @@ class GeneralRows {
             x[k][u * kCount + i] = out ? static_cast<Real>(-INFINITY) : state_.logit(raw[k]);
           if constexpr (Loss::shares)
             shares[u * kCount + i] =
-                out ? Real(0) : state_.loss.share(state_.known.facts, raw, weight_of(first + i));
+                out ? Real(0)
+                    : state_.loss.share(state_.known.facts, raw, state_.weight_of(first + i));
         }
       }
       bool raised = false;
@@ -315,7 +315,7 @@ class GeneralRows {
         for (int i = 0; i < kCount; ++i) {
           Real x[kRows], found[kRows];
           values_of(packs[0], i, x);
-          const Real weight = is_inside(row, first, i) ? weight_of(first + i) : Real(1);
+          const Real weight = is_inside(row, first, i) ? state_.weight_of(first + i) : Real(1);
           state_.differentiate(x, i == own, weight, found);
 #pragma unroll
           for (int k = 0; k < kRows; ++k) narrow(found[k], out[k].values[i]);
@@ -366,6 +366,7 @@ class GeneralRows {
   int64_t strides_[kRows];
   bool packed_[kRows];
   bool all_packed_ = true;
+  bool leads_ = false;  // whether this thread ends the row
 };
 
 template <template <typename> class Formula, typename Stored, int threads, bool kGradient>

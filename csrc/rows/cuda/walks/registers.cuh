@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
                      const __grid_constant__ typename ModeOf<kMode>::Scale scale) {
   using V = Vector<Stored>;
   using State = typename ModeOf<kMode>::State;
-  constexpr bool kSpread = kMode != RowMode::plain, kRepeats = kMode == RowMode::capped;
+  constexpr bool kSpread = kMode != RowMode::plain;
   constexpr int kRows = threads < kLeastBlock ? kLeastBlock / threads : 1;
   __shared__ State states[2][threads < 32 ? 1 : threads / 32];
   __shared__ float logits_of[2];
@@ -53,17 +53,9 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
                                  (is ? row : 0) * arguments.strides[0].outer;
     const int64_t number = is ? read_label(arguments, row) : ignore_index(arguments);
     const RowSpan<Stored> span(logits, is ? arguments.length : 0);
-    const uint4* const from = reinterpret_cast<const uint4*>(logits + span.heads);
     V vectors[count];
-#pragma unroll
-    for (int v = 0; v < count; ++v) {
-      const int at = thread + v * threads;
-      if (at < span.vectors || (kRepeats && span.vectors > 0)) {
-        vectors[v].set(from[at < span.vectors ? at : 0]);
-      } else {
-        vectors[v].clear();
-      }
-    }
+    read_vectors<kMode == RowMode::capped>(logits + span.heads, span.vectors, thread, threads,
+                                           vectors);
     const int extra = span.extra(thread);
     float extra_logit = extra >= 0 ? widen(logits[extra]) : -INFINITY;
     const RowTarget<Stored> target(arguments, number);
@@ -93,14 +85,12 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
       if (threads > 32) logits_of[parity] = logit;
     }
     State state;
+    if (extra >= 0)
+      state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
+                                   scale);
     if constexpr (kSpread) {
-      if (extra >= 0)
-        state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
-                                     scale);
       add_spread(&vectors, first_bits(span.vectors, thread, threads), held, share, scale, state);
     } else {
-      state.top = fmaxf(extra_logit, -FLT_MAX);
-      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
       add_vectors(&vectors, scale, state);
     }
     state = combine_group<threads>(state, scale, states[parity]);
@@ -118,22 +108,12 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
       if (is && incoming.writes) {
         Stored* const to = static_cast<Stored*>(arguments.gradients[0]) +
                            row * arguments.gradient_strides[0].outer;
-        RowFactors factors;
-        if (!target.ignored)
-          factors = factors_of(arguments, target, result,
-                               incoming.template of<float>(arguments, row), logit, scale);
+        const RowFactors factors = factors_of(
+            arguments, target, result, incoming.template of<float>(arguments, row), logit, scale);
         // All of them before the first is written: their powers overlap.
         if constexpr (kMode == RowMode::capped) forget(vectors);
-        differentiate(vectors, scale, result.reference, factors);
-        if (target.ignored)
-#pragma unroll
-          for (V& vector : vectors) vector = V{};
-        uint4* const place_of = reinterpret_cast<uint4*>(to + span.heads);
-#pragma unroll
-        for (int v = 0; v < count; ++v) {
-          const int at = thread + v * threads;
-          if (at < span.vectors) place_of[at] = vectors[v].raw();
-        }
+        differentiate(vectors, scale, result.reference, factors, target.ignored);
+        write_vectors(to + span.heads, span.vectors, thread, threads, vectors);
         if (extra >= 0) {
           const float out = any_gradient<Stored>(extra_logit, scale, result.reference, factors);
           narrow(target.ignored ? 0.0f : out, to[extra]);

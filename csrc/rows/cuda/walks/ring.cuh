@@ -129,19 +129,6 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     const uintptr_t to = min(begin + shape.slot_bytes, row.inner_end);
     bytes = to > from ? static_cast<int>(to - from) : 0;
   };
-  // A lane's vectors of a slot, and nothing in the place of those that it lacks; or others, which
-  // are not counted, so that its logits are all of a size.
-  const auto read_slot = [&](const unsigned char* data, int bytes, V(&vectors)[kVectors]) {
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const int at = (v * 32 + lane) * 16;
-      if (at < bytes || (kRepeats && bytes > 0)) {
-        vectors[v].set(*reinterpret_cast<const uint4*>(data + (at < bytes ? at : 0)));
-      } else {
-        vectors[v].clear();
-      }
-    }
-  };
   int fill = 0;       // the next slot to fill
   int fill_part = 0;  // with which part of a row
   // By one lane: fills the next slot with the next part of a row.
@@ -261,16 +248,10 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     const int extra = extra_of(row);
     State state;
     float extra_logit = -INFINITY;
-    if constexpr (kSpread) {
-      if (extra >= 0) {
-        extra_logit = static_cast<float>(widen(edge_logit));
-        state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
-                                     scale);
-      }
-    } else if (extra >= 0 && extra != target.number) {
+    if (extra >= 0) {
       extra_logit = static_cast<float>(widen(edge_logit));
-      state.top = fmaxf(extra_logit, -FLT_MAX);
-      state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
+      state.template begin<Stored>(extra_logit, target.known && extra == target.number, share,
+                                   scale);
     }
     const uintptr_t target_place =
         row.start + (target.known ? target.number : arguments.length) * sizeof(Stored);
@@ -286,12 +267,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
       const bool holds_target = target_place - from < static_cast<uintptr_t>(bytes);
       [[maybe_unused]] HeldVector<Stored> held;
       if (kSpread && holds_target) {
-        const int place = static_cast<int>(target_place - from);
-        if (place / 16 % 32 == lane) {
-          held.vectors[0].set(*reinterpret_cast<const uint4*>(data + place / 16 * 16));
-          held.number = place / 16 / 32;
-          held.element = place % 16 / static_cast<int>(sizeof(Stored));
-        }
+        held.hold(data, static_cast<int>(target_place - from), lane);
       }
       if (!kSpread && holds_target) {
         // The target's own is added apart.
@@ -299,7 +275,7 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         __syncwarp();
       }
       V vectors[kVectors];
-      read_slot(data, bytes, vectors);
+      read_vectors<kRepeats>(data, bytes / 16, lane, 32, vectors);
       if constexpr (kSpread) {
         add_spread(&vectors, first_bits(bytes / 16, lane, 32), held, share, scale, state);
       } else {
@@ -349,10 +325,9 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
     }
     if (kGradient) {
       const RowResult<Stored> result(others, told_logit, scale);
-      RowFactors factors;
-      if (!target.ignored)
-        factors = factors_of(arguments, target, result, incoming.template of<float>(arguments, now),
-                             told_logit, scale);
+      const RowFactors factors =
+          factors_of(arguments, target, result, incoming.template of<float>(arguments, now),
+                     told_logit, scale);
       Stored* const to =
           static_cast<Stored*>(arguments.gradients[0]) + now * arguments.gradient_strides[0].outer;
       unsigned char* const bytes_to = reinterpret_cast<unsigned char*>(to);
@@ -364,18 +339,10 @@ __global__ void __launch_bounds__(kMostRingWarps * 32, 1)
         const unsigned char* const data = slots + slot * shape.slot_bytes;
         if (writes) {
           V vectors[kVectors];
-          read_slot(data, bytes, vectors);
+          read_vectors<kRepeats>(data, bytes / 16, lane, 32, vectors);
           // All of them before the first is written: their powers overlap.
-          differentiate(vectors, scale, result.reference, factors);
-          if (target.ignored)
-#pragma unroll
-            for (V& vector : vectors) vector = V{};
-          unsigned char* const place = bytes_to + (from - row.start);
-#pragma unroll
-          for (int v = 0; v < kVectors; ++v) {
-            const int at = (v * 32 + lane) * 16;
-            if (at < bytes) *reinterpret_cast<uint4*>(place + at) = vectors[v].raw();
-          }
+          differentiate(vectors, scale, result.reference, factors, target.ignored);
+          write_vectors(bytes_to + (from - row.start), bytes / 16, lane, 32, vectors);
         }
         __syncwarp();
         if (lane == 0 && target_place - from < static_cast<uintptr_t>(bytes)) {

@@ -16,33 +16,25 @@
 
 namespace losscli::cuda {
 
-// `kGradients`: how many operands may have gradients, the first ones. `kAlone`: a warp has a row
-// alone.
-template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
-class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
-  using Base = RowVectors<Formula, Stored, 32, (kGradients > 0)>;
-  using Base::a_, Base::kRows, Base::kVectorBytes, Base::lane_, Base::place_of, Base::rows_,
+template <template <typename> class Formula, typename Stored, int kGradients>
+class SlotRows : RowVectors<Formula, Stored, 32, kGradients> {
+  using Base = RowVectors<Formula, Stored, 32, kGradients>;
+  using Base::kAgain, Base::kRows, Base::kVectorBytes, Base::lane_, Base::place_of, Base::rows_,
       Base::start, Base::state_;
   using typename Base::Extra, typename Base::Known, typename Base::Loss, typename Base::Part,
-      typename Base::Real, typename Base::Span, typename Base::Sums, typename Base::V;
+      typename Base::Span, typename Base::Sums, typename Base::V;
+  static constexpr int kVectors = SlotBlock<Loss>::kVectors, kWarps = SlotBlock<Loss>::kWarps;
 
  public:
-  static constexpr int kVectors = SlotBlock<Loss, kAlone>::kVectors;
-  static constexpr int kWarps = SlotBlock<Loss, kAlone>::kWarps;
-  // Whether a pass after the first reads the row.
-  static constexpr bool kAgain = kGradients > 0 || Loss::later_sums > 0;
-
   __device__ __forceinline__ SlotRows(const RowArguments& arguments, const RowMemory& memory,
                                       const SlotShape& shape, unsigned char* shared)
       : Base(arguments, memory, RowFormula<Formula, Stored>(arguments), shape.whole),
         shape_(shape),
-        warp_(threadIdx.x / 32) {
-    if constexpr (!kAlone) {
-      const auto cluster = cooperative_groups::this_cluster();
-      rank_ = static_cast<int>(cluster.block_rank());
-      blocks_ = static_cast<int>(cluster.num_blocks());
-      team_ = shape.team;
-    }
+        warp_(threadIdx.x / 32),
+        team_(shape.team) {
+    const auto cluster = cooperative_groups::this_cluster();
+    rank_ = static_cast<int>(cluster.block_rank());
+    blocks_ = static_cast<int>(cluster.num_blocks());
     const int teams = kWarps / team_;
     self_ = rank_ * team_ + warp_ % team_;
     all_ = blocks_ * team_;
@@ -57,7 +49,8 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
   }
 
   __device__ __forceinline__ void run() {
-    if (kGradients > 0 && state_.incoming.is_done) return;
+    if (kGradients > 0) state_.look(false);
+    if (state_.incoming.is_done) return;
     if (lane_ == 0) {
       for (int k = 0; k < shape_.slots; ++k) bulk::initialise(filled_ + 8 * k, 1);
       bulk::fence_barriers();
@@ -75,8 +68,16 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
       state_.begin(row, known.of_lane(turn));
       const Span span = this->span_of(row);
       const Extra extra = this->extra_of(row, self_ == 0 ? span.extra(lane_) : -1);
-      this->take(first_pass(span, extra));
-      later_passes(span, row, extra);
+      Sums sums;
+      pass<true, !kAgain>(
+          span, [&](auto& vectors, const Part& part) { this->add_part(vectors, part, sums); });
+      if (span.heads + span.tails > 0) this->add_extra(extra, sums);
+      exchange(sums);
+      this->take(sums);
+      this->later_passes(
+          row, extra, self_ == 0 && lane_ == 0,
+          [&](auto last, const auto& body) { pass<false, decltype(last)::value>(span, body); },
+          [&](auto& sums) { exchange(sums); });
     }
     // No block ends while another may still read what it told.
     if (blocks_ > 1) cooperative_groups::this_cluster().sync();
@@ -125,46 +126,6 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
     }
   }
 
-  // What all warps of a row find of it.
-  __device__ __forceinline__ Sums first_pass(const Span& span, const Extra& extra) {
-    Sums sums;
-    pass<true, !kAgain>(
-        span, [&](auto& vectors, const Part& part) { this->add_part(vectors, part, sums); });
-    if (span.heads + span.tails > 0) this->add_extra(extra, sums);
-    exchange(sums);
-    return sums;
-  }
-
-  __device__ __forceinline__ void later_passes(const Span& span, int row, const Extra& extra) {
-    if constexpr (Loss::later_sums > 0) {
-      PlainSums<Real, Loss::later_sums, Base::kUnused> sums;
-      state_.with_powers([&](auto near) {
-        const auto term = [&](const Real(&x)[kRows], Real(&to)[Loss::later_sums]) {
-          state_.loss.add_later(state_.template element<decltype(near)::value>(x, false), to);
-        };
-        pass<false, kGradients == 0>(span, [&](auto& vectors, const Part& part) {
-          this->add_terms(vectors, part, term, sums);
-        });
-        if (extra.at >= 0) term(extra.x, sums.sums);
-      });
-      exchange(sums);
-#pragma unroll
-      for (int s = 0; s < sums.kUsed; ++s) state_.totals.later[s] = sums.sums[s];
-    }
-    state_.finish(self_ == 0 && lane_ == 0);
-    if constexpr (kGradients > 0)
-      state_.with_powers(
-          [&](auto near) { write_gradients<decltype(near)::value>(span, row, extra); });
-  }
-
-  // Whether the element of the row's class is among those of a part.
-  __device__ __forceinline__ bool has_own(const Part& part) const {
-    if (!Loss::labelled) return false;
-    const int64_t from =
-        state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)) - part.from;
-    return from >= 0 && from < part.bytes;
-  }
-
   // Calls `body` with this warp's vectors of the row, and what part of it they are. The first pass
   // waits for them; after the last their place is filled again.
   template <bool kFirst, bool kLast, typename Body>
@@ -175,21 +136,24 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
     for (int k = 0; k < shape_.piece_slots; ++k, part.from += shape_.slot_bytes) {
       part.bytes = min(shape_.slot_bytes, piece.from + piece.bytes - part.from);
       unsigned char* const data = slot_of(slot);
-      const bool own = has_own(part);
+      const bool own = this->has_own(part);
       if (kFirst) {
         bulk::wait(filled_ + 8 * slot, phases_ >> slot & 1);
         phases_ ^= 1u << slot;
         if (own) {
           // Which is added apart: in its place is what adds nothing.
-          const int64_t at = state_.known.facts.label * static_cast<int64_t>(sizeof(Stored));
-          if (lane_ == 0) narrow(-INFINITY, *reinterpret_cast<Stored*>(data + (at - part.from)));
+          if (lane_ == 0)
+            narrow(-INFINITY, *reinterpret_cast<Stored*>(data + this->own_place(part)));
           __syncwarp();
         }
       }
+      const auto from = [&](int k, int v, bool has) {
+        return data + k * shape_.slot_bytes + (has ? place_of(v) : 0);
+      };
       if (shape_.slot_bytes <= kVectorBytes)
-        read<1, kFirst>(data, part, body);
+        this->template read<1, kFirst>(part, from, body);
       else
-        read<kVectors, kFirst>(data, part, body);
+        this->template read<kVectors, kFirst>(part, from, body);
       if (kLast) {
         __syncwarp();
         if (own && lane_ == 0) bulk::fence();
@@ -198,31 +162,6 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
       slot = slot + 1 == shape_.slots ? 0 : slot + 1;
     }
     if (kLast) row_slot_ = slot;
-  }
-
-  // A lane's vectors of a slot. In place of those that it lacks the first pass has what adds
-  // nothing to logits, a later one others, of which it makes nothing.
-  template <int count, bool kFirst, typename Body>
-  __device__ __forceinline__ void read(const unsigned char* data, const Part& part,
-                                       const Body& body) const {
-    V vectors[kRows][count];
-    const auto take = [&](auto full) {
-#pragma unroll
-      for (int v = 0; v < count; ++v) {
-        const bool has = decltype(full)::value || place_of(v) < part.bytes;
-        const int at = has ? place_of(v) : 0;
-#pragma unroll
-        for (int k = 0; k < kRows; ++k) {
-          if (!kFirst || has)
-            vectors[k][v].set(*reinterpret_cast<const uint4*>(data + k * shape_.slot_bytes + at));
-          else
-            Base::leave_out(k, vectors[k][v]);
-        }
-      }
-    };
-    // Most slots are full, and their vectors one behind the other.
-    with_constant(part.bytes == count * kVectorBytes, take);
-    body(vectors, part);
   }
 
   // Puts together what the warps of a row have, in each of their lanes. Each turn has one of two
@@ -250,77 +189,9 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
     mine.template combine<32>(state_.powers);
   }
 
-  template <bool near>
-  __device__ __forceinline__ void write_gradients(const Span& span, int row, const Extra& extra) {
-    const bool writes = state_.incoming.writes, normal = state_.known.is_normal();
-    const Real nothing = state_.known.nothing();
-    unsigned char* outputs[kGradients];
-#pragma unroll
-    for (int k = 0; k < kGradients; ++k)
-      outputs[k] = a_.gradients[k]
-                       ? reinterpret_cast<unsigned char*>(static_cast<Stored*>(a_.gradients[k]) +
-                                                          row * a_.gradient_strides[k].outer)
-                       : nullptr;
-    // One element, whose place is in bytes.
-    const auto write_one = [&](const Real(&x)[kRows], bool own, int64_t at) {
-      Real out[kRows];
-      const Real weight = this->weight_of(at / static_cast<int64_t>(sizeof(Stored)));
-      state_.template differentiate<near>(x, own, weight, out);
-#pragma unroll
-      for (int k = 0; k < kGradients; ++k)
-        if (outputs[k])
-          narrow(normal ? out[k] : nothing, *reinterpret_cast<Stored*>(outputs[k] + at));
-    };
-    pass<false, true>(span, [&](auto& vectors, const Part& part) {
-      if (!writes) return;
-      constexpr int kCount = sizeof(vectors[0]) / sizeof(V);
-      // All of them before the first is written: their powers overlap.
-      V out[kGradients][kCount];
-#pragma unroll
-      for (int v = 0; v < kCount; ++v) {
-        float words[kGradients][V::kEach];
-        this->each(vectors, v, this->weights_of(part, v),
-                   [&](const Real(&x)[kRows], Real weight, int w, int i) {
-                     Real found[kRows];
-                     state_.template differentiate<near>(x, false, weight, found);
-#pragma unroll
-                     for (int k = 0; k < kGradients; ++k) {
-                       words[k][i] = found[k];
-                       if (i + 1 == V::kEach) out[k][v].set(w, words[k]);
-                     }
-                   });
-      }
-#pragma unroll
-      for (int v = 0; v < kCount; ++v)
-#pragma unroll
-        for (int k = 0; k < kGradients; ++k) {
-          if (!normal) out[k][v].fill(nothing);
-          if (outputs[k] && place_of(v) < part.bytes)
-            *reinterpret_cast<uint4*>(outputs[k] + part.from + place_of(v)) = out[k][v].raw();
-        }
-      if (has_own(part)) {
-        __syncwarp();
-        if (lane_ == 0) write_own(write_one);
-      }
-    });
-    if (!writes || extra.at < 0) return;
-    if (extra.is_own)
-      write_own(write_one);
-    else
-      write_one(extra.x, false, extra.at * static_cast<int64_t>(sizeof(Stored)));
-  }
-
-  // The gradient of the row's class.
-  template <typename Write>
-  __device__ __forceinline__ void write_own(const Write& write_one) const {
-    Real x[kRows] = {};
-    x[0] = state_.known.facts.picked;
-    write_one(x, true, state_.known.facts.label * static_cast<int64_t>(sizeof(Stored)));
-  }
-
   const SlotShape& shape_;
   int warp_;
-  int team_ = 1;               // warps of a block that share a row
+  int team_;                   // warps of a block that share a row
   int rank_ = 0, blocks_ = 1;  // of the cluster
   int self_, all_;             // of the warps that share a row
   int first_, step_;           // the rows of a team
@@ -335,15 +206,14 @@ class SlotRows : RowVectors<Formula, Stored, 32, (kGradients > 0)> {
   const unsigned char* fill_from_[kRows];  // the next of them
 };
 
-template <template <typename> class Formula, typename Stored, int kGradients, bool kAlone>
-__global__ void __launch_bounds__(SlotBlock<Formula<RealOf<Stored>>, kAlone>::kWarps * 32,
-                                  SlotBlock<Formula<RealOf<Stored>>, kAlone>::kBlocks)
+template <template <typename> class Formula, typename Stored, int kGradients>
+__global__ void __launch_bounds__(SlotBlock<Formula<RealOf<Stored>>>::kWarps * 32, 1)
     slots_kernel(const __grid_constant__ RowArguments arguments,
                  const __grid_constant__ RowMemory memory,
                  const __grid_constant__ SlotShape shape) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared[];
-  SlotRows<Formula, Stored, kGradients, kAlone> rows(arguments, memory, shape, shared);
+  SlotRows<Formula, Stored, kGradients> rows(arguments, memory, shape, shared);
   rows.run();
 #endif
 }

@@ -134,11 +134,7 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     [[maybe_unused]] HeldVector<Stored> held;
     if (kSpread && own >= 0 && own < bytes) {
       logit = widen(*reinterpret_cast<const Stored*>(data + own));
-      if (own / 16 % 32 == lane) {
-        held.vectors[0].set(*reinterpret_cast<const uint4*>(data + own / 16 * 16));
-        held.number = own / 16 / 32;
-        held.element = own % 16 / static_cast<int>(sizeof(Stored));
-      }
+      held.hold(data, own, lane);
     }
     if (!kSpread && own >= 0 && own < bytes) {
       logit = widen(*reinterpret_cast<const Stored*>(data + own));
@@ -160,28 +156,17 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     }
     V vectors[kChunks][kChunk];
 #pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      V& vector = vectors[v / kChunk][v % kChunk];
-      const int at = (v * 32 + lane) * 16;
-      if (at < bytes || (kRepeats && bytes > 0)) {
-        vector.set(*reinterpret_cast<const uint4*>(data + (at < bytes ? at : 0)));
-      } else {
-        vector.clear();
-      }
-    }
+    for (int c = 0; c < kChunks; ++c)
+      read_vectors<kRepeats>(data, bytes / 16, c * kChunk * 32 + lane, 32, vectors[c]);
     __syncwarp();
     if (lane == 0) load(row + shape.slots * step, slot);
     State state;
+    if (!kWhole && member == 0 && span.extra(lane) >= 0)
+      state.template begin<Stored>(extra_logit, lane == owner, share, scale);
     if constexpr (kSpread) {
-      if (!kWhole && member == 0 && span.extra(lane) >= 0)
-        state.template begin<Stored>(extra_logit, lane == owner, share, scale);
       add_spread<kChunks>(vectors, first_bits(max(bytes, 0) / 16, lane, 32), held, share, scale,
                           state);
     } else {
-      if (!kWhole) {
-        state.top = fmaxf(extra_logit, -FLT_MAX);
-        state.sum = scale.template any_power<Stored>(extra_logit, scale.reference(state.top));
-      }
       add_vectors<kChunks>(vectors, scale, state);
     }
     state = combine<32>(state, scale);
@@ -215,10 +200,8 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
     }
     if (writes) {
       const RowResult<Stored> result(state, logit, scale);
-      RowFactors factors;
-      if (!target.ignored)
-        factors = factors_of(arguments, target, result, incoming.template of<float>(arguments, row),
-                             logit, scale);
+      const RowFactors factors = factors_of(
+          arguments, target, result, incoming.template of<float>(arguments, row), logit, scale);
       Stored* const gradient =
           static_cast<Stored*>(arguments.gradients[0]) + row * arguments.gradient_strides[0].outer;
       unsigned char* const to = reinterpret_cast<unsigned char*>(gradient + span.heads) + first;
@@ -226,15 +209,8 @@ __global__ void __launch_bounds__(team_warps(kVectors) * 32, 1)
       for (int c = 0; c < kChunks; ++c) {
         // All of a chunk before the first is written: their powers overlap.
         if constexpr (kMode == RowMode::capped) forget(vectors[c]);
-        differentiate(vectors[c], scale, result.reference, factors);
-        if (target.ignored)
-#pragma unroll
-          for (V& vector : vectors[c]) vector = V{};
-#pragma unroll
-        for (int v = 0; v < kChunk; ++v) {
-          const int at = ((c * kChunk + v) * 32 + lane) * 16;
-          if (at < bytes) *reinterpret_cast<uint4*>(to + at) = vectors[c][v].raw();
-        }
+        differentiate(vectors[c], scale, result.reference, factors, target.ignored);
+        write_vectors(to, bytes / 16, c * kChunk * 32 + lane, 32, vectors[c]);
       }
       const int extra = kWhole || member != 0 ? -1 : span.extra(lane);
       if (extra >= 0) {
