@@ -346,8 +346,8 @@ def test_small_and_large_logits(name: str, scale: float, device: str) -> None:
     found = both(loss, *call.rows, incoming=torch.ones_like(loss))
     due = both(exact.due("none"), *exact.rows, incoming=torch.ones_like(loss).double())
     for ours, theirs in zip(found, due, strict=True):
-        size = max(float(theirs.abs().max()), 1.0)
-        assert_close(ours.double(), theirs, rtol=2e-6, atol=1e-6 * size)
+        size = max(float(theirs.abs().max()), 1.0)  # a gradient is a difference of larger terms
+        assert_close(ours.double(), theirs, rtol=2e-6, atol=2e-6 * size)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
