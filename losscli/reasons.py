@@ -20,6 +20,7 @@ Code = Literal[
     "patched",
     "no_gradient",
     "wrong",
+    "limited",
     "wrong_later",
     "no_worse_than_torch",
     "broke_device",
@@ -57,7 +58,8 @@ broke the device, ``throttled`` every sample was discarded.
 It fails: ``raised`` the implementation raised an exception, ``overwrote`` it overwrote an operand,
 ``left_behind`` it changed a flag or other state of the process, ``patched`` it replaced a function
 of torch or Python, ``no_gradient`` its loss cannot be differentiated, ``wrong`` it is wrong by the
-oracle, ``wrong_later`` it was correct before timing and wrong while timed, ``broke_device`` it
+oracle, ``limited`` it is so only for values, dtypes or layouts that a kernel for ordinary operands
+need not know, ``wrong_later`` it was correct before timing and wrong while timed, ``broke_device`` it
 broke the device, ``process_died`` its process or the one that measured it ended; of a file,
 ``does_not_build`` it cannot be imported, ``hangs`` it did not answer in time, ``left_process`` a
 process that it has started goes on, ``forged`` it wrote to the judge's channel, ``flooded_output``

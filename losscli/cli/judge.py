@@ -126,6 +126,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "time is timed on a device.",
 )
 @switch("--no-cache", help="Judge again what was judged before.")
+@switch("--strict", help="Exit with 1 for a file that is RIGHT WITHIN LIMITS, too.")
 @option(
     "--format",
     type=OneOf("format", FORMATS),
@@ -146,6 +147,7 @@ def command(
     resume: str | None,
     workers: int | None,
     no_cache: bool,
+    strict: bool,
     format: str | None,
     output: Path | None,
     **options: Any,
@@ -207,12 +209,18 @@ def command(
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")
-    return exit_code(verdicts)
+    return exit_code(verdicts, strict=strict)
 
 
-def exit_code(verdicts: Iterable[Verdict]) -> int:
-    """Return the exit code of the worst verdict: wrong, does not build, not judged, right."""
+def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
+    """Return the exit code of the worst verdict: wrong, does not build, not judged, right.
+
+    ``strict``: what is right within limits is wrong.
+    """
+    verdicts = list(verdicts)
     codes = {verdict.exit_code for verdict in verdicts}
+    if strict and any(verdict.word == "RIGHT WITHIN LIMITS" for verdict in verdicts):
+        return EXIT_FAILED
     return next((c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT) if c in codes), EXIT_OK)
 
 

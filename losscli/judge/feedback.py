@@ -24,6 +24,8 @@ _OPENINGS: dict[Word, str] = {
     "RIGHT BUT NO GRADIENT": "computes the right loss but has no gradient, so nothing can be "
     "trained with it.",
     "NO WORSE THAN TORCH": "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
+    "RIGHT WITHIN LIMITS": "is right for ordinary operands, and wrong for some of special values, "
+    "dtypes or layouts.",
     "SLOWER": "is right but slower than PyTorch.",
     "WRONG": "is wrong.",
     "CHEATS": "deceives the judge, so neither its results nor its times count.",
@@ -36,6 +38,7 @@ _OPENINGS: dict[Word, str] = {
 _OUTCOMES: dict[Code, str] = {
     "no_worse_than_torch": "finds it as wrong as PyTorch",
     "refuses": "met a refusal",
+    "limited": "found a limit",
 }
 """What a check did that did not fail."""
 
@@ -47,6 +50,7 @@ ADVICE: dict[Code, str] = {
     "import_failed": "Make the file import without an error and without other files of its own.",
     "build_failed": "Correct the first compiler error; those after it often follow from it.",
     "wrong": "Compare the formula with that of the loss, at the smallest case first.",
+    "limited": "Make it right for these too where you need them, or raise an error there.",
     "no_gradient": "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     "no_worse_than_torch": "Nothing has to change.",
     "refuses": "That is no mistake, for it says so; take these operands too where you need them.",

@@ -16,6 +16,7 @@ Word = Literal[
     "RIGHT",
     "RIGHT BUT NO GRADIENT",
     "NO WORSE THAN TORCH",
+    "RIGHT WITHIN LIMITS",
     "SLOWER",
     "WRONG",
     "CHEATS",
@@ -28,13 +29,16 @@ Word = Literal[
 
 ``RIGHT`` all checks passed, and where it was timed it is not slower than PyTorch; ``RIGHT BUT NO
 GRADIENT`` the loss is right, but nothing can be trained with it; ``NO WORSE THAN TORCH`` what it
-gets wrong, PyTorch's own formula gets wrong as well; ``SLOWER`` right, but slower than PyTorch;
-``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it raised, or its
+gets wrong, PyTorch's own formula gets wrong as well; ``RIGHT WITHIN LIMITS`` it is wrong for NaN,
+infinities and other special values, mixed dtypes or layouts alone; ``SLOWER`` right, but slower
+than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it raised, or its
 process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be loaded; ``NOT
 JUDGED`` this machine could not judge it.
 """
-RIGHT_WORDS: tuple[Word, ...] = ("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "SLOWER")
-"""The words of candidates whose results are right."""
+RIGHT_WORDS: tuple[Word, ...] = (
+    *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
+)
+"""The words of candidates whose results are right, of ordinary operands at least."""
 WORDS: dict[Word, tuple[Code, ...]] = {
     "DOES NOT BUILD": (
         *("syntax", "nothing_to_judge", "ambiguous", "signature"),
@@ -49,6 +53,7 @@ WORDS: dict[Word, tuple[Code, ...]] = {
         "error",
     ),
     "RIGHT BUT NO GRADIENT": ("no_gradient",),
+    "RIGHT WITHIN LIMITS": ("limited",),
     "SLOWER": ("slower",),
     "NO WORSE THAN TORCH": ("no_worse_than_torch",),
 }

@@ -43,6 +43,9 @@ class Tally(Worst):
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
         self._first, self._name = first, name
+        self._only_limits = True
+        self.limits: Callable[[str], bool] = lambda variant: False
+        """See :attr:`Check.limits`."""
         self.reference_error = Error()
         """PyTorch's own distance from the oracle, where the check measures it."""
         self.beside: tuple[str, ...] = ()
@@ -50,14 +53,20 @@ class Tally(Worst):
         self.note = ""
         """What a result says that has no other reason."""
 
+    def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
+        """Keep what belongs to no variant."""
+        self._only_limits = self._only_limits and outcome.status != FAIL
+        super().add(outcome, errors, circumstance)
+
     def count(self, variant: str, part: str, judged: tuple[Outcome, Errors | None]) -> None:
         """Count the judgement of a part of a variant, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
         if not (self._first and self._failed):
-            self.add(outcome, errors, f"{variant}, {part}: ")
+            super().add(outcome, errors, f"{variant}, {part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
+            self._only_limits = self._only_limits and self.limits(variant)
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of a part, ``loss`` or a gradient, for the result."""
@@ -115,7 +124,8 @@ class Tally(Worst):
             reason = f"{result.reason}. Wrong {self._name(list(self._failed))}"
             result = replace(result, reason=reason)
         if result.status == FAIL:
-            result = replace(result, beside=self.beside)
+            code = "limited" if self._only_limits else result.code
+            result = replace(result, beside=self.beside, code=code)
         return result if result.reason else replace(result, reason=self.note)
 
 
@@ -152,10 +162,14 @@ class Check:
     """Tell whether the check applies to an implementation."""
     needs: str = ""
     """The cases that the check applies to, if not to all."""
+    limits: Callable[[str], bool] = lambda variant: False
+    """Tell whether a variant, by its name, is of values, dtypes or layouts that a kernel for
+    ordinary operands need not know: who fails only there is right within limits."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield the results of a subject."""
         tally = self.tally()
+        tally.limits = self.limits
         results = self.judge(problem, subject, tally)
         yield from results or [tally.finish(problem, subject.name, self.name)]
 

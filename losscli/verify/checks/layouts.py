@@ -146,6 +146,8 @@ SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square input, target of one column": ((37, 1), _as_is, _as_is),
 }
 """The shape of the target, and how operands lie of which the input is square."""
+CONTIGUOUS = [name for name in SQUARE if not name.endswith("transposed")]
+REPEATED = ("of one row", "of one column", "of one number")
 FIVE = (3, 4, 5, 6, 7)
 PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "five dimensions, the input permuted": ((4, 1, 3, 0, 2), (0, 1, 2, 3, 4)),
@@ -162,7 +164,12 @@ def layout_case(case: Case) -> Case:
     return small.reshaped(small.shape, small.shape)
 
 
-@check(adapt=layout_case, mean_for_sum=True, units=(ELEMENT,))
+def _is_limit(variant: str) -> bool:
+    """Tell whether a layout is neither that of contiguous operands nor a broadcast of one."""
+    return variant not in (*broadcast_shapes(1, 1), *CONTIGUOUS) and not variant.endswith(REPEATED)
+
+
+@check(adapt=layout_case, mean_for_sum=True, units=(ELEMENT,), limits=_is_limit)
 def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
     for name, variant in _variants(problem):

@@ -34,15 +34,16 @@ INPUTS = {
     "input without its last column, target without its first": "input without its last column",
 }
 """The layouts of predictions as losses of elements have them, by what they are called here."""
+ALONE = "one row alone"
 BEHIND: dict[str, Shape] = {
-    "one row alone": (101,),
+    ALONE: (101,),
     "a dimension behind the classes": (5, 101, 3),
     "a dimension of 1 behind the classes": (5, 101, 1),
     "two dimensions behind the classes": (3, 17, 2, 5),
     "no row behind the classes": (3, 17, 0),
 }
 BEFORE: dict[str, Shape] = {
-    "one row alone": (101,),
+    ALONE: (101,),
     "two dimensions of rows": (5, 3, 101),
     "two dimensions of rows, of which one is 1": (5, 1, 101),
     "three dimensions of rows": (3, 2, 5, 17),
@@ -66,7 +67,12 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
 """The dtypes of class numbers."""
 
 
-@check(adapt=of_shape(SHAPE, scale=1.0), mean_for_sum=True, units=(ROW,))
+@check(
+    adapt=of_shape(SHAPE, scale=1.0),
+    mean_for_sum=True,
+    units=(ROW,),
+    limits=lambda variant: variant != ALONE,
+)
 def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
     own = subject.implementation.held_to_oracle

@@ -89,7 +89,11 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@check(adapt=of_shape(SHAPE, scale=1.0), units=(ROW,))
+def _is_special(variant: str) -> bool:
+    return any(each in variant for each in ("infinity", "NaN", "zeros"))
+
+
+@check(adapt=of_shape(SHAPE, scale=1.0), units=(ROW,), limits=_is_special)
 def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check rows whose values need care.
 
