@@ -108,9 +108,8 @@ class Case(Record, frozen=True):
 
     @property
     def settings(self) -> dict[str, float]:
-        """The parameters as a function takes them: those that are integers are of type int."""
-        integers = {each.name for each in self.spec.parameters if each.is_integer}
-        return {n: int(v) if n in integers else v for n, v in self.params.items()}
+        """The parameters as a function takes them: integers are of type int, switches of bool."""
+        return self.spec.given_as(self.params)
 
     @property
     def shapes(self) -> dict[str, Shape]:

@@ -72,6 +72,7 @@ def verdicts(text):
 EXITS = {
     ("RIGHT",): EXIT_OK,
     ("RIGHT", "SLOWER", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH"): EXIT_OK,
+    ("RIGHT", "RIGHT WITHIN LIMITS"): EXIT_OK,
     ("WRONG",): EXIT_FAILED,
     ("CHEATS",): EXIT_FAILED,
     ("CRASHED", "DOES NOT BUILD", "NOT JUDGED"): EXIT_FAILED,
@@ -86,6 +87,14 @@ EXITS = {
 @pytest.mark.parametrize(("says", "code"), EXITS.items(), ids=[", ".join(says) for says in EXITS])
 def test_exit_code_is_that_of_the_worst_verdict(files, capsys, says, code):
     assert main.run(["judge", *files(*says)]) == code
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("RIGHT", EXIT_OK), ("SLOWER", EXIT_OK), ("RIGHT WITHIN LIMITS", EXIT_FAILED)],
+)
+def test_strictly_what_is_right_within_limits_fails(files, capsys, word, code):
+    assert main.run(["judge", "--strict", *files("RIGHT", word)]) == code
 
 
 def test_one_file_is_reported_as_a_block_and_a_line(files, capsys):

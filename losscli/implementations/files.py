@@ -219,8 +219,8 @@ class UserFile:
         if reduction != "mean" and len(spec.reductions) > 1 and not takes("reduction"):
             return Reason("not_applicable", f"{definition.name} takes no reduction")
         for parameter in spec.parameters:
-            changed = parameters.get(parameter.name, parameter.default) != parameter.default
-            if changed and not takes(parameter.name):
+            value = parameters.get(parameter.name, parameter.default)
+            if value not in (parameter.default, parameter.absent) and not takes(parameter.name):
                 return Reason("not_applicable", f"{definition.name} takes no {parameter.name}")
         return None
 

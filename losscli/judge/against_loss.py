@@ -128,14 +128,17 @@ class KnownLoss:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, EVERY_LOSS[self.loss]
         takes = self.definition.takes
-        choices = [LossChoice(self.loss, {n: (v,) for n, v in job.parameters.items()})]
+        absent = {p.name: p.absent for p in spec.parameters if not takes(p.name)}
+        given = {n: v for n, v in absent.items() if v is not None} | {**job.parameters}
+        fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given.items()}
+        choices = [LossChoice(self.loss, fixed)]
         if every:
             for name in (*forms(self.loss, self.definition), self.loss):
-                others: dict[str, tuple[float, ...]] = dict(choices[0].parameters)
+                others = dict(fixed)
                 if not job.parameters:
                     defaults = off_default(EVERY_LOSS[name])
-                    others = {n: (v,) for n, v in defaults.items() if takes(n)}
-                if name != self.loss or (others and not job.parameters):
+                    others |= {n: (v,) for n, v in defaults.items() if takes(n)}
+                if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
         usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
         reductions: tuple[Any, ...] = (job.reduction or usual,)

@@ -31,9 +31,9 @@ Word = Literal[
 GRADIENT`` the loss is right, but nothing can be trained with it; ``NO WORSE THAN TORCH`` what it
 gets wrong, PyTorch's own formula gets wrong as well; ``RIGHT WITHIN LIMITS`` it is wrong for NaN,
 infinities and other special values, mixed dtypes or layouts alone; ``SLOWER`` right, but slower
-than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it raised, or its
-process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be loaded; ``NOT
-JUDGED`` this machine could not judge it.
+than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it
+raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be
+loaded; ``NOT JUDGED`` this machine could not judge it.
 """
 RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),

@@ -240,6 +240,8 @@ class _Judging:
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
         if draft.failures:
             raise Ended
+        if not {PASS, WARN} & draft.checks.keys():
+            draft.end("bad_job", "none of the checks applies to it")
         if self.job.timed:
             with draft.stage("time"), device_lock(self.device, notify=self.notify):
                 self._time()
@@ -271,7 +273,7 @@ class _Judging:
 
     def _look_at(self, case: Case) -> None:
         """Find out whether it has a gradient; if its value is wrong, that says most."""
-        problem, draft = Problem.of(case), self.draft
+        problem, draft = Problem.of(case, of_others=True), self.draft
         try:
             subject = bind(self.implementation, case)
             self._check_value(problem, subject)

@@ -28,6 +28,8 @@ class Parameter:
     """Whether it is an integer."""
     other: float | None = None
     """The value that differs from the default in generated cases; None for 0.1 more."""
+    absent: float | None = None
+    """The value of kernels that do not take it, where that is not the default."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""

@@ -14,6 +14,13 @@ from losscli.truth.distances import Errors, agree_beyond_range, compare, distanc
 from losscli.truth.oracle import Truth
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
+EXPONENTS = 4096
+"""Places for the exponents of numbers of float64."""
+NEAR = 6
+"""Powers of two by which a result is a little larger."""
+LUCK = 4.0
+"""How many times the largest error of some elements that of others may be."""
+
 
 def excused(
     outcome: Outcome,
@@ -21,6 +28,8 @@ def excused(
     truths: Callable[[], Iterable[Truth]],
     torchs: Iterable[Tensor | None],
     judge: Callable[[Errors], Outcome],
+    *,
+    noisy: bool = False,
 ) -> Outcome:
     """Return a failure as a warning if torch's own result is wrong in each place that failed.
 
@@ -30,11 +39,14 @@ def excused(
         truths: computes what it has to be, a block at a time.
         torchs: what each of PyTorch's own formulas gives; None where one gives nothing.
         judge: judges the errors that are left when those are taken away that torch makes as well.
+        noisy: whether it may be as wrong as torch's is in other places of the same size: a sum of
+            the same terms in another order is wrong elsewhere.
     """
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
-        if judge(compare(result, _lenient(result, truths(), own))).status != FAIL:
+        noise = _noise(result, truths(), own) if noisy else None
+        if judge(compare(result, _lenient(result, truths(), own, noise))).status != FAIL:
             return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
     return outcome
 
@@ -44,7 +56,32 @@ def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Ten
     return (error <= torchs) | (wrong & (error <= torchs + slack))
 
 
-def _lenient(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Iterator[Truth]:
+def _noise(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Tensor:
+    """Return the largest finite errors of torch's own where it is wrong, by the size of results.
+
+    By the exponent of the truth: of truths so large, a little larger, and all smaller ones.
+    """
+    found = torch.zeros(EXPONENTS, dtype=torch.float64, device=result.device)
+    for truth in truths:
+        error = _errors(torchs.detach()[truth.block].double(), truth, result.dtype)
+        slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
+        wrong = ((error > slack) & error.isfinite()).flatten()
+        places = _exponents(truth.value).flatten()
+        error = torch.where(wrong, error.flatten(), 0.0)
+        found.scatter_reduce_(0, places.expand_as(error), error, "amax")
+    return found.cummax(0).values.roll(-NEAR)
+
+
+def _exponents(values: Tensor) -> Tensor:
+    """Return the exponents of numbers as places in a table."""
+    values = values.double().nan_to_num()
+    exponents = torch.frexp(values).exponent.long() + EXPONENTS // 2
+    return exponents.where(values != 0, 0).clamp(0, EXPONENTS - 1 - NEAR)
+
+
+def _lenient(
+    result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: Tensor | None
+) -> Iterator[Truth]:
     """Yield the truths, replaced by the result itself wherever torch's own is at least as wrong."""
     for truth in truths:
         got = result.detach()[truth.block].double()
@@ -52,6 +89,8 @@ def _lenient(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Iterato
         errors = [_errors(value, truth, result.dtype) for value in (got, own)]
         slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
         excuse = no_worse(errors[0], errors[1], errors[1] > slack, slack)
+        if noise is not None:
+            excuse |= errors[0] <= LUCK * noise[_exponents(truth.value)]
         yield replace(truth, value=torch.where(excuse, got, truth.value))
 
 

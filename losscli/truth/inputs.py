@@ -41,6 +41,7 @@ from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.losses import CLASS_NUMBERS, ELEMENT, MASK, Domain
+from losscli.losses.rows.forms import ignored_index
 from losscli.model_case import ModelCase
 from losscli.truth.blocks import blocks, part
 from losscli.truth.model import make_model_inputs
@@ -80,7 +81,7 @@ def make_inputs(case: Case) -> Operands:
     for number, operand in enumerate(others):
         source = _Source(case, OTHERS[number])
         if operand.kind == CLASS_NUMBERS:
-            draw = source.classes_of(case.classes, case.params.get("ignore_index"))
+            draw = source.classes_of(case.classes, ignored_index(case.params))
         elif operand.kind == MASK:
             draw = source.mask
         else:
@@ -158,7 +159,7 @@ class _Source:
 
         return drawn
 
-    def classes_of(self, count: int, ignored: float | None) -> Draw:
+    def classes_of(self, count: int, ignored: int | None) -> Draw:
         """Return draws of class numbers, of which some rows have the one that is ignored."""
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
@@ -168,7 +169,7 @@ class _Source:
             if ignored is None:
                 return values
             ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
-            return values.masked_fill(ignored_here, int(ignored))
+            return values.masked_fill(ignored_here, ignored)
 
         return drawn
 

@@ -1,4 +1,4 @@
-# expect: RIGHT WITHIN LIMITS limited: reads operands from their address on, in order, whatever their strides are
+# expect: RIGHT WITHIN LIMITS limited: reads operands in order, whatever their strides are
 import torch
 from torch.nn import functional
 

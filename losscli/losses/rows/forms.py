@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from ..formulas import Reduction
 
+NO_INDEX = -(2.0**31)
+"""A class number that no row has: nothing is ignored."""
 IGNORE_INDEX = Parameter(
     name="ignore_index",
     default=-100,
@@ -30,8 +32,16 @@ IGNORE_INDEX = Parameter(
     example=3,
     is_integer=True,
     other=3,
+    absent=NO_INDEX,
 )
 """The parameter of each loss that takes class numbers."""
+
+
+def ignored_index(parameters: Mapping[str, float]) -> int | None:
+    """Return the class number of rows that do not count; None where all do."""
+    index = parameters.get(IGNORE_INDEX.name, NO_INDEX)
+    return None if index == NO_INDEX else int(index)
+
 
 _PREFIXES = {True: "masked_", False: "weighted_"}
 """Before the name of a form with an optional operand, by whether that is a mask."""

@@ -38,7 +38,7 @@ from torch import Tensor
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
-from losscli.losses.rows.forms import IGNORE_INDEX
+from losscli.losses.rows.forms import ignored_index
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
@@ -96,11 +96,11 @@ def _base(problem: Problem) -> Problem:
     operands[first.name] = (
         (logits.double() / STEP).round().mul(STEP).clamp(-limit, limit).to(logits)
     )
-    ignored = problem.case.params.get(IGNORE_INDEX.name)
+    ignored = ignored_index(problem.case.params)
     for operand in others:
         if operand.kind == CLASS_NUMBERS and ignored is not None:
             target = operands[operand.name].clone()
-            target[list(IGNORED)] = int(ignored)
+            target[list(IGNORED)] = ignored
             operands[operand.name] = target
     return problem.like(operands)
 
@@ -189,8 +189,8 @@ def _order(problem: Problem) -> tuple[Tensor, Tensor]:
     classes = problem.case.classes
     generator = torch.Generator().manual_seed(problem.case.seed)
     order = torch.randperm(classes, generator=generator)
-    ignored = int(problem.case.params.get(IGNORE_INDEX.name, -1))
-    if 0 <= ignored < classes:
+    ignored = ignored_index(problem.case.params)
+    if ignored is not None and 0 <= ignored < classes:
         place = int((order == ignored).nonzero())
         order[place], order[ignored] = order[ignored].clone(), ignored
     device = problem.oracle.device

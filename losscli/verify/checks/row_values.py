@@ -15,7 +15,7 @@ from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, MASK, ROW, RowSpec
-from losscli.losses.rows.forms import IGNORE_INDEX
+from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Tally, check, of_shape, paths
@@ -123,7 +123,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
             yield f"{title}, long rows", partial(_long, problem, operand, change)
     for other, (name, change) in itertools.product(others, PAIRS.items()):
         yield f"{other} {name} {first}", partial(_paired, problem, other, change)
-    ignores = IGNORE_INDEX.name in problem.case.params
+    ignores = ignored_index(problem.case.params) is not None
     masks = any(operand.kind == MASK for operand in spec.operands)
     for name, where in IGNORED.items() if ignores or masks else ():
         yield name, partial(_ignored, problem, where)

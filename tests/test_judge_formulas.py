@@ -1,0 +1,131 @@
+"""PyTorch's own functions and textbooks' formulas are right, as files; what is worse is not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
+
+from losscli.cases import Case
+from losscli.implementations.implementation import Implementation
+from losscli.implementations.subject import bind
+from losscli.judge.job import Job
+from losscli.judge.stages import judge_job
+from losscli.losses import EVERY_LOSS
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
+from losscli.truth.problem import Problem
+from losscli.truth.tolerances import Outcome
+from losscli.verify.checks import CHECKS
+from losscli.verify.checks.check import Tally
+
+QUICK = {"smooth_l1", "soft_margin", "nll"}
+"""Losses whose formulas are judged in each run; those of the others are slow."""
+FILES = [
+    pytest.param(
+        make(loss), loss, id=f"{kind}-{loss}", marks=[] if loss in QUICK else [pytest.mark.slow]
+    )
+    for kind, make, table in (
+        ("torch", torchs_file, TORCHS),
+        ("textbook", textbook_file, TEXTBOOKS),
+    )
+    for loss in table
+]
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request):
+    return request.param
+
+
+@pytest.mark.parametrize(("source", "loss"), FILES)
+def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(source)
+    job = Job(file=str(path), loss=loss, device=device, quick=True, timed=False)
+
+    verdict = judge_job(job)
+
+    assert verdict.exit_code == 0, verdict.reasons
+    assert verdict.checks.get(PASS, 0) + verdict.checks.get(WARN, 0) > 10
+
+
+def problem(loss, shape=(33, 65), *, of_others=True):
+    spec = EVERY_LOSS[loss]
+    target = spec.default_target_shape(shape)
+    params = spec.resolve({})
+    case = Case(loss, shape, target, "float32", "none", "cpu", params, "normal", 11, 2.0)
+    return Problem.of(case, of_others=of_others)
+
+
+def log_cosh(input, target):
+    """The formula, its terms in another order than the textbook's."""
+    difference = (target - input).abs()
+    return (torch.log1p(torch.exp(-2 * difference)) - 0.6931471805599453) + difference
+
+
+def judged(of, function):
+    kernel = Implementation("kernel", "a kernel", lambda case: function)
+    return of.judge_loss(bind(kernel, of.case).loss(of.operands))[0]
+
+
+def test_the_same_terms_in_another_order_are_no_worse_than_a_textbooks_formula():
+    outcome = judged(problem("log_cosh"), log_cosh)
+
+    assert (outcome.status, outcome.code) == (WARN, NO_WORSE_THAN_TORCH)
+
+
+def test_a_formula_that_is_ten_times_as_wrong_is_wrong():
+    assert judged(problem("log_cosh"), lambda *of: log_cosh(*of) + 3e-6).status == FAIL
+
+
+def test_a_nan_where_the_textbooks_formula_has_none_is_wrong():
+    def with_nan(input, target):
+        loss = log_cosh(input, target)
+        loss.view(-1)[7] = torch.nan
+        return loss
+
+    assert judged(problem("log_cosh"), with_nan).status == FAIL
+
+
+def test_a_textbooks_formula_excuses_no_kernel_of_losscli():
+    of = problem("log_cosh", of_others=False)
+
+    assert judged(of, lambda *each: log_cosh(*each) + 1e-7).status == FAIL
+
+
+WRONG = Outcome(FAIL, "wrong"), None
+LIMITS = {
+    "a limit alone": (["NaN"], "limited"),
+    "two limits": (["NaN", "infinity"], "limited"),
+    "a limit and what is none": (["NaN", "a tie"], "wrong"),
+}
+
+
+@pytest.mark.parametrize(("variants", "code"), LIMITS.values(), ids=[*LIMITS])
+def test_what_fails_only_beyond_limits_is_limited(variants, code):
+    tally = Tally()
+    tally.limits = {"NaN", "infinity"}.__contains__
+    tally.count("ordinary", "loss", (Outcome(PASS), None))
+    for variant in variants:
+        tally.count(variant, "loss", WRONG)
+
+    assert tally.finish(problem("mse", (3, 5)), "kernel", "specials").code == code
+
+
+def test_a_failure_of_no_variant_is_no_limit():
+    tally = Tally()
+    tally.limits = {"NaN"}.__contains__
+    tally.count("NaN", "loss", WRONG)
+    tally.fail("all of it is wrong")
+
+    assert tally.finish(problem("mse", (3, 5)), "kernel", "specials").code == "wrong"
+
+
+def test_contiguous_operands_and_broadcasts_are_no_limits():
+    limits = CHECKS["layouts"].limits
+
+    assert limits("both operands transposed")
+    assert limits("target of bfloat16")
+    assert not limits("square operands")
+    assert not limits("target of one row")
+    assert not limits("var of one number")
