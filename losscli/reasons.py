@@ -20,6 +20,7 @@ Code = Literal[
     "patched",
     "no_gradient",
     "wrong",
+    "misfit",
     "limited",
     "wrong_later",
     "no_worse_than_torch",
@@ -58,15 +59,16 @@ broke the device, ``throttled`` every sample was discarded.
 It fails: ``raised`` the implementation raised an exception, ``overwrote`` it overwrote an operand,
 ``left_behind`` it changed a flag or other state of the process, ``patched`` it replaced a function
 of torch or Python, ``no_gradient`` its loss cannot be differentiated, ``wrong`` it is wrong by the
-oracle, ``limited`` it is so only for values, dtypes or layouts that a kernel for ordinary operands
-need not know, ``wrong_later`` it was correct before timing and wrong while timed, ``broke_device``
-it broke the device, ``process_died`` its process or the one that measured it ended; of a file,
-``does_not_build`` it cannot be imported, ``hangs`` it did not answer in time, ``left_process`` a
-process that it has started goes on, ``forged`` it wrote to the judge's channel, ``flooded_output``
-it wrote too much, ``memory_limit`` it took more memory than it may, ``clock_disagrees`` its time is
-not what the judge's clock says. It is a warning: ``no_worse_than_torch`` it is wrong by the oracle,
-as PyTorch's own formula is on the same inputs, or of a file a textbook's; of a bench that it is
-PyTorch's own, wrong in single elements and right as a whole.
+oracle, ``misfit`` it has another shape or dtype than is due, ``limited`` it is wrong only for
+values, dtypes or layouts that a kernel for ordinary operands need not know, ``wrong_later`` it was
+correct before timing and wrong while timed, ``broke_device`` it broke the device, ``process_died``
+its process or the one that measured it ended; of a file, ``does_not_build`` it cannot be imported,
+``hangs`` it did not answer in time, ``left_process`` a process that it has started goes on,
+``forged`` it wrote to the judge's channel, ``flooded_output`` it wrote too much, ``memory_limit``
+it took more memory than it may, ``clock_disagrees`` its time is not what the judge's clock says. It
+is a warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the
+same inputs, or of a file a textbook's; of a bench that it is PyTorch's own, wrong in single
+elements and right as a whole.
 
 A verdict has these, and others that no single result has. DOES NOT BUILD: ``syntax`` it is no
 Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it defines several, ``signature`` its

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
 from losscli.cases import Case
 from losscli.implementations.implementation import Implementation
@@ -17,6 +16,7 @@ from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
+from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
 QUICK = {"smooth_l1", "soft_margin", "nll"}
 """Losses whose formulas are judged in each run; those of the others are slow."""

@@ -76,3 +76,58 @@ def test_large_tensors_are_timed_by_one_process(shape, processes):
     )
     (task,) = plan(config, "cpu")
     assert worth_processes(task).timing.processes == processes
+
+
+MISFITS = {
+    "one element": "loss.reshape(-1)[:1] if reduction != 'none' else loss",
+    "another dtype": "loss.double()",
+    "both": "loss.reshape(-1)[:1].half() if reduction != 'none' else loss.half()",
+}
+MISFIT = """
+import torch
+
+def mse_loss(input, target, *, reduction="mean"):
+    loss = FACTOR * torch.nn.functional.mse_loss(input, target, reduction=reduction)
+    return RESULT
+"""
+
+
+@pytest.mark.parametrize("result", MISFITS.values(), ids=[*MISFITS])
+@pytest.mark.parametrize(
+    ("factor", "codes"), [("1", {"misfit"}), ("2", {"misfit", "wrong"})], ids=["right", "wrong"]
+)
+def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(tmp_path, result, factor, codes):
+    if result == MISFITS["both"] and factor == "1":
+        codes = codes | {"wrong"}  # what float16 has lost does not come back
+    path = tmp_path / "kernel.py"
+    path.write_text(MISFIT.replace("RESULT", result).replace("FACTOR", factor))
+
+    verdict = judged(path)
+
+    assert verdict.word == "WRONG"
+    assert {reason.code for reason in verdict.reasons} == codes, verdict.reasons
+    assert verdict.checks or "wrong" in codes
+
+
+def test_the_first_reason_ends_the_judging_where_that_is_asked_for(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1"))
+
+    job = Job(file=str(path), device="cpu", quick=True, timed=False, until_first=True)
+    verdict = judge_job(job)
+
+    assert [reason.code for reason in verdict.reasons] == ["misfit"]
+    assert not verdict.checks
+
+
+def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        "from torch.nn import functional\n\n"
+        "def huber_loss(input, target):\n    return functional.huber_loss(input, target)\n"
+    )
+
+    verdict = judge_job(Job(file=str(path), device="cpu", parameters={"delta": 2.0}, timed=False))
+
+    (reason,) = verdict.reasons
+    assert (reason.code, reason.text) == ("signature", "huber_loss takes no delta")

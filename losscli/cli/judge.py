@@ -103,6 +103,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
 @switch("--quick", help="Run the small checks and a short timing only.")
 @switch("--no-time", help="Time nothing.")
+@switch("--until-first", help="End the judging of a file at its first reason, for a search.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
 @_limit("--call-timeout", "call_seconds", "Stop a few calls of a kernel after TIME.")
 @_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
@@ -126,7 +127,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "time is timed on a device.",
 )
 @switch("--no-cache", help="Judge again what was judged before.")
-@switch("--strict", help="Exit with 1 for a file that is RIGHT WITHIN LIMITS, too.")
+@switch("--strict", help="Exit with 1 for a file that is right within limits alone, too.")
 @option(
     "--format",
     type=OneOf("format", FORMATS),
@@ -219,7 +220,8 @@ def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     """
     verdicts = list(verdicts)
     codes = {verdict.exit_code for verdict in verdicts}
-    if strict and any(verdict.word == "RIGHT WITHIN LIMITS" for verdict in verdicts):
+    limits = any(reason.code == "limited" for each in verdicts for reason in each.reasons)
+    if strict and limits:
         return EXIT_FAILED
     return next((c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT) if c in codes), EXIT_OK)
 
@@ -232,6 +234,7 @@ def _fields(
     parameters: Sequence[tuple[str, float]],
     quick: bool,
     no_time: bool,
+    until_first: bool,
     **others: Any,
 ) -> dict[str, Any]:
     """Return the fields of a job that the command line gives, as JSON has them."""
@@ -244,6 +247,7 @@ def _fields(
         "parameters": dict(parameters),
         "quick": quick or None,
         "timed": False if no_time else None,
+        "until_first": until_first or None,
         "limits": {name: value for name, value in limits.items() if value is not None},
     }
     return {name: value for name, value in fields.items() if value not in (None, [], {})}

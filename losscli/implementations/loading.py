@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from subprocess import CalledProcessError
 from types import ModuleType
@@ -70,6 +70,25 @@ def bind(
         by_name = {name: given[name] for name in later}
         loss: Tensor = function(*[given[name] for name in order], **by_name)
         return loss
+
+    return called
+
+
+def mended(function: BoundLoss, case: Case) -> BoundLoss:
+    """Return a function whose loss gets the shape of a mean or sum, and the dtype that is due."""
+    import torch
+
+    def called(*operands: Tensor) -> Tensor:
+        loss = function(*operands)
+        if not isinstance(loss, torch.Tensor):
+            return loss
+        if case.reduction != "none" and loss.numel() == 1:
+            loss = loss.reshape(())
+        floating = [each.dtype for each in (*operands, loss) if each.is_floating_point()]
+        due = reduce(torch.promote_types, floating[:-1] or floating)
+        if case.spec.wide and due.itemsize == 2:
+            due = torch.float32
+        return loss.to(due) if loss.is_floating_point() else loss
 
     return called
 

@@ -37,6 +37,8 @@ class Setting:
 
     allowance: Allowance = field(default_factory=Allowance)
     order: tuple[str, ...] = ()
+    mends: bool = False
+    """Whether a result of another shape or dtype than is due gets these."""
 
 
 _settings: list[Setting] = []
@@ -59,10 +61,18 @@ def use(wanted: Setting) -> Iterator[None]:
     try:
         yield
     finally:
-        _settings.remove(wanted)
+        _settings.pop()
         os.environ.pop(VARIABLE)
         if before is not None:
             os.environ[VARIABLE] = before
+
+
+def mend(file: UserFile) -> None:
+    """Have the results of a file mended from now on, in its workers and in those to come."""
+    _settings[-1] = replace(setting(), mends=True)
+    os.environ[VARIABLE] = msgspec.json.encode(_settings[-1]).decode()
+    for worker in workers.known(file):
+        worker.ask("mend", case=None)
 
 
 class Workers:
@@ -85,11 +95,14 @@ class Workers:
         if len(deaths) >= MOST_DEATHS:
             raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
         if worker is None:
-            allowance = setting().allowance
+            wanted = setting()
+            allowance = wanted.allowance
             if not allowance.memory_bytes and device == "cpu":
                 allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
             try:
-                worker = self._workers[key] = Worker(file, device, allowance, setting().order)
+                worker = self._workers[key] = Worker(
+                    file, device, allowance, wanted.order, mends=wanted.mends
+                )
             except SandboxError as error:
                 self.logs[file] = error.log
                 raise

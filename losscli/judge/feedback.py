@@ -50,6 +50,7 @@ ADVICE: dict[Code, str] = {
     "import_failed": "Make the file import without an error and without other files of its own.",
     "build_failed": "Correct the first compiler error; those after it often follow from it.",
     "wrong": "Compare the formula with that of the loss, at the smallest case first.",
+    "misfit": "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
     "limited": "Make it right for these too where you need them, or raise an error there.",
     "no_gradient": "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     "no_worse_than_torch": "Nothing has to change.",

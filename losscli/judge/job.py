@@ -50,4 +50,6 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     quick: bool = False
     """Whether small checks and a short timing are enough."""
     timed: bool = True
+    until_first: bool = False
+    """Whether the first reason ends the judging, not the first that leaves nothing to judge."""
     limits: Limits = Limits()

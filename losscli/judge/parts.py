@@ -47,7 +47,7 @@ WORDS: dict[Word, tuple[Code, ...]] = {
     "CHEATS": ("patched", "forged", "clock_disagrees", "impossible", "wrong_later"),
     "HANGS": ("timeout",),
     "CRASHED": ("process_died", "broke_device", "flooded_output", "memory_limit", "raised"),
-    "WRONG": ("wrong", "overwrote", "left_behind", "left_process"),
+    "WRONG": ("wrong", "misfit", "overwrote", "left_behind", "left_process"),
     "NOT JUDGED": (
         *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "interrupted"),
         "error",
@@ -110,6 +110,6 @@ def word_of(reasons: Sequence[JudgeReason]) -> Word:
     """Return the word of a verdict; what only cannot be timed for lack of memory was checked."""
     untimed = ("no_room", "time")
     codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
-    if codes & {"wrong", "overwrote", "left_behind"}:
+    if codes & {"wrong", "misfit", "overwrote", "left_behind"}:
         codes.discard("raised")  # what is wrong in some check may raise in others
     return next((word for word, leading in WORDS.items() if codes & {*leading}), "RIGHT")

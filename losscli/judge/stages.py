@@ -94,8 +94,12 @@ class Draft:
 
     @property
     def failures(self) -> list[JudgeReason]:
-        """The reasons that keep it from being right."""
-        return [reason for reason in self.reasons if word_of([reason]) not in RIGHT_WORDS]
+        """The reasons that keep it from being right, but for a misfit, which is mended."""
+        return [
+            reason
+            for reason in self.reasons
+            if reason.code != "misfit" and word_of([reason]) not in RIGHT_WORDS
+        ]
 
     @contextlib.contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
@@ -229,6 +233,7 @@ class _Judging:
         with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
             with draft.stage("build"):
                 self._build()
+            ended = True
             with contextlib.suppress(Ended):
                 with draft.stage("small"):
                     for case in against.firsts():
@@ -237,11 +242,10 @@ class _Judging:
                 with draft.stage("checks"):
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
+                ended = False
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
-        if draft.failures:
+        if ended:
             raise Ended
-        if not {PASS, WARN} & draft.checks.keys():
-            draft.end("bad_job", "none of the checks applies to it")
         if self.job.timed:
             with draft.stage("time"), device_lock(self.device, notify=self.notify):
                 self._time()
@@ -251,6 +255,8 @@ class _Judging:
         self.against.start()
         try:
             for case in self.against.firsts():
+                if misfit := self.implementation.unavailable(case):
+                    self.draft.end("signature", misfit.text)
                 bind(self.implementation, case)
             self.draft.isolation = remote.workers.of(self.file, self.device).reached
             self.against.check()
@@ -277,7 +283,7 @@ class _Judging:
         try:
             subject = bind(self.implementation, case)
             self._check_value(problem, subject)
-            if not draft.reasons:
+            if not draft.failures:
                 for name, values in problem.sibling().operands.items():
                     problem.operands[name].copy_(values)
                 self._check_value(problem.like(problem.operands), subject, "new contents: ")
@@ -303,11 +309,32 @@ class _Judging:
             text = f"{where}overwrote its {name}"
             self.draft.end("overwrote", text, check="value", case=case)
         verdict, errors = problem.judge_loss(loss)
-        if verdict.status == FAIL:
+        if verdict.status == FAIL and errors is None and self._can_mend(loss, problem):
+            self.draft.add("misfit", verdict.reason, check="value", case=case)
+            if self.job.until_first:
+                raise Ended
+            remote.mend(self.file)
+            self._check_value(problem, subject, where)
+        elif verdict.status == FAIL:
             self.draft.add("wrong", where + verdict.reason, check="value", case=case)
             # What its gradient does may say less, unless nothing else is known of the formula.
             if errors is None or not isinstance(problem.case, ModelCase):
                 raise Ended
+
+    def _can_mend(self, loss: torch.Tensor, problem: Problem) -> bool:
+        """Tell whether a loss that does not fit is one number, or one for each due, of the device.
+
+        That is said once: what has been mended fits.
+        """
+        due = problem.oracle.loss_shape()
+        fits = loss.shape == due or loss.numel() == due.numel() == 1
+        return (
+            not remote.setting().mends
+            and not isinstance(problem.case, ModelCase)
+            and fits
+            and loss.is_floating_point()
+            and loss.device == problem.prediction.device
+        )
 
     def _check(self, jobs: Iterable[Checks]) -> None:
         """Run checks; failures are shrunk, and end the judging."""
@@ -316,7 +343,8 @@ class _Judging:
             for result in shrinker.follow(run_checks(job)):
                 self._count(result)
             failures = self.draft.failures
-            if len(failures) >= MOST_REASONS or any(r.code in FATAL for r in failures):
+            most = 1 if self.job.until_first else MOST_REASONS
+            if len(failures) >= most or any(r.code in FATAL for r in failures):
                 raise Ended
             self._check_time()
         if self.draft.failures:

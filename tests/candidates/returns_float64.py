@@ -1,4 +1,4 @@
-# expect: WRONG wrong: a loss of float64 for operands of float32
+# expect: WRONG misfit: a loss of float64 for operands of float32
 from torch.nn import functional
 
 

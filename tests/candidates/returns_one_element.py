@@ -1,4 +1,4 @@
-# expect: WRONG wrong: a loss of shape (1,), not ()
+# expect: WRONG misfit: a loss of shape (1,), not ()
 from torch.nn import functional
 
 

@@ -54,6 +54,8 @@ class Load(msgspec.Struct, tag="load"):
     """The name of the function or class; empty to find it."""
     order: list[str]
     """The order of the operands; empty to find it."""
+    mends: bool
+    """Whether a result gets the shape and dtype that are due."""
 
 
 class Ready(msgspec.Struct, tag="ready"):

@@ -169,7 +169,13 @@ class Worker:
     """One worker, with one file."""
 
     def __init__(
-        self, file: UserFile, device: str, allowance: Allowance, order: Sequence[str] = ()
+        self,
+        file: UserFile,
+        device: str,
+        allowance: Allowance,
+        order: Sequence[str] = (),
+        *,
+        mends: bool = False,
     ) -> None:
         """Start it, and have it import the file.
 
@@ -216,7 +222,7 @@ class Worker:
             self.reached = tuple(ready.reached)
             if Path(ready.scratch) != scratch:
                 self._own_scratch = Path(ready.scratch)
-            self._load(order)
+            self._load(order, mends=mends)
         except BaseException as error:
             log = self.end()
             if isinstance(error, SandboxError):
@@ -274,11 +280,18 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: Sequence[str]) -> None:
+    def _load(self, order: Sequence[str], *, mends: bool) -> None:
         file = self.file
         number = _random_number()
         wanted = Load(
-            number, file.named, file.source, str(file.path), file.revision, file.name, list(order)
+            number,
+            file.named,
+            file.source,
+            str(file.path),
+            file.revision,
+            file.name,
+            list(order),
+            mends,
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)

@@ -78,6 +78,7 @@ class _Server:
         self.before = ProcessState.read()
         self.file: UserFile
         self.order: tuple[str, ...] = ()
+        self.mends = False
 
     def reply(self, question: Load | Request) -> Reply:
         """Answer one question; what is raised is an answer as well."""
@@ -94,7 +95,7 @@ class _Server:
         self.file = UserFile(
             question.named, Path(question.path), "", question.name, question.source, ""
         )
-        self.order = tuple(question.order)
+        self.order, self.mends = tuple(question.order), question.mends
         beside = "" if question.revision else question.path
         name = Path(question.path).stem
         self.module = loading.import_source(question.source, beside, name, self.scratch)
@@ -135,7 +136,13 @@ class _Server:
             return BoundModel(self.module, self.file.definition(""), case)
         definition = self.file.definition(case.loss)
         order = definition.signature.order(case.spec.names, self.order)
-        return loading.bind(self.module, definition, order, case)
+        function = loading.bind(self.module, definition, order, case)
+        return loading.mended(function, case) if self.mends else function
+
+    def do_mend(self, subject: LocalSubject | None) -> None:
+        """Give results the shape and dtype that are due, from now on."""
+        self.mends = True
+        self.subjects.clear()
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
