@@ -88,9 +88,9 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "notes":
         notify("told")
     word = says if says.isupper() else "RIGHT"
-    limited = [JudgeReason("limited", "checks", "NaN in the input")]
-    reasons = limited if word == "RIGHT WITHIN LIMITS" else []
-    return verdict(word, job.file, id=job.id, device=job.device, reasons=tuple(reasons))
+    limits = [JudgeReason("limited", "checks", "NaN in the input")]
+    why = tuple(limits if word == "RIGHT WITHIN LIMITS" else [])
+    return verdict(word, job.file, id=job.id, device=job.device, reasons=why)
 
 
 COMMAND = (sys.executable, "-m", "tests.judging")

@@ -39,9 +39,11 @@ def test_block_of_a_right_file():
 
 
 def test_block_of_a_wrong_file_has_reason_case_and_line():
-    assert block(WRONG).splitlines()[:5] == [
+    lines = block(WRONG).splitlines()
+    assert lines[2].startswith("  what to do: Do not assume contiguous")
+    assert [*lines[:2], *lines[4:7]] == [
         "WRONG  kernels/k.py, against smooth_l1 on cpu",
-        "  the check layouts: expected 0.25, got 0.5 at [0, 1]",
+        "  why: the check layouts: expected 0.25, got 0.5 at [0, 1]",
         "    smallest case: smooth_l1 3x5 float32 mean transposed",
         f"    repeat: {REPEAT}",
         "  checks: 50 passed, 4 failed",
@@ -51,7 +53,20 @@ def test_block_of_a_wrong_file_has_reason_case_and_line():
 def test_reason_that_is_no_mistake_has_its_code():
     reason = replace(LAYOUTS, code="no_worse_than_torch", text="5 ulp; PyTorch 6 ulp")
     text = block(verdict("NO WORSE THAN TORCH", reasons=(reason,)))
-    assert "\n  no worse than torch, in the check layouts: 5 ulp; PyTorch 6 ulp\n" in text
+    assert "\n  why: no worse than torch, in the check layouts: 5 ulp; PyTorch 6 ulp\n" in text
+
+
+def test_block_begins_with_the_reason_that_the_word_follows_from():
+    reasons = (
+        replace(LAYOUTS, code="refuses", text="it raised"),
+        replace(LAYOUTS, code="no_gradient", text="it has none"),
+        replace(LAYOUTS, text="off by 5 ulp"),
+    )
+    lines = block(verdict("WRONG", reasons=reasons)).splitlines()
+    assert lines[1] == "  why: the check layouts: off by 5 ulp"
+    assert lines[2].startswith("  what to do: ")
+    assert "  refuses, in the check layouts: it raised" in lines
+    assert sum("what to do" in line for line in lines) == 1
 
 
 def test_block_says_which_facts_were_not_tested():

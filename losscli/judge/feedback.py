@@ -143,6 +143,12 @@ def advice_of(check: str) -> str:
     return CHECK_ADVICE.get(check, further)
 
 
+def advice(reason: JudgeReason) -> str:
+    """Return what to change because of a reason."""
+    by_check = advice_of(reason.check) if reason.code == "wrong" else ""
+    return by_check or ADVICE[reason.code]
+
+
 def feedback(
     name: str,
     word: Word,
@@ -181,9 +187,7 @@ def _reason(reason: JudgeReason, against: str) -> str:
     parts = [_ended(text)]
     if reason.repeat:
         parts.append(f"This repeats it: {reason.repeat}.")
-    by_check = advice_of(reason.check) if reason.code == "wrong" else ""
-    parts.append(by_check or ADVICE[reason.code])
-    return " ".join(parts)
+    return " ".join([*parts, advice(reason)])
 
 
 def _speeds(speed: Sequence[Speed]) -> Iterator[str]:

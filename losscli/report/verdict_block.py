@@ -1,10 +1,10 @@
 """What a person reads of verdicts: a block for each, and a closing table for many.
 
-A block has the word of the verdict, the file and what it was judged against; each reason with its
-smallest case and the line of Python that repeats it; the checks; accuracy and determinism beside
-PyTorch's own; the times of each case and pass, with the ratio to each other implementation above
-its interval, after ``=`` where both are as fast and after ``?`` where it is open; and how the file
-was isolated. What was not tested says so.
+A block has the word of the verdict, the file and what it was judged against; why, and what to do;
+each reason with its smallest case and the line of Python that repeats it; the checks; accuracy and
+determinism beside PyTorch's own; the times of each case and pass, with the ratio to each other
+implementation above its interval, after ``=`` where both are as fast and after ``?`` where it is
+open; and how the file was isolated. What was not tested says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word
+from losscli.judge.feedback import advice
+from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
 from losscli.judge.verdict import Verdict, speedup
 from losscli.report.bench_table import MARKS, SHORT_PASSES
 from losscli.report.phrases import count, format_ulp
@@ -49,8 +50,11 @@ SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"
 def block(verdict: Verdict, width: int = WIDTH) -> str:
     """Return the block of one verdict, its table within a width, without a last newline."""
     lines = [_title(verdict)]
-    for reason in verdict.reasons:
-        lines += _reason(reason)
+    # What the word follows from comes first.
+    reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
+    for number, reason in enumerate(reasons):
+        leads = number == 0 and verdict.word != "RIGHT"
+        lines += _reason(reason, leads=leads)
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
     parts = {
         "checks": ", ".join(checks),
@@ -113,13 +117,18 @@ def _title(verdict: Verdict) -> str:
     return f"{verdict.word}  {verdict.file or verdict.id}, against {verdict.against}{where}{cached}"
 
 
-def _reason(reason: JudgeReason) -> Iterator[str]:
-    """Yield what failed, the smallest case and the line that repeats it."""
+def _reason(reason: JudgeReason, *, leads: bool) -> Iterator[str]:
+    """Yield what failed, the smallest case and the line that repeats it.
+
+    ``leads``: the word of the verdict follows from it, so that what to do is said as well.
+    """
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
         what = of_check if reason.code == "wrong" else f"{what}, in {of_check}"
-    yield from _wrapped(f"{what}: {reason.text}", 1)
+    yield from _wrapped(f"{'why: ' if leads else ''}{what}: {reason.text}", 1)
+    if leads:
+        yield from _wrapped(f"what to do: {advice(reason)}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
     if reason.repeat:
