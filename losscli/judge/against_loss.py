@@ -18,7 +18,7 @@ from losscli.implementations import CUSTOM
 from losscli.implementations.files import Definition, NotJudgeableError, UserFile
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
-from losscli.losses import EVERY_LOSS, ROW_FORMS
+from losscli.losses import ELEMENT, EVERY_LOSS, ROW_FORMS
 from losscli.verify.checks import CHECKS
 from losscli.verify.runner import Job as Checks
 from losscli.verify.runner import plan as plan_verify
@@ -37,6 +37,8 @@ QUICK_CHECKS = (
     *("left_behind", "determinism", "retained", "second_derivatives"),
     *("row_values", "row_layouts", "row_relations"),
 )
+AT_DEFAULTS = ("value", "branches")
+"""Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
 FORWARD_CHECKS = ("value",)
 """The checks that a loss without a gradient can pass."""
 ONE_PROCESS = 2**28
@@ -76,6 +78,8 @@ class KnownLoss:
             yield self._checks(SIZES[:1], SMALL_CHECKS, trains)
             yield self._checks(SIZES[1:], SMALL_CHECKS, trains, every=False)
             yield self._checks(SIZES[:1], QUICK_CHECKS, trains, every=False)
+            if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
+                yield plan_verify(self._config(SIZES[:1]), self.device, checks=AT_DEFAULTS)
         else:
             yield self._checks(SIZES, ALL_CHECKS, trains)
             yield self._checks(LARGE, SMALL_CHECKS, trains, every=False)

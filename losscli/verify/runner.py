@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
@@ -20,7 +19,6 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.process_state import ProcessState, StateChange, reason_of
 from losscli.implementations.remote import changes_of
 from losscli.implementations.subject import bind
-from losscli.losses import MODEL
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
@@ -221,8 +219,6 @@ def run(
                 _held(result, implementation)
                 for result in check.run(problem, subject(implementation))
             ]
-            if file and case.spec.unit != MODEL:
-                results = list(_as_wrong(results, check, problem))
             # The last check looks also at what earlier ones have used.
             spoiled = problem.spoiled(used=number < len(job.trials))
         except Exception as error:
@@ -268,30 +264,6 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
     if result.code == NO_WORSE_THAN_TORCH and implementation.held_to_oracle:
         return replace(result, status=FAIL, code="wrong")
     return result
-
-
-def _as_wrong(
-    results: Iterable[VerifyResult], check: Check, problem: Problem
-) -> Iterator[VerifyResult]:
-    """Excuse what PyTorch's own formula, or a textbook's, fails in the same case as well.
-
-    Where a check compares elements with the oracle, they are excused one by one instead.
-    """
-    fails: set[str] | None = None
-    for result in results:
-        if result.status == FAIL and result.code in ("wrong", "limited"):
-            if fails is None:
-                fails = {each.check for each in _failures_of_formulas(check, problem)}
-            if result.check in fails:
-                result = replace(result, status=WARN, code=NO_WORSE_THAN_TORCH)
-        yield result
-
-
-def _failures_of_formulas(check: Check, problem: Problem) -> Iterator[VerifyResult]:
-    """Yield the results of a check that formulas fail."""
-    for formula in problem.torchs_own:
-        with suppress(SubjectError):
-            yield from (each for each in check.run(problem, formula) if each.status == FAIL)
 
 
 def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, str, Code] | None:
