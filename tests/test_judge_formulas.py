@@ -18,7 +18,7 @@ from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
-QUICK = {"smooth_l1", "soft_margin", "nll"}
+QUICK = {"smooth_l1", "log_cosh", "nll"}
 """Losses whose formulas are judged in each run; those of the others are slow."""
 FILES = [
     pytest.param(
