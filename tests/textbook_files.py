@@ -82,6 +82,12 @@ TEXTBOOKS = {
         "torch.where((input - target).abs() < beta, 0.5 * (input - target) ** 2 / beta,"
         " (input - target).abs() - 0.5 * beta)",
     ),
+    "soft_margin": ("input, target", "torch.log(1 + torch.exp(-target * input))"),
+    "binary_cross_entropy": (
+        "input, target",
+        "-(target * torch.log(input).clamp(min=-100)"
+        " + (1 - target) * torch.log(1 - input).clamp(min=-100))",
+    ),
     "cross_entropy": (
         "input, target",
         "torch.logsumexp(input, -1) - input.gather(-1, target.unsqueeze(-1)).squeeze(-1)",

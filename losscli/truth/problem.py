@@ -304,7 +304,7 @@ class Problem:
 
         outcome = outcome_of(errors)
         if outcome.status == FAIL and self._may_be_excused:
-            torchs = self._losses_of(self.torchs_own)
+            torchs = self.formulas_losses()
             outcome = excused(outcome, loss, truths, torchs, outcome_of, noisy=self.of_others)
         return outcome, errors
 
@@ -381,9 +381,9 @@ class Problem:
         able += textbook(self.case) if self.of_others else []
         return [bind(each, self.case) for each in able]
 
-    def _losses_of(self, subjects: Iterable[Subject]) -> Iterator[Tensor]:
-        """Yield the losses of those formulas that take the operands."""
-        for own in subjects:
+    def formulas_losses(self) -> Iterator[Tensor]:
+        """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""
+        for own in self.torchs_own:
             with suppress(SubjectError):
                 yield own.loss(self.operands)
 

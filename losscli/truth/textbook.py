@@ -50,6 +50,16 @@ def _gaussian_nll(input: Tensor, target: Tensor, var: Tensor, *, full: float, ep
     return loss + 0.5 * math.log(2 * math.pi) if full else loss
 
 
+def _poisson_nll(
+    input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
+) -> Tensor:
+    loss = input.exp() - target * input if log_input else input - target * torch.log(input + eps)
+    if not full:
+        return loss
+    stirling = target * target.log() - target + 0.5 * torch.log(2 * math.pi * target)
+    return loss + torch.where(target > 1, stirling, 0)
+
+
 def _log_cosh(input: Tensor, target: Tensor) -> Tensor:
     return torch.log(torch.cosh(input - target))
 
@@ -89,6 +99,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "binary_cross_entropy_with_logits": (_with_logits, _with_sigmoid),
     "binary_cross_entropy_with_pos_weight": (_with_pos_weight,),
     "gaussian_nll": (_gaussian_nll,),
+    "poisson_nll": (_poisson_nll,),
     "log_cosh": (_log_cosh, _log_cosh_by_softplus),
     "soft_margin": (_soft_margin,),
     "cross_entropy": (_cross_entropy, _cross_entropy_by_logarithms),

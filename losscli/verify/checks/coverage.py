@@ -12,7 +12,7 @@ fewer; where the loss is off, the check bisects until it can name missed element
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.call_data import Answer
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
-from losscli.runs.records import FAIL, PASS, WARN
+from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, compare, index_of, misfit
 from losscli.truth.oracle import Truth
@@ -134,9 +135,10 @@ def _judge_changes(
     probe: _Probe, name: str, incoming: Incoming, was: Tensor, got: Tensor
 ) -> Outcome:
     """Compare, block by block, what has changed with what had to; values where it had to."""
+    worst = Outcome(PASS)
     for block in blocks(got.shape, block_elements(got.device.type)):
         changed = (part(probe.operand, block) != probe.change.before).expand(got[block].shape)
-        stray = (was[block] != got[block]) & ~changed
+        stray = (was[block] != got[block]) & ~changed & ~(was[block].isnan() & got[block].isnan())
         if stray.any():
             index = _index(stray, block)
             change = f"from {float(was[index]):.9g} to {float(got[index]):.9g}"
@@ -145,7 +147,8 @@ def _judge_changes(
             outcome = _judge_values(probe, name, incoming, block, changed, got)
             if outcome.status == FAIL:
                 return outcome
-    return Outcome(PASS)
+            worst = outcome if outcome.status == WARN else worst
+    return worst
 
 
 def _index(mask: Tensor, block: Block, number: int = 0) -> tuple[int, ...]:
@@ -159,15 +162,32 @@ def _judge_values(
 ) -> Outcome:
     """Judge the values of changed elements."""
     problem = probe.problem
-    errors = compare(got[block][changed], [_truth(probe, name, incoming, block, changed, got)])
-    if got.shape == problem.oracle.shape:
-        outcome = judge_elements(errors, problem.granted)
-    else:
-        outcome = judge_sums(errors, got.dtype, problem.granted)
+
+    def judged(chosen: Tensor) -> tuple[Outcome, Errors]:
+        truth = _truth(probe, name, incoming, block, chosen, got)
+        errors = compare(got[block][chosen], [truth])
+        if got.shape == problem.oracle.shape:
+            return judge_elements(errors, problem.granted), errors
+        return judge_sums(errors, got.dtype, problem.granted), errors
+
+    outcome, errors = judged(changed)
     if outcome.status != FAIL:
         return outcome
     index = _index(changed, block, errors.index[0])
-    return Outcome(FAIL, describe(replace(errors, index=index)))
+    reason = describe(replace(errors, index=index))
+    finite = _truth(probe, name, incoming, block, changed, got).value.isfinite()
+    for formula in problem.torchs_own if problem.of_others else ():
+        with suppress(SubjectError):
+            theirs = formula.answer(problem.call(incoming)).items().get(name)
+            if theirs is None or theirs.shape != got.shape:
+                continue
+            # An exponential of a large number overflows in many formulas.
+            both = [each[block][changed].isfinite() != finite for each in (got, theirs)]
+            left = changed.clone()
+            left[changed] = ~(both[0] & both[1])
+            if not left.any() or judged(left)[0].status != FAIL:
+                return Outcome(WARN, reason, NO_WORSE_THAN_TORCH)
+    return Outcome(FAIL, reason)
 
 
 def _truth(
@@ -232,6 +252,9 @@ def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop
     problem = probe.problem
     with probe.changed(start, stop):
         loss = subject.loss(problem.operands, wrt)
+        overflows = problem.of_others and not bool(loss.isfinite().all())
+        if overflows and not all(each.isfinite().all() for each in problem.formulas_losses()):
+            return ""  # as a formula does
     wrong = misfit(loss, torch.Size(), problem.prediction, problem.oracle.dtype)
     if wrong:
         return wrong
