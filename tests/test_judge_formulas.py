@@ -102,7 +102,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("variants", "code"), LIMITS.values(), ids=[*LIMITS])
-def test_what_fails_only_beyond_limits_is_limited(variants, code):
+def test_a_check_that_only_its_limits_fail_has_the_code_limited(variants, code):
     tally = Tally()
     tally.limits = {"NaN", "infinity"}.__contains__
     tally.count("ordinary", "loss", (Outcome(PASS), None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from subprocess import CalledProcessError
 from types import ModuleType
@@ -84,11 +84,8 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
             return loss
         if case.reduction != "none" and loss.numel() == 1:
             loss = loss.reshape(())
-        floating = [each.dtype for each in (*operands, loss) if each.is_floating_point()]
-        due = reduce(torch.promote_types, floating[:-1] or floating)
-        if case.spec.wide and due.itemsize == 2:
-            due = torch.float32
-        return loss.to(due) if loss.is_floating_point() else loss
+        given = dict(zip(case.spec.names, operands, strict=True))
+        return loss.to(case.spec.dtype_of(given)) if loss.is_floating_point() else loss
 
     return called
 

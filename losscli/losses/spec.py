@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from .calling import named_call
@@ -15,6 +16,7 @@ from .parameter import Parameter
 from .rows.relations import Relations
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from .module import LossModule
@@ -249,6 +251,13 @@ class Spec:
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
         """Return every parameter with its value, defaults filled in, in order."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
+
+    def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
+        """Return the dtype of the loss of operands: promoted, of some losses at least float32."""
+        import torch
+
+        found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
+        return torch.promote_types(found, torch.float32) if self.wide else found
 
     @property
     def function_name(self) -> str:

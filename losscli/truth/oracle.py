@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -72,9 +72,7 @@ class Oracle:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the loss: the operands', promoted; of some losses float32 at least."""
-        promoted = self.case.spec.promoted
-        found = reduce(torch.promote_types, (self.operands[name].dtype for name in promoted))
-        return torch.promote_types(found, torch.float32) if self.case.spec.wide else found
+        return self.case.spec.dtype_of(self.operands)
 
     @property
     def unreduced_shape(self) -> torch.Size:
