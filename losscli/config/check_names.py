@@ -28,8 +28,9 @@ CATCHES = {
     "changed_operands": "operands that get other memory between forward and backward",
     "numeric": "a gradient that is not that of the loss, by differences in float64",
     "second_derivatives": "second derivatives that are zero or wrong",
-    "memory": "overwritten operands, reads beyond their ends, results not fully written, stale or "
-    "shared",
+    "remembered": "answers of earlier calls, found again by address, by elements or by a checksum; "
+    "results that a later call overwrites",
+    "memory": "overwritten operands, reads beyond their ends, results not fully written or shared",
     "left_behind": "flags, random states and functions that a call changes for later code",
     "allocations": "copies of operands, temporaries of full size",
     "determinism": "results that change from run to run",

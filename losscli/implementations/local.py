@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import zip_longest
@@ -203,6 +204,18 @@ class LocalSubject:
             changed = before.restore()
         return changed
 
+    def in_thread(self, calls: Sequence[Call]) -> list[Answer]:
+        """See :class:`Subject`."""
+
+        def answer_all() -> list[Answer]:
+            with self._on_device():
+                return [self._answer(call) for call in calls]
+
+        with ThreadPoolExecutor(1) as thread:
+            answers = thread.submit(answer_all).result()
+        self._finish()
+        return answers
+
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]]) -> list[list[Answer]]:
         """See :class:`Subject`."""
         answers: list[list[Answer]] = [[] for _ in queues]
@@ -306,6 +319,10 @@ class LocalSubject:
         self._finish()
         return answer
 
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Return what makes a GPU the current one of a thread, which begins with the first."""
+        return nullcontext() if self.device == "cpu" else torch.cuda.device(self.device)
+
     def _finish(self) -> None:
         """Wait for a GPU, so that an error of a kernel is blamed on its launcher."""
         if self.device != "cpu":
@@ -365,17 +382,26 @@ def _backward(
     """Return a loss and its gradients without waiting for a GPU; ``retain`` keeps the graph."""
     with _blaming():
         wrt = [operands[name] for name in call.wrt]
-        found = torch.autograd.grad(loss, wrt, incoming, retain_graph=retain, allow_unused=True)
+        found = [
+            gradient if gradient is None else plain(gradient)
+            for gradient in torch.autograd.grad(
+                loss, wrt, incoming, retain_graph=retain, allow_unused=True
+            )
+        ]
     return Answer(loss.detach(), dict(zip(call.wrt, found, strict=True)))
 
 
 def plain(result: object) -> Tensor:
-    """Return a result that is a tensor, and of no class of its own, which may compute it later.
+    """Return a result that is a tensor, without a class or a method of its own, which may answer.
 
     Raises:
         SubjectError: it is something else.
     """
     if type(result) is Tensor:
+        for name in vars(result):
+            if hasattr(Tensor, name):
+                text = f"returned a tensor with an attribute {name} of its own"
+                raise SubjectError(text, "wrong")
         return result
     raise SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor", "wrong")
 

@@ -118,6 +118,10 @@ class Subject(Protocol):
         """Give an answer for each incoming gradient, forward and backward in a graph each."""
         ...
 
+    def in_thread(self, calls: Sequence[Call], /) -> list[Answer]:
+        """Answer calls one after the other in a thread of their own, all finished at the end."""
+        ...
+
     def on_streams(self, queues: Sequence[Sequence[Call | Replay]], /) -> list[list[Answer]]:
         """Run each queue on its own CUDA stream, all at once, one request of each in turn.
 

@@ -111,6 +111,8 @@ CHECK_ADVICE: dict[str, str] = {
     "numeric": "The gradient is not that of the loss: derive it again.",
     "second_derivatives": "Make backward differentiable, or mark it once_differentiable, so that a "
     "second derivative raises and is never silently zero.",
+    "remembered": "Compute every call from all of its operands, on any thread, into memory that no "
+    "later call writes.",
     "memory": "Stay within the tensors, return memory of your own, and fill it completely.",
     "left_behind": ADVICE["left_behind"],
     "allocations": "Make no copy of an operand and no temporary of its size.",

@@ -128,6 +128,11 @@ METHODS: dict[str, Method] = {
     "changed": Method(tuple[Call, str, Tensor], Answer, _answers),
     "backward_replays": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
     "graphed": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
+    "in_thread": Method(
+        tuple[list[Call]],
+        list[Answer],
+        lambda answers, calls: len(answers) == len(calls) and all(map(_answers, answers, calls)),
+    ),
     "on_streams": Method(tuple[list[list[Call | Replay]]], list[list[Answer]], _all_requests),
     "record": Method(
         tuple[list[Call]], list[int], lambda numbers, calls: len(numbers) == len(calls)

@@ -177,7 +177,7 @@ class Incoming:
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return dict(value)
-        plain = value.detach().cpu().contiguous().resolve_conj().resolve_neg()
+        plain = Tensor.detach(value).cpu().contiguous().resolve_conj().resolve_neg()
         at = self._end
         whole = torch.empty(0, dtype=torch.uint8)
         if plain.numel():
