@@ -189,6 +189,36 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
     return Facet(f"functions of {whose}", partial(_contents, spaces), restore, _patched, "patched")
 
 
+def _modes(
+    of: str, length: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], object]
+) -> Facet:
+    """Return the facet of a stack of modes, which calls of torch go through."""
+
+    def read() -> list[Any]:
+        return [at(number) for number in range(length())]
+
+    def restore(before: list[Any]) -> None:
+        while length() > len(before):
+            pop()
+
+    return Facet(f"modes of torch's {of}", read, restore, _unlike)
+
+
+def _saved_hooks() -> object:
+    return torch._C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _drop_saved_hooks(before: object) -> None:
+    while _saved_hooks() not in (None, before):
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+def _others_kernels(before: set[str], after: set[str]) -> str:
+    """Name the operators of torch that have been given other kernels in Python."""
+    given = sorted(name for name in after - before if name.startswith("aten/"))
+    return f" {', '.join(given)}" if given else ""
+
+
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
     """Return the facet of a flag that is an attribute."""
     return Facet(
@@ -215,6 +245,26 @@ FACETS: tuple[Facet, ...] = (
     Facet("torch's random state", _generators, _set_generators, _unlike_states),
     Facet("Python's random state", random.getstate, random.setstate, _unlike),
     Facet("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+    _modes(
+        "functions",
+        torch._C._len_torch_function_stack,
+        torch._C._get_function_stack_at,
+        torch._C._pop_torch_function_stack,
+    ),
+    _modes(
+        "operators",
+        torch._C._len_torch_dispatch_stack,
+        torch._C._get_dispatch_stack_at,
+        partial(torch._C._pop_torch_dispatch_stack, None),
+    ),
+    Facet("hooks of saved tensors", _saved_hooks, _drop_saved_hooks, _unlike),
+    Facet(
+        "kernels of operators",
+        lambda: set(torch.library._impls),
+        lambda before: None,  # a kernel goes with the library that has it
+        _others_kernels,
+        "patched",
+    ),
     Facet("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     Facet("flush-denormal mode", _flushes, torch.set_flush_denormal),
     Facet(

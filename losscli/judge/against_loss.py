@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
@@ -25,7 +26,6 @@ from losscli.verify.runner import plan as plan_verify
 
 SMALL = ((33, 65),)
 SIZES = ((37, 101), (173, 1001))
-LARGE = ((2048, 4096),)
 TIMED_SIZES = ((1024, 1024), (4096, 4096))
 QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
@@ -33,7 +33,7 @@ LEFT_OUT = ("changed_operands",)
 """Operands that get other memory between forward and backward: no training step does that."""
 ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
 QUICK_CHECKS = (
-    *("layouts", "broadcasts", "branches", "coverage", "memory", "specials", "steps"),
+    *("layouts", "broadcasts", "branches", "coverage", "remembered", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives"),
     *("row_values", "row_layouts", "row_relations"),
 )
@@ -78,16 +78,17 @@ class KnownLoss:
             yield self._checks(SIZES[:1], SMALL_CHECKS, trains)
             yield self._checks(SIZES[1:], SMALL_CHECKS, trains, every=False)
             yield self._checks(SIZES[:1], QUICK_CHECKS, trains, every=False)
+            yield self._checks(self._unpredictable(1), SMALL_CHECKS, trains, every=False)
             if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
                 yield plan_verify(self._config(SIZES[:1]), self.device, checks=AT_DEFAULTS)
         else:
             yield self._checks(SIZES, ALL_CHECKS, trains)
-            yield self._checks(LARGE, SMALL_CHECKS, trains, every=False)
+            sizes = (*self._timed, *self._unpredictable(2))
+            yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
 
     def tasks(self, *, trains: bool) -> list[Task]:
         """Return what is timed beside PyTorch and losscli's own."""
-        quick = self.job.quick
-        sizes = self.job.sizes or (QUICK_TIMED_SIZES if quick else TIMED_SIZES)
+        quick, sizes = self.job.quick, self._timed
         passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
         config = replace(
             self._config(sizes, distribution="uniform"),
@@ -109,7 +110,7 @@ class KnownLoss:
         return implementation
 
     def _checks(
-        self, sizes: tuple[Any, ...], names: tuple[str, ...], trains: bool, *, every: bool = True
+        self, sizes: Sequence[Any], names: tuple[str, ...], trains: bool, *, every: bool = True
     ) -> Iterator[Checks]:
         """Yield checks at some sizes.
 
@@ -127,7 +128,7 @@ class KnownLoss:
         yield from plan_verify(config, self.device, checks=names)
 
     def _config(
-        self, sizes: tuple[Any, ...], *, every: bool = False, distribution: Distribution = "normal"
+        self, sizes: Sequence[Any], *, every: bool = False, distribution: Distribution = "normal"
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, EVERY_LOSS[self.loss]
@@ -144,6 +145,8 @@ class KnownLoss:
                     others |= {n: (v,) for n, v in defaults.items() if takes(n)}
                 if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
+            if not job.parameters:
+                choices += [LossChoice(self.loss, fixed | drawn) for drawn in self._drawn()]
         usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
         reductions: tuple[Any, ...] = (job.reduction or usual,)
         if every and not job.reduction and takes("reduction"):
@@ -157,6 +160,36 @@ class KnownLoss:
             implementations=(job.file,),
             inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
         )
+
+    @property
+    def _timed(self) -> tuple[Any, ...]:
+        """The sizes that are timed."""
+        return self.job.sizes or (QUICK_TIMED_SIZES if self.job.quick else TIMED_SIZES)
+
+    def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
+        """Return sizes below the largest that is timed, at which no corner can be known to be cut.
+
+        They have from half of its rows and columns to all of them.
+        """
+        random = Random(self.seed)
+        largest = max(self._timed, key=math.prod)
+        return [
+            tuple(random.randint(-(-length // 2), length) for length in largest)
+            for _ in range(count)
+        ]
+
+    def _drawn(self) -> list[dict[str, tuple[float, ...]]]:
+        """Return parameters from all over their domains, which nobody can know before."""
+        random = Random(self.seed)
+        values = {
+            parameter.name: parameter.drawn(random)
+            for parameter in EVERY_LOSS[self.loss].parameters
+            if self.definition.takes(parameter.name)
+        }
+        return [
+            {name: (own[number % len(own)],) for name, own in values.items()}
+            for number in range(max(map(len, values.values()), default=0))
+        ]
 
 
 def worth_processes(task: Task) -> Task:

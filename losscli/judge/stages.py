@@ -364,6 +364,8 @@ class _Judging:
             code = "wrong"  # of the target, or where something is new
         if (code, draft.now) == ("raised", "checks") and not result.check.endswith(SMALL_RESULTS):
             code = "refuses"
+        if code == "wrong" and _is_at_edge(result.case):
+            code = "limited"
         repeat = line(result)
         reason = JudgeReason(code, draft.now, result.told, result.check, result.case.name, repeat)
         known = [r for r in draft.reasons if (r.check, r.code) == (reason.check, reason.code)]
@@ -430,6 +432,11 @@ class _Judging:
             if ratio and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER):
                 text = f"{1 / ratio.value:.2f} times the time of {other}"
                 draft.add("slower", text, case=name)
+
+
+def _is_at_edge(case: Case) -> bool:
+    """Tell whether a parameter is at an end of its domain, where a formula may be NaN."""
+    return any(each.is_edge(case.params[each.name]) for each in case.spec.parameters)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from random import Random
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,24 @@ class Parameter:
         if self.other is not None:
             return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1
+
+    def is_edge(self, value: float) -> bool:
+        """Tell whether a formula may have no meaning at a value: a domain's end, no default."""
+        is_number = not self.is_switch and not self.is_integer
+        return is_number and value in self.ends and value != self.default
+
+    def drawn(self, random: Random) -> list[float]:
+        """Return values all over the domain: its ends, one near them, a small and a large one."""
+        scale = abs(self.default) or 1.0
+        values = [end for end in self.ends if math.isfinite(end)]
+        if self.is_integer:
+            values += [float(random.randrange(32)), -float(random.randrange(1, 1000))]
+        elif len(values) == len(self.ends):
+            values += [random.uniform(*self.ends), random.uniform(*self.ends)]
+        else:
+            values += [scale * 10 ** random.uniform(-3, -1), scale * 10 ** random.uniform(0.3, 1.5)]
+            values.append(-values[-1])
+        return [value for value in values if self.check(value) is None]
 
 
 def switch(name: str, default: bool, description: str) -> Parameter:
