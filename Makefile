@@ -33,8 +33,8 @@ test-all: test ## the same, then the slow tests
 	@$(call PYTEST,$(BIN)/) -m "slow and not gpu"
 
 check: ## run what test does with the tools of the active environment
-	$(TOOLS)ruff check losscli tests docs
-	$(TOOLS)ruff format --check losscli tests docs
+	$(TOOLS)ruff check losscli tests docs examples
+	$(TOOLS)ruff format --check losscli tests docs examples
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
 	$(call PYTEST,$(TOOLS)) -m "not slow and not gpu"
@@ -62,8 +62,8 @@ coverage: ## count how often the interval of a ratio contains the next run's rat
 	$(PYTHON) -m tests.interval_coverage $(COVERAGE)
 
 format: $(READY) ## rewrite Python and C++ in the project's style
-	@$(BIN)/ruff check --fix losscli tests docs
-	@$(BIN)/ruff format losscli tests docs
+	@$(BIN)/ruff check --fix losscli tests docs examples
+	@$(BIN)/ruff format losscli tests docs examples
 	@$(CSRC) | xargs -0 $(BIN)/clang-format -i
 
 clean: ## remove .venv and caches; built kernels stay in the user's cache
