@@ -3,11 +3,14 @@
 import pytest
 
 from losscli.bench.plan import plan
+from losscli.cases import Case
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
-from losscli.judge.stages import judge_job
+from losscli.judge.stages import code_of, judge_job
+from losscli.losses import EVERY_LOSS
+from losscli.runs.records import FAIL, VerifyResult
 
 RIGHT = """
 import torch
@@ -131,3 +134,26 @@ def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(tmp_path):
 
     (reason,) = verdict.reasons
     assert (reason.code, reason.text) == ("signature", "huber_loss takes no delta")
+
+
+ASSERTED = "raised AcceleratorError: CUDA error: device-side assert triggered"
+RESULTS = {
+    "an error for a layout": ("layouts", "raised", "", 1.0, "refuses"),
+    "an error for a value": ("value", "raised", "", 1.0, "raised"),
+    "an assertion for a layout": ("layouts", "broke_device", ASSERTED, 1.0, "refuses"),
+    "an assertion for a value": ("value", "broke_device", ASSERTED, 1.0, "broke_device"),
+    "an illegal access": ("layouts", "broke_device", "illegal", 1.0, "broke_device"),
+    "a wrong number": ("value", "", "", 1.0, "wrong"),
+    "a wrong number at an end of a parameter's domain": ("value", "", "", 0.0, "limited"),
+    "a wrong number near that end": ("value", "", "", 1e-3, "wrong"),
+}
+NAMES = "check", "code", "reason", "beta", "due"
+
+
+@pytest.mark.parametrize(NAMES, RESULTS.values(), ids=[*RESULTS])
+def test_what_a_result_of_a_check_is_called(check, code, reason, beta, due):
+    params = EVERY_LOSS["smooth_l1"].resolve({"beta": beta})
+    case = Case("smooth_l1", (2, 3), (2, 3), "float32", "mean", "cpu", params, "normal", 0)
+    result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
+
+    assert code_of(result, "checks") == due

@@ -67,6 +67,8 @@ FATAL = (
 """Codes after which nothing more is asked."""
 RENAMED: dict[Code, Code] = {"hangs": "timeout", "does_not_build": "build_failed", "": "wrong"}
 """The codes of results that a verdict calls otherwise."""
+ASSERTED = "device-side assert"
+"""What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 LOG_CHARACTERS = 4000
 
@@ -359,14 +361,7 @@ class _Judging:
         mild = status == WARN and result.code == "no_worse_than_torch"
         if status != FAIL and not mild:
             return
-        code = RENAMED.get(result.code, result.code)
-        if code == "no_gradient":
-            code = "wrong"  # of the target, or where something is new
-        if (code, draft.now) == ("raised", "checks") and not result.check.endswith(SMALL_RESULTS):
-            code = "refuses"
-        if code == "wrong" and _is_at_edge(result.case):
-            code = "limited"
-        repeat = line(result)
+        code, repeat = code_of(result, draft.now), line(result)
         reason = JudgeReason(code, draft.now, result.told, result.check, result.case.name, repeat)
         known = [r for r in draft.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:
@@ -432,6 +427,18 @@ class _Judging:
             if ratio and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER):
                 text = f"{1 / ratio.value:.2f} times the time of {other}"
                 draft.add("slower", text, case=name)
+
+
+def code_of(result: VerifyResult, stage: Stage) -> Code:
+    """Return the code of the reason that a result is which did not pass."""
+    code = RENAMED.get(result.code, result.code)
+    if code == "no_gradient":
+        code = "wrong"  # of the target, or where something is new
+    # An assertion is how PyTorch's operators raise an error on a GPU.
+    raised = code == "raised" or (code == "broke_device" and ASSERTED in result.reason)
+    if raised and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
+        return "refuses"
+    return "limited" if code == "wrong" and _is_at_edge(result.case) else code
 
 
 def _is_at_edge(case: Case) -> bool:

@@ -116,8 +116,17 @@ def _multi_margin_of_torch(
     )
 
 
-OWN: Mapping[str, Callable[..., Tensor]] = {"multi_margin": _multi_margin_of_torch}
-"""PyTorch's own functions that are not among the implementations."""
+def _smooth_l1_of_torch(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
+    input, target = torch.broadcast_tensors(input, target)
+    return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+
+
+OWN: Mapping[str, Callable[..., Tensor]] = {
+    "multi_margin": _multi_margin_of_torch,
+    "smooth_l1": _smooth_l1_of_torch,
+}
+"""PyTorch's own functions that are not among the implementations; the reference of smooth L1 mends
+mixed dtypes, whose gradients PyTorch rounds twice on a GPU."""
 
 
 def textbook(case: Case) -> list[Implementation]:
