@@ -1,24 +1,13 @@
 """Each file of candidates gets the verdict of its first line, and leaves nothing behind.
 
-A candidate begins with ``# expect: WORD[|WORD] [code[,code]]: what it is``. A word is one of a
-verdict, a code one of its reasons; alternatives are for what honestly may be noticed first. Lines
-of options follow:
-
-- ``# loss: NAME``: the loss whose oracle is the truth; smooth_l1 without the line;
-- ``# reference: Model``: the truth is the file's own Model;
-- ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
-- ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
-- ``# gpu``: needs CUDA;
-- ``# slow``: judged by `make test-all` only.
+What these lines are, ``losscli/judge/selftest.py`` says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,21 +15,12 @@ import pytest
 
 from losscli.axes import DTYPES
 from losscli.judge import device_lock
-from losscli.judge.job import Job, Limits
-from losscli.judge.parts import CODES, RIGHT_WORDS, Word
+from losscli.judge.parts import CODES, RIGHT_WORDS, JudgeReason, Word
+from losscli.judge.selftest import HONEST, OF_TIME, Candidate, candidates, counted, outcomes, root
 from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS
 
-PATHS = sorted((Path(__file__).parent / "candidates").glob("*.py"))
-FIRST_LINE = re.compile(
-    r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
-    r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
-)
-OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
-USUAL_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME = {"wrong_later", "clock_disagrees", "slower"}
-"""Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
-TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
+PATHS = sorted(root().glob("*.py"))
 NOT_A_CANDIDATES_FAULT = {
     *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
 }
@@ -50,50 +30,6 @@ WITHOUT_CANDIDATE = {
     "no_worse_than_torch",
     "refuses",
 }
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A file, and what its first lines say of it."""
-
-    path: Path
-    words: tuple[str, ...]
-    codes: tuple[str, ...]
-    what: str
-    options: dict[str, str]
-
-    @classmethod
-    def read(cls, path: Path) -> Candidate:
-        first, *others = path.read_text().splitlines()
-        found = FIRST_LINE.fullmatch(first)
-        assert found, f"{path}: the first line is {first!r}"
-        options: dict[str, str] = {}
-        for line in others:
-            option = OPTION.fullmatch(line)
-            if not option:
-                break
-            options[option["name"]] = option["value"] or ""
-        codes = tuple(found["codes"].split(",")) if found["codes"] else ()
-        return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
-
-    @property
-    def job(self) -> Job:
-        """The job that ``losscli judge`` would have of the command line."""
-        given = dict(each.split("=") for each in self.options.get("limits", "").split())
-        limits: dict[str, Any] = USUAL_LIMITS | {
-            name: int(value) if name.endswith("bytes") else float(value)
-            for name, value in given.items()
-        }
-        dtypes: Any = tuple(filter(None, self.options.get("dtypes", "").split(", ")))
-        return Job(
-            file=str(self.path),
-            loss="" if "reference" in self.options else self.options.get("loss", "smooth_l1"),
-            device="cuda:0" if "gpu" in self.options else "cpu",
-            dtypes=dtypes,
-            quick=True,
-            timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
-            limits=Limits(**limits),
-        )
 
 
 def each_candidate() -> list[Any]:
@@ -161,11 +97,9 @@ def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, p
     candidate = Candidate.read(path)
     before = descendants()
 
-    verdict = judge_job(candidate.job)
+    verdict = judge_job(candidate.job())
 
-    codes = {reason.code for reason in verdict.reasons}
-    assert verdict.word in candidate.words, told(candidate, verdict)
-    assert not candidate.codes or codes & set(candidate.codes), told(candidate, verdict)
+    assert candidate.is_due(verdict), told(candidate, verdict)
     assert descendants() == before
     assert list(private.iterdir()) == []
     assert list(scratch_directory().glob(f"{os.getpid()}-*")) == []
@@ -179,7 +113,7 @@ def test_words_codes_and_options_of_every_candidate_exist():
         assert set(candidate.codes) <= CODES, path
         assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS, path
         assert candidate.options.get("reference", "Model") == "Model", path
-        assert set(candidate.job.dtypes) <= set(DTYPES), path
+        assert set(candidate.job().dtypes) <= set(DTYPES), path
 
 
 def test_every_candidate_that_is_not_right_has_a_reason():
@@ -201,3 +135,40 @@ def test_candidates_of_each_run_have_each_verdict_and_reason_that_needs_no_time_
     assert {word for each in chosen for word in each.words} == {*get_args(Word)}
     codes, found = ({code for each in of for code in each.codes} for of in (candidates, chosen))
     assert codes - found <= OF_TIME
+
+
+def verdict_of(candidate: Candidate, word: Any, *codes: Any) -> Verdict:
+    reasons = tuple(JudgeReason(code, "checks", "a reason") for code in codes)
+    return Verdict("", str(candidate.path), word, "smooth_l1", "cpu", reasons)
+
+
+def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
+    honest, forges, hangs = (
+        Candidate.read(root() / f"{name}.py") for name in ("honest_torch", "patches_clock", "hangs")
+    )
+    judged = [
+        verdict_of(honest, "WRONG", "wrong"),
+        verdict_of(forges, "CHEATS", "patched"),
+        verdict_of(hangs, "HANGS", "timeout"),
+    ]
+
+    found = list(outcomes(judged, [honest, forges, hangs]))
+
+    assert [each.as_expected for each in found] == [False, True, True]
+    assert counted(found) == {
+        HONEST: (1, 0),
+        "functions replaced, answers forged": (1, 1),
+        "ends, hangs or takes too much": (1, 1),
+    }
+
+
+def test_a_right_word_for_another_reason_is_not_what_is_due():
+    candidate = Candidate.read(root() / "patches_clock.py")
+
+    assert not candidate.is_due(verdict_of(candidate, "CHEATS", "forged"))
+
+
+def test_every_candidate_has_a_kind_and_those_of_a_gpu_are_judged_there_alone():
+    assert all(Candidate.read(path).kind for path in PATHS)
+    names = {device: {each.path for each in candidates(device)} for device in ("cpu", "cuda:0")}
+    assert names["cuda:0"] == {*PATHS} > names["cpu"]

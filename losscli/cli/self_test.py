@@ -1,25 +1,39 @@
-"""`losscli self-test`: whether the timer and the checks can be trusted on this machine."""
+"""`losscli self-test`: whether timer, checks and judge can be trusted on this machine."""
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from losscli.cli.completion import OneOf
+from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
-from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError
+from losscli.notes import note
+from losscli.progress import Progress
 
-TIMER, CHECKS = "timer", "checks"
+if TYPE_CHECKING:
+    from losscli.judge.selftest import Outcome
+
+TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
 """Formats in which one report may follow another."""
+FOR_JUDGE = ("table", "md", "json")
+"""Formats of the self-test of the judge."""
 
 
 @click.command("self-test")
 @click.argument(
-    "test", type=OneOf("self-test", (TIMER, CHECKS)), metavar="[timer|checks]", required=False
+    "test",
+    type=OneOf("self-test", (TIMER, CHECKS, JUDGE)),
+    metavar="[timer|checks|judge]",
+    required=False,
 )
 @device_option(default="auto", show_default=True)
 @keep_going_option
@@ -28,23 +42,29 @@ FOR_SEVERAL = ("table", "md")
     "losscli self-test",
     "losscli self-test timer --device cuda",
     "losscli self-test checks --format json -o checks.json",
-    after="Exit codes: 1 the timer or a check is wrong, 4 the device cannot be used, 130 "
-    "interrupted (the report has the finished results).",
+    "losscli self-test judge",
+    after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, "
+    "130 interrupted (the report has the finished results).",
 )
 def command(
     test: str | None, device: str, keep_going: bool, format: str, output: Path | None
 ) -> int:
-    """Test the timer and the checks of losscli itself on this machine.
+    """Test the timer, the checks and the judge of losscli itself on this machine.
 
     `timer` measures work of a known length and compares calls with and without a planted
     difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
-    purpose, and on honest ones, in a few minutes. Without an argument both run.
+    purpose, and on honest ones, in a few minutes. Without an argument both run. `judge` judges
+    files that deceive, crash, hang or are wrong, and honest ones, in a quarter of an hour.
     """
     if test is None and (output is not None or format not in FOR_SEVERAL):
         given = "-o" if output is not None else f"--format {format}"
         raise UsageError(
             f"{given} takes one report, but two self-tests write two. Name one: timer or checks."
         )
+    if test == JUDGE:
+        if format not in FOR_JUDGE:
+            raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
+        return _judge(device, keep_going, format, output)
 
     if test == CHECKS:  # as verify does; the timer is to see threads as bench does
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -67,3 +87,52 @@ def command(
             click.echo()
         code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
     return code
+
+
+def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
+    """Judge the files whose verdict is known."""
+    from losscli.judge.batch import judge_batch
+    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+    from losscli.judge.selftest import candidates, outcomes
+    from losscli.machine.devices import resolve_device
+    from losscli.report.output import write_report
+
+    resolved = resolve_device(device)
+    files = candidates(resolved)
+    jobs = [each.job(resolved) for each in files]
+    pool = LocalPool(default_workers(), gpus=usable_gpus(), notify=note)
+    found: list[Outcome] = []
+    code = EXIT_OK
+    with Progress([1.0] * len(jobs)) as progress, closing(judge_batch(jobs, pool)) as verdicts:
+        progress.working_on("judging")
+        try:
+            for outcome in outcomes(verdicts, files):
+                raise_if_received()
+                found.append(outcome)
+                progress.finish_one()
+                progress.working_on("judging")
+                code = code if outcome.as_expected else EXIT_FAILED
+                if code and not keep_going:
+                    break
+        except KeyboardInterrupt:
+            code = EXIT_INTERRUPTED
+    write_report(_report(found, format), format, output)
+    return code
+
+
+def _report(found: list[Outcome], format: str) -> str:
+    """Return how many files of each kind got the verdict that is due, and which did not."""
+    from losscli.judge.selftest import counted
+    from losscli.report.tables import MARKDOWN, TEXT, fill, lay_out
+
+    if format == "json":
+        return json.dumps([each.to_json() for each in found], indent=1)
+    rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
+    style = TEXT if format == "table" else MARKDOWN
+    parts = [lay_out(["files", "judged", "as expected"], rows, style)]
+    for each in found:
+        if not each.as_expected:
+            codes = f" ({', '.join(each.codes)})" if each.codes else ""
+            due = f"{each.word}{codes}, where {each.expected} is due"
+            parts.append(fill(f"{each.file}, {each.what}: {due}"))
+    return "\n\n".join(parts)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
+
 from losscli.implementations import Implementation
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
@@ -30,3 +32,15 @@ def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
     trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]
     jobs = runner.split(case, trials, loosened)
     return [result for job in jobs for result in runner.run(job, lambda device: free)]
+
+
+class Into(torch.autograd.Function):
+    """The loss of elements, written into memory that a function gives."""
+
+    @staticmethod
+    def forward(ctx, elements, give):
+        return give(elements)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, None

@@ -1,0 +1,170 @@
+"""The self-test of the judge: files whose verdict is known, wrong ones and honest ones.
+
+A file begins with ``# expect: WORD[|WORD] [code[,code]]: what it is``. A word is one of a verdict,
+a code one of its reasons; alternatives are for what honestly may be noticed first. Lines of options
+follow:
+
+- ``# loss: NAME``: the loss whose oracle is the truth; smooth_l1 without the line;
+- ``# reference: Model``: the truth is the file's own Model;
+- ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
+- ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
+- ``# gpu``: needs CUDA;
+- ``# slow``: the tests of each run leave it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from losscli.errors import UnfitError
+from losscli.judge.job import Job, Limits
+from losscli.judge.parts import RIGHT_WORDS
+from losscli.judge.verdict import Verdict
+from losscli.reasons import Code
+from losscli.record import Record
+
+_FIRST_LINE = re.compile(
+    r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
+    r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
+)
+_OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
+_LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
+OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slower"}
+"""Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
+TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
+HONEST = "honest, and to be passed"
+_KINDS: dict[str, tuple[Code, ...]] = {
+    "functions replaced, answers forged": ("patched", "forged"),
+    "answers that are kept for later": ("wrong_later",),
+    "times that are not the clock's": ("clock_disagrees",),
+    "processes, flags and files left behind": ("left_behind", "left_process"),
+    "wrong values or gradients": ("wrong", "misfit", "overwrote", "no_gradient", "limited"),
+    "ends, hangs or takes too much": (
+        *("process_died", "broke_device", "flooded_output", "memory_limit", "raised", "timeout"),
+    ),
+    "cannot be loaded": (
+        *("syntax", "nothing_to_judge", "ambiguous", "signature"),
+        *("import_failed", "build_failed"),
+    ),
+    "a wrong reference": ("bad_reference",),
+}
+"""What is tried, by the codes of the reasons that it is found by: the first here counts."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file, and what its first lines say of it."""
+
+    path: Path
+    words: tuple[str, ...]
+    codes: tuple[str, ...]
+    what: str
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> Candidate:
+        """Read the first lines; ValueError where they are no such lines."""
+        first, *others = path.read_text(encoding="utf-8").splitlines()
+        found = _FIRST_LINE.fullmatch(first)
+        if not found:
+            raise ValueError(f"{path}: the first line is {first!r}")
+        options: dict[str, str] = {}
+        for line in others:
+            option = _OPTION.fullmatch(line)
+            if not option:
+                break
+            options[option["name"]] = option["value"] or ""
+        codes = tuple(found["codes"].split(",")) if found["codes"] else ()
+        return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
+
+    @property
+    def kind(self) -> str:
+        """What it stands for."""
+        if {*self.words} <= {*RIGHT_WORDS}:
+            return HONEST
+        return next(kind for kind, codes in _KINDS.items() if {*codes} & {*self.codes})
+
+    def job(self, device: str = "") -> Job:
+        """Return the job that ``losscli judge --quick`` would have of it.
+
+        ``device``: where it is judged; empty is the CPU, or a GPU for what needs one.
+        """
+        given = dict(each.split("=") for each in self.options.get("limits", "").split())
+        limits: dict[str, Any] = _LIMITS | {
+            name: int(value) if name.endswith("bytes") else float(value)
+            for name, value in given.items()
+        }
+        dtypes: Any = tuple(filter(None, self.options.get("dtypes", "").split(", ")))
+        return Job(
+            file=str(self.path),
+            loss="" if "reference" in self.options else self.options.get("loss", "smooth_l1"),
+            device=device or ("cuda:0" if "gpu" in self.options else "cpu"),
+            dtypes=dtypes,
+            quick=True,
+            timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
+            limits=Limits(**limits),
+        )
+
+    def is_due(self, verdict: Verdict) -> bool:
+        """Tell whether a verdict is one that the file is to get."""
+        codes = {reason.code for reason in verdict.reasons}
+        return verdict.word in self.words and (not self.codes or bool(codes & {*self.codes}))
+
+
+class Outcome(Record, frozen=True):
+    """What the judge said of one file."""
+
+    file: str
+    kind: str
+    what: str
+    expected: str
+    word: str
+    codes: tuple[str, ...]
+    as_expected: bool
+    seconds: float
+
+
+def root() -> Path:
+    """Return the folder of the files: inside an installed package, or among the tests."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "candidates", package.parent / "tests" / "candidates"):
+        if folder.is_dir():
+            return folder
+    missing = package / "candidates"
+    raise UnfitError(f"the files to be judged are missing from {missing}. Reinstall losscli.")
+
+
+def candidates(device: str) -> list[Candidate]:
+    """Return the files that can be judged on a device, by name."""
+    found = map(Candidate.read, sorted(root().glob("*.py")))
+    return [each for each in found if device != "cpu" or "gpu" not in each.options]
+
+
+def outcomes(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Outcome]:
+    """Yield what each verdict says of its file."""
+    by_file = {str(each.path): each for each in of}
+    for verdict in judged:
+        candidate = by_file[verdict.file]
+        yield Outcome(
+            candidate.path.name,
+            candidate.kind,
+            candidate.what,
+            " or ".join(candidate.words),
+            verdict.word,
+            tuple(dict.fromkeys(reason.code for reason in verdict.reasons)),
+            candidate.is_due(verdict),
+            round(sum(verdict.seconds.values()), 1),
+        )
+
+
+def counted(found: Iterable[Outcome]) -> dict[str, tuple[int, int]]:
+    """Return how many files of each kind there are, and how many got the verdict that is due."""
+    counts = dict.fromkeys((HONEST, *_KINDS), (0, 0))
+    for each in found:
+        files, right = counts[each.kind]
+        counts[each.kind] = files + 1, right + each.as_expected
+    return {kind: count for kind, count in counts.items() if count[0]}

@@ -1,0 +1,99 @@
+"""Implementations that keep answers, for the same operands or for others."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from losscli.losses import REDUCTIONS
+from losscli.runs.records import FAIL, PASS, WARN
+from losscli.verify.checks.remembered import LATER
+from losscli.verify.selftest.surgery import graft
+from tests.machinery import MACHINERY
+from tests.verify.judging import Into, judge, reference
+
+
+def put(case, function):
+    (result,) = judge(case, function, checks=["remembered"])
+    return result
+
+
+def kept_by(key):
+    """Return an implementation that finds its losses again by a key of its operands."""
+    kept = {}
+
+    def loss(case, input, target):
+        value = reference(case, input, target)
+        return graft(kept.setdefault(key(input, target), value.detach().clone()), value)
+
+    return lambda: loss
+
+
+def into_a_ring():
+    """Return losses in a ring of buffers, of which the last call overwrites the first."""
+    rings, calls = {}, [0]
+
+    def give(elements):
+        ring = rings.setdefault(elements.shape, torch.empty(LATER - 1, *elements.shape))
+        calls[0] += 1
+        return ring[calls[0] % len(ring)].copy_(elements).detach()
+
+    return lambda case, x, y: Into.apply(reference(case, x, y), give)
+
+
+def zeros_on_other_threads():
+    def loss(case, input, target):
+        value = reference(case, input, target)
+        return value if threading.current_thread() is threading.main_thread() else value * 0
+
+    return loss
+
+
+WRONG = {
+    "by address": ("mean", lambda: "cached", "new contents in the input alone, loss: "),
+    "the first forever": ("mean", kept_by(lambda *_: 0), "new contents in the input alone, loss: "),
+    "by its input": ("mean", kept_by(lambda x, y: x.sum().item()), "new contents in the target"),
+    "by a sample": (
+        "mean",
+        kept_by(lambda x, y: (*x.flatten()[::64].tolist(), *y.flatten()[::64].tolist())),
+        "one new element in the input",
+    ),
+    "by sums": (
+        "none",
+        kept_by(lambda x, y: (x.double().sum().item(), y.double().sum().item())),
+        "the input in another order, loss: ",
+    ),
+    "in a ring of buffers": ("none", into_a_ring, "call 1 of 24 in another thread, read after"),
+    "not for other threads": ("mean", zeros_on_other_threads, "call 1 of 24 in another thread"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_answer_that_is_kept_is_failed(make_case, name):
+    reduction, make, reason = WRONG[name]
+
+    result = put(make_case("mse", reduction=reduction), make())
+
+    assert result.status == FAIL
+    assert result.reason.startswith(reason), result.reason
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", MACHINERY)
+def test_pytorchs_own_formula_passes(make_case, loss, reduction):
+    result = put(make_case(loss, shape=(8, 24), reduction=reduction), reference)
+
+    assert (result.status, result.reason) == (PASS, "")
+
+
+def test_nondeterminism_within_the_tolerance_passes(make_case):
+    signs = [1]
+
+    def unsteady(case, input, target):
+        signs[0] = -signs[0]
+        value = reference(case, input, target)
+        return graft(value.detach() * (1 + signs[0] * 2**-23), value)
+
+    assert put(make_case("mse"), unsteady).status in (PASS, WARN)
