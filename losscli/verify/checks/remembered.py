@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 from losscli.implementations.call_data import Call, Operands
@@ -41,7 +42,11 @@ def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
         if tally.outcome.status == FAIL:
             return
     others = problem, problem.variant("sibling", problem.sibling)
-    plain = [PlainCalls.of(each, subject, each.usual) for each in others]
+    plain = []
+    for each in others:
+        known = PlainCalls.of(each, subject, each.usual)
+        # What a later call overwrites must not be what its answer is compared with.
+        plain.append(replace(known, answer=known.answer.copy()))
     calls = [
         Call(operands, each.incoming.wrt, each.incoming.grad_output, each.problem.operands)
         for each in plain * (LATER // len(plain))
