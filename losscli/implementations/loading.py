@@ -75,7 +75,7 @@ def bind(
 
 
 def mended(function: BoundLoss, case: Case) -> BoundLoss:
-    """Return a function whose loss gets the shape of a mean or sum, and the dtype that is due."""
+    """Return a function whose loss gets the reduction, the shape and the dtype that are due."""
     import torch
 
     def called(*operands: Tensor) -> Tensor:
@@ -84,6 +84,9 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
             return loss
         if case.reduction != "none" and loss.numel() == 1:
             loss = loss.reshape(())
+        shape = case.spec.loss_shape([tuple(operand.shape) for operand in operands])
+        if case.reduction in ("mean", "sum") and tuple(loss.shape) == shape:
+            loss = getattr(loss, case.reduction)()
         given = dict(zip(case.spec.names, operands, strict=True))
         return loss.to(case.spec.dtype_of(given)) if loss.is_floating_point() else loss
 

@@ -326,10 +326,13 @@ class _Judging:
     def _can_mend(self, loss: torch.Tensor, problem: Problem) -> bool:
         """Tell whether a loss that does not fit is one number, or one for each due, of the device.
 
-        That is said once: what has been mended fits.
+        Or one for each element or row, where a mean or sum is due. That is said once: what has been
+        mended fits.
         """
         due = problem.oracle.loss_shape()
-        fits = loss.shape == due or loss.numel() == due.numel() == 1
+        fits = loss.shape in (due, problem.oracle.unreduced_shape) or (
+            loss.numel() == due.numel() == 1
+        )
         return (
             not remote.setting().mends
             and not isinstance(problem.case, ModelCase)
