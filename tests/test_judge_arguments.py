@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from losscli.errors import UsageError
-from losscli.implementations.files import NotJudgeableError, UserFile
+from losscli.implementations.definitions import NotJudgeableError
+from losscli.implementations.files import UserFile
 from losscli.implementations.loading import bind
 from losscli.judge.against_loss import check_arguments, forms, loss_of
 from losscli.judge.job import Job

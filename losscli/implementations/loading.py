@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from losscli.cases import Case
-    from losscli.implementations.files import Definition
+    from losscli.implementations.definitions import Definition
     from losscli.implementations.implementation import BoundLoss
 
 _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")

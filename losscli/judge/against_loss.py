@@ -16,7 +16,8 @@ from losscli.cases import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM
-from losscli.implementations.files import Definition, NotJudgeableError, UserFile
+from losscli.implementations.definitions import Definition, NotJudgeableError
+from losscli.implementations.files import UserFile
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, ROW_FORMS

@@ -13,7 +13,8 @@ from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.implementations import find_implementation, remote
 from losscli.implementations.call_data import Call
-from losscli.implementations.files import REFERENCE_MODULE, Definition, UserFile, read_file
+from losscli.implementations.definitions import Definition
+from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.model_case import NAME, Argument, ModelCase

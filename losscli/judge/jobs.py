@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from losscli.config.fields import check_device, check_name
 from losscli.config.sizes import LARGEST
 from losscli.errors import UsageError, unknown
-from losscli.implementations.files import NotJudgeableError, read_file
+from losscli.implementations.definitions import NotJudgeableError
+from losscli.implementations.files import read_file
 from losscli.judge.job import Job, Limits
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS

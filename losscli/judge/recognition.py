@@ -13,8 +13,9 @@ import torch
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
+from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import SandboxError, SubjectError
-from losscli.implementations.files import REFERENCE_MODULE, NotJudgeableError, UserFile, read_file
+from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
 from losscli.truth.model import WrongReferenceError

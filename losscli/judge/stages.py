@@ -24,13 +24,9 @@ from losscli.build.diagnosis import placed_error
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
+from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
-from losscli.implementations.files import (
-    REFERENCE_MODULE,
-    NotJudgeableError,
-    UserFile,
-    read_file,
-)
+from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.sandbox.process import Allowance
 from losscli.implementations.subject import Subject, bind

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from losscli.implementations.call_data import Operands
+from losscli.implementations.definitions import Definition
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.files import Definition
 from losscli.model_case import Argument, Content, ModelCase
 
 _SUM_ERROR = 0.02

@@ -1,0 +1,251 @@
+"""What a source defines that can be called as a loss, by its syntax tree: nothing is run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from losscli.errors import UsageError
+
+INPUT_NAMES = (
+    *("input", "inputs", "inp", "x", "pred", "preds", "prediction", "predictions"),
+    *("y_pred", "y_hat", "yhat", "output", "outputs", "out", "logits", "score", "scores"),
+)
+TARGET_NAMES = (
+    *("target", "targets", "tgt", "label", "labels", "y", "y_true", "true", "t", "truth"),
+    *("gt", "expected"),
+)
+PAIR = ("input", "target")
+"""The names of the operands of most losses."""
+_LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
+"""Functions whose result is a compiled module or a library: no loss, whatever name it is given."""
+
+
+class NotJudgeableError(UsageError):
+    """A file defines nothing that can be called as a loss; ``code`` is a verdict's."""
+
+    def __init__(
+        self, code: Literal["syntax", "nothing_to_judge", "ambiguous", "signature"], text: str
+    ) -> None:
+        """``text`` says what was looked for, and what was found."""
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The arguments of a function, as its definition has them."""
+
+    names: tuple[str, ...]
+    """Those that may be given by position, without ``self``."""
+    required: int
+    """How many of them, the first ones, have no default."""
+    keywords: frozenset[str]
+    """All that may be given by name."""
+    anything: bool = False
+    """Whether it takes any keyword, or its definition is not in the file."""
+    needed: frozenset[str] = frozenset()
+    """Those without a default that have to be given by name."""
+
+    def takes(self, keyword: str) -> bool:
+        """Tell whether an argument may be given by name."""
+        return self.anything or keyword in self.keywords
+
+    def is_loss(self, operands: tuple[str, ...] = PAIR) -> bool:
+        """Tell whether the names of the first two arguments are those of operands."""
+        names = [name.lower() for name in self.names[:2]]
+        known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
+        return self.anything or (len(names) == 2 and {*names} <= known)
+
+    def order(
+        self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
+    ) -> tuple[str, ...]:
+        """Return the operands that are given by position, in that order; the others by name.
+
+        An argument is the operand of its own name; one with a usual name of an input or a target is
+        that one. What is left goes to the arguments that have no default, in the order of the loss.
+
+        Args:
+            operands: the names of the loss's operands.
+            given: the order that the user has said; empty to find it from the names.
+
+        Raises:
+            NotJudgeableError: an operand has no argument, or an argument without a default is none.
+        """
+        if given:
+            return self._as_given(operands, given)
+        if self.anything and not self.names:
+            return operands[:2]
+        if len(self.names) < 2:
+            raise self._unfit(operands)
+        names = [name.lower() for name in self.names]
+        places = {names.index(each): each for each in operands if each in names}
+        for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):
+            # Of a loss without an operand of this name, the first or the second one.
+            operand = kind if kind in operands else operands[PAIR.index(kind)]
+            found = [n for n, name in enumerate(names[: max(self.required, 2)]) if name in usual]
+            if found and operand not in {*places.values(), *self.keywords}:
+                # Of (y, t) the last is the target.
+                places.setdefault(found[0] if kind == "input" else found[-1], operand)
+        rest = [each for each in operands if each not in {*places.values(), *self.keywords}]
+        free = [n for n in range(max(self.required, 2)) if n not in places]
+        places |= dict(zip(free, rest, strict=False))
+        leading = tuple(places[n] for n in range(len(names)) if places.keys() >= {*range(n + 1)})
+        missing = [each for each in operands[:2] if each not in {*leading, *self.keywords}]
+        if missing or self.required > len(leading) or not self.needed <= {*operands}:
+            raise self._unfit(operands)
+        return leading
+
+    def lacks(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> str:
+        """Return the name of an operand that cannot be given; empty where all can."""
+        order = self.order(operands, given)
+        return next((each for each in operands if each not in order and not self.takes(each)), "")
+
+    def _as_given(self, operands: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the order that the user has said; input and target are the first two as well."""
+        said = tuple(
+            operands[PAIR.index(each)] if each in PAIR and each not in operands else each
+            for each in given
+        )
+        if {*said} <= {*operands} and len({*said}) == len(said) > 1:
+            return said
+        text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"
+        raise NotJudgeableError("signature", text)
+
+    def _unfit(self, operands: tuple[str, ...]) -> NotJudgeableError:
+        found = ", ".join((*self.names, *sorted(self.needed))) or "none"
+        *others, last = operands
+        text = f"expected arguments for {', '.join(others)} and {last}, found {found}"
+        return NotJudgeableError("signature", f"{text}. Write ({', '.join(operands)}, ...)")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Something in a file that can be called as a loss."""
+
+    name: str
+    kind: Literal["function", "module"]
+    signature: Signature
+    """The arguments of the function, or of the module's forward."""
+    constructor: Signature | None = None
+    """The arguments with which a module is made; None for a function."""
+
+    def takes(self, keyword: str) -> bool:
+        """Tell whether an argument may be given by name, to a module or to its constructor."""
+        return any(s.takes(keyword) for s in (self.signature, self.constructor) if s)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a source has at its top level, by name."""
+
+    definitions: Mapping[str, Definition]
+    """What can be called."""
+    compiled: frozenset[str]
+    """Names that are bound to compiled modules."""
+    uses: Mapping[str, frozenset[str]]
+    """The names that each definition uses."""
+
+    @classmethod
+    @lru_cache
+    def read(cls, source: str, path: str) -> Contents:
+        """Read a source; NotJudgeableError where it is no Python."""
+        try:
+            tree = ast.parse(source, path)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", None)
+            where = f"{path}:{line}" if line else path
+            what = getattr(error, "msg", None) or str(error)
+            raise NotJudgeableError("syntax", f"{where}: {what}") from None
+        compiled = _compiled(tree)
+        uses: dict[str, frozenset[str]] = {}
+        for node in _statements(tree.body):
+            used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+            for name in _bound(node):
+                uses[name] = frozenset({*uses.get(name, ()), *used})
+        found = {each.name: each for each in _found(tree) if each.name not in compiled}
+        return cls(found, compiled, uses)
+
+    def used_by(self, name: str) -> set[str]:
+        """Return the names that a definition uses, and those that these use."""
+        found: set[str] = set()
+        following = {name}
+        while following:
+            found |= following
+            following = set().union(*(self.uses.get(each, ()) for each in following)) - found
+        return found - {name}
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements of a module's top level, those under its conditions as well."""
+    for node in body:
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, inner, []))
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """Return the names that a statement defines or assigns."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _compiled(tree: ast.Module) -> frozenset[str]:
+    """Return the names that are bound to compiled modules."""
+    names: set[str] = set()
+    for node in _statements(tree.body):
+        value = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(value, ast.Call):
+            called = value.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            known = name in _LOADERS
+        else:
+            known = isinstance(value, ast.Name) and value.id in names
+        names = names | {*_bound(node)} if known else names - {*_bound(node)}
+    return frozenset(names)
+
+
+def _found(tree: ast.Module) -> Iterator[Definition]:
+    unknown = Signature((), 0, frozenset(), anything=True)
+    for node in _statements(tree.body):
+        if isinstance(node, ast.FunctionDef):
+            yield Definition(node.name, "function", _signature(node.args))
+        elif isinstance(node, ast.ClassDef):
+            methods = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)}
+            forward, made = methods.get("forward"), methods.get("__init__")
+            if forward or any("Module" in ast.unparse(base) for base in node.bases):
+                yield Definition(
+                    node.name,
+                    "module",
+                    _signature(forward.args, bound=True) if forward else unknown,
+                    _signature(made.args, bound=True) if made else Signature((), 0, frozenset()),
+                )
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                named = isinstance(target, ast.Name) and target.id.endswith("_loss")
+                if named and not isinstance(node.value, ast.Constant):
+                    assert isinstance(target, ast.Name)
+                    yield Definition(target.id, "function", unknown)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = alias.asname or alias.name
+                if name.endswith("_loss"):
+                    yield Definition(name, "function", unknown)
+
+
+def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
+    """Read a signature; ``bound`` leaves ``self`` out."""
+    given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1 if bound else 0 :]
+    only = {a.arg for a in arguments.posonlyargs}
+    keywords = frozenset({*given, *(a.arg for a in arguments.kwonlyargs)} - only)
+    only_named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    needed = frozenset(each.arg for each, default in only_named if default is None)
+    required = len(given) - len(arguments.defaults)
+    anything = arguments.kwarg is not None or (arguments.vararg is not None and not given)
+    return Signature(tuple(given), required, keywords, anything, needed)
