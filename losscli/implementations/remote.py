@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.process import Allowance, Worker
+from losscli.implementations.sandbox.process import Allowance, Worker, scratch_directory
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
@@ -39,6 +40,8 @@ class Setting:
     order: tuple[str, ...] = ()
     mends: bool = False
     """Whether a result of another shape or dtype than is due gets these."""
+    built: dict[str, str] = field(default_factory=dict)
+    """Files that hold what a file has compiled, by the digest of that file's source."""
 
 
 _settings: list[Setting] = []
@@ -61,7 +64,8 @@ def use(wanted: Setting) -> Iterator[None]:
     try:
         yield
     finally:
-        _settings.pop()
+        for path in _settings.pop().built.values():
+            Path(path).unlink(missing_ok=True)
         os.environ.pop(VARIABLE)
         if before is not None:
             os.environ[VARIABLE] = before
@@ -69,10 +73,26 @@ def use(wanted: Setting) -> Iterator[None]:
 
 def mend(file: UserFile) -> None:
     """Have the results of a file mended from now on, in its workers and in those to come."""
-    _settings[-1] = replace(setting(), mends=True)
-    os.environ[VARIABLE] = msgspec.json.encode(_settings[-1]).decode()
+    _change(replace(setting(), mends=True))
     for worker in workers.known(file):
         worker.ask("mend", case=None)
+
+
+def share_build(file: UserFile, device: str) -> None:
+    """Have later workers of a file begin with what it has compiled, here and in processes to come.
+
+    To be called before it has been given an operand.
+    """
+    packed: Tensor = workers.of(file, device).ask("built", case=None)
+    if packed.numel():
+        path = scratch_directory() / f"{os.getpid()}-{file.sha256[:16]}"
+        path.write_bytes(packed.numpy().tobytes())
+        _change(replace(setting(), built={**setting().built, file.sha256: str(path)}))
+
+
+def _change(wanted: Setting) -> None:
+    _settings[-1] = wanted
+    os.environ[VARIABLE] = msgspec.json.encode(wanted).decode()
 
 
 class Workers:
@@ -99,9 +119,11 @@ class Workers:
             allowance = wanted.allowance
             if not allowance.memory_bytes and device == "cpu":
                 allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
+            known = wanted.built.get(file.sha256)
+            built = Path(known).read_bytes() if known else b""
             try:
                 worker = self._workers[key] = Worker(
-                    file, device, allowance, wanted.order, mends=wanted.mends
+                    file, device, allowance, wanted.order, mends=wanted.mends, built=built
                 )
             except SandboxError as error:
                 self.logs[file] = error.log

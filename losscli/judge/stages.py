@@ -257,6 +257,7 @@ class _Judging:
                     self.draft.end("signature", misfit.text)
                 bind(self.implementation, case)
             self.draft.isolation = remote.workers.of(self.file, self.device).reached
+            remote.share_build(self.file, self.device)
             self.against.check()
         except SubjectError as error:
             code = error.code if isinstance(error, SandboxError) else "import_failed"

@@ -56,6 +56,8 @@ class Load(msgspec.Struct, tag="load"):
     """The order of the operands; empty to find it."""
     mends: bool
     """Whether a result gets the shape and dtype that are due."""
+    built: int
+    """Bytes in the file of operands, of what an earlier worker has compiled."""
 
 
 class Ready(msgspec.Struct, tag="ready"):

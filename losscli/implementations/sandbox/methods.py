@@ -106,6 +106,7 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "mend": Method(tuple[()], None),
+    "built": Method(tuple[()], Tensor),
     "bound": Method(tuple[()], None, builds=True),
     "loss": Method(tuple[Operands, tuple[str, ...]], Tensor),
     "answer": Method(tuple[Call], Answer, _answers),

@@ -176,8 +176,9 @@ class Worker:
         order: Sequence[str] = (),
         *,
         mends: bool = False,
+        built: bytes = b"",
     ) -> None:
-        """Start it, and have it import the file.
+        """Start it, and have it import the file; ``built`` is what another has compiled of it.
 
         Raises:
             NotBuiltError: it cannot be imported.
@@ -222,7 +223,8 @@ class Worker:
             self.reached = tuple(ready.reached)
             if Path(ready.scratch) != scratch:
                 self._own_scratch = Path(ready.scratch)
-            self._load(order, mends=mends)
+            os.pwrite(operands, built, 0)
+            self._load(order, mends=mends, built=len(built))
         except BaseException as error:
             log = self.end()
             if isinstance(error, SandboxError):
@@ -280,7 +282,7 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: Sequence[str], *, mends: bool) -> None:
+    def _load(self, order: Sequence[str], *, mends: bool, built: int) -> None:
         file = self.file
         number = _random_number()
         wanted = Load(
@@ -292,6 +294,7 @@ class Worker:
             file.name,
             list(order),
             mends,
+            built,
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)

@@ -27,7 +27,7 @@ from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
-from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox import builds, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
     METHODS,
@@ -96,6 +96,8 @@ class _Server:
             question.named, Path(question.path), "", question.name, question.source, ""
         )
         self.order, self.mends = tuple(question.order), question.mends
+        if question.built:
+            builds.unpack(os.pread(self.incoming.operands, question.built, 0), self.scratch)
         beside = "" if question.revision else question.path
         name = Path(question.path).stem
         self.module = loading.import_source(question.source, beside, name, self.scratch)
@@ -143,6 +145,11 @@ class _Server:
         """Give results the shape and dtype that are due, from now on."""
         self.mends = True
         self.subjects.clear()
+
+    def do_built(self, subject: LocalSubject | None) -> torch.Tensor:
+        """Return what has been compiled until now."""
+        packed = bytearray(builds.pack(self.scratch))
+        return torch.frombuffer(packed, dtype=torch.uint8) if packed else torch.empty(0)
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""

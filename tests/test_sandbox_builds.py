@@ -1,0 +1,80 @@
+"""What a file has compiled is there in its next worker, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from losscli.cases import Case
+from losscli.implementations import remote
+from losscli.implementations.builtin import of_file
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.sandbox import builds
+from losscli.implementations.sandbox.process import scratch_directory
+from losscli.implementations.subject import bind
+from losscli.truth.problem import Problem
+
+BUILDS = """
+import os
+from torch.nn import functional
+
+FOLDER = os.environ["TORCH_EXTENSIONS_DIR"]
+FOUND = os.path.exists(FOLDER + "/own/compiled.so")
+if not FOUND:
+    os.makedirs(FOLDER + "/own")
+    with open(FOLDER + "/own/compiled.so", "wb") as file:
+        file.write(bytes(1000))
+
+def mse_loss(input, target, *, reduction="mean"):
+    if not FOUND:
+        raise RuntimeError("compiled anew")
+    return functional.mse_loss(input, target, reduction=reduction)
+"""
+
+
+def test_files_come_back_with_their_contents_modes_and_times(tmp_path):
+    made = tmp_path / "one" / builds.FOLDER / "py" / "own.so"
+    made.parent.mkdir(parents=True)
+    made.write_bytes(b"\x00compiled")
+    made.chmod(0o700)
+    os.utime(made, ns=(1_234_567_890_123_456_789,) * 2)
+
+    builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "two"))
+
+    found = tmp_path / "two" / builds.FOLDER / "py" / "own.so"
+    assert found.read_bytes() == b"\x00compiled"
+    assert found.stat().st_mode == made.stat().st_mode
+    assert found.stat().st_mtime_ns == 1_234_567_890_123_456_789
+
+
+@pytest.mark.parametrize("size", [0, builds.MOST_BYTES + 1], ids=["nothing", "too much"])
+def test_nothing_is_carried_where_there_is_nothing_or_too_much(tmp_path, size):
+    folder = tmp_path / builds.FOLDER
+    folder.mkdir()
+    if size:
+        with (folder / "large").open("wb") as file:
+            file.truncate(size)
+
+    assert builds.pack(str(tmp_path)) == b""
+
+
+def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(BUILDS)
+    case = Case("mse", (2, 3), (2, 3), "float32", "mean", "cpu", {}, "normal", 0)
+    problem, implementation = Problem.of(case), of_file(str(path))
+    assert implementation.file
+
+    with remote.use(remote.Setting()):
+        with pytest.raises(SubjectError, match="compiled anew"):
+            bind(implementation, case).loss(problem.operands)
+        remote.share_build(implementation.file, "cpu")
+        remote.workers.end(implementation.file)
+
+        loss = bind(implementation, case).loss(problem.operands)
+
+    remote.workers.end(implementation.file)
+    assert torch.isfinite(loss)
+    assert list(scratch_directory().glob(f"{os.getpid()}-*")) == []
