@@ -27,7 +27,11 @@ from losscli.verify.runner import plan as plan_verify
 
 SMALL = ((33, 65),)
 SIZES = ((37, 101), (173, 1001))
-TIMED_SIZES = ((1024, 1024), (4096, 4096))
+TIMED_SIZES = {
+    "cpu": ((1024, 1024), (3072, 3072)),
+    "cuda": ((1024, 1024), (4096, 4096)),
+}
+"""On a CPU as large as its caches: every process judges what it times, in float64."""
 QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
 LEFT_OUT = ("changed_operands",)
@@ -98,7 +102,7 @@ class KnownLoss:
                 self.job.file,
                 *((REFERENCE,) if quick else (*self.compared, CUSTOM)),
             ),
-            timing=Timing(0.05, 0.3, processes=1) if quick else Timing(0.2, 1.5),
+            timing=Timing(0.05, 0.3, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
         return [worth_processes(task) for task in plan_bench(config, self.device)]
 
@@ -165,7 +169,8 @@ class KnownLoss:
     @property
     def _timed(self) -> tuple[Any, ...]:
         """The sizes that are timed."""
-        return self.job.sizes or (QUICK_TIMED_SIZES if self.job.quick else TIMED_SIZES)
+        usual = TIMED_SIZES[self.device.partition(":")[0]]
+        return self.job.sizes or (QUICK_TIMED_SIZES if self.job.quick else usual)
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
         """Return sizes below the largest that is timed, at which no corner can be known to be cut.
