@@ -11,6 +11,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -203,12 +204,16 @@ def disagreement(
     return Reason("clock_disagrees", text)
 
 
+@dataclass(frozen=True)
 class SharedTimer:
-    """Takes samples of passes of this process, and of others in their turn."""
+    """Takes samples of passes of this process, and of others in their turn.
 
-    def __init__(self, timer: Timer, device: str) -> None:
-        """``timer`` takes those of this process."""
-        self.timer, self.device = timer, device
+    One is as good as another of the same timer: a limit that was measured with it holds for all.
+    """
+
+    timer: Timer
+    """Takes the samples of this process."""
+    device: str
 
     @property
     def gaps(self) -> int:

@@ -75,15 +75,14 @@ class KnownLoss:
 
     def small(self, *, trains: bool) -> Iterator[Checks]:
         """Yield few checks."""
-        return self._checks(SMALL, SMALL_CHECKS, trains)
+        return self._checks(SMALL, SMALL_CHECKS, trains, drawn=True)
 
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
         """Yield the other checks in rounds, each of which has to be passed."""
         if self.job.quick:
-            yield self._checks(SIZES[:1], SMALL_CHECKS, trains)
-            yield self._checks(SIZES[1:], SMALL_CHECKS, trains, every=False)
+            sizes = (*SIZES, *self._unpredictable(1))
+            yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
             yield self._checks(SIZES[:1], QUICK_CHECKS, trains, every=False)
-            yield self._checks(self._unpredictable(1), SMALL_CHECKS, trains, every=False)
             if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
                 yield plan_verify(self._config(SIZES[:1]), self.device, checks=AT_DEFAULTS)
         else:
@@ -102,7 +101,7 @@ class KnownLoss:
                 self.job.file,
                 *((REFERENCE,) if quick else (*self.compared, CUSTOM)),
             ),
-            timing=Timing(0.05, 0.3, processes=1) if quick else Timing(0.2, 1.5, processes=3),
+            timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
         return [worth_processes(task) for task in plan_bench(config, self.device)]
 
@@ -115,14 +114,20 @@ class KnownLoss:
         return implementation
 
     def _checks(
-        self, sizes: Sequence[Any], names: tuple[str, ...], trains: bool, *, every: bool = True
+        self,
+        sizes: Sequence[Any],
+        names: tuple[str, ...],
+        trains: bool,
+        *,
+        every: bool = True,
+        drawn: bool = False,
     ) -> Iterator[Checks]:
         """Yield checks at some sizes.
 
-        ``every``: over all reductions and parameters; else over a mean with parameters off their
-        defaults.
+        ``every``: over all reductions and parameters; else over a mean, with drawn parameters.
+        ``drawn``: over all that are drawn as well.
         """
-        config = self._config(sizes, every=True)
+        config = self._config(sizes, every=True, drawn=drawn or not every)
         if not every:
             config = replace(
                 config, losses=config.losses[-1:], reductions=config.reductions[-2:][:1]
@@ -133,7 +138,12 @@ class KnownLoss:
         yield from plan_verify(config, self.device, checks=names)
 
     def _config(
-        self, sizes: Sequence[Any], *, every: bool = False, distribution: Distribution = "normal"
+        self,
+        sizes: Sequence[Any],
+        *,
+        every: bool = False,
+        drawn: bool = False,
+        distribution: Distribution = "normal",
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, EVERY_LOSS[self.loss]
@@ -150,8 +160,8 @@ class KnownLoss:
                     others |= {n: (v,) for n, v in defaults.items() if takes(n)}
                 if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
-            if not job.parameters:
-                choices += [LossChoice(self.loss, fixed | drawn) for drawn in self._drawn()]
+            if drawn and not job.parameters:
+                choices += [LossChoice(self.loss, fixed | each) for each in self._drawn()]
         usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
         reductions: tuple[Any, ...] = (job.reduction or usual,)
         if every and not job.reduction and takes("reduction"):
