@@ -56,6 +56,8 @@ def private(zygote, tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    # PyTorch's own, made where a second derivative of a norm imports what torch.compile needs.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     # How fast a candidate is decides nothing here, so none waits until another has been timed.
     monkeypatch.setattr(device_lock, "lock_path", lambda device, kind="lock": tmp_path / kind)
     return folder
