@@ -81,12 +81,16 @@ def mend(file: UserFile) -> None:
 def share_build(file: UserFile, device: str) -> None:
     """Have later workers of a file begin with what it has compiled, here and in processes to come.
 
-    To be called before it has been given an operand.
+    To be called before it has been given an operand. On a full disk each of them compiles anew.
     """
     packed: Tensor = workers.of(file, device).ask("built", case=None)
     if packed.numel():
         path = scratch_directory() / f"{os.getpid()}-{file.sha256[:16]}"
-        path.write_bytes(packed.numpy().tobytes())
+        try:
+            path.write_bytes(packed.numpy().tobytes())
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
         _change(replace(setting(), built={**setting().built, file.sha256: str(path)}))
 
 

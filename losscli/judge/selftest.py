@@ -88,10 +88,10 @@ class Candidate:
             return HONEST
         return next(kind for kind, codes in _KINDS.items() if {*codes} & {*self.codes})
 
-    def job(self, device: str = "") -> Job:
+    def job(self, gpu: str = "cuda:0") -> Job:
         """Return the job that ``losscli judge --quick`` would have of it.
 
-        ``device``: where it is judged; empty is the CPU, or a GPU for what needs one.
+        ``gpu``: where what needs one is judged; the others are of a CPU.
         """
         given = dict(each.split("=") for each in self.options.get("limits", "").split())
         limits: dict[str, Any] = _LIMITS | {
@@ -102,7 +102,7 @@ class Candidate:
         return Job(
             file=str(self.path),
             loss="" if "reference" in self.options else self.options.get("loss", "smooth_l1"),
-            device=device or ("cuda:0" if "gpu" in self.options else "cpu"),
+            device=gpu if "gpu" in self.options else "cpu",
             dtypes=dtypes,
             quick=True,
             timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import torch
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
@@ -86,6 +87,10 @@ def _are_seconds(seconds: list[float], count: int) -> bool:
     return len(seconds) == count and all(0 < each < math.inf for each in seconds)
 
 
+def _are_bytes(packed: Tensor) -> bool:
+    return packed.device.type == "cpu" and packed.dtype == torch.uint8
+
+
 class Method(NamedTuple):
     """What can be asked in another process."""
 
@@ -106,7 +111,7 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "mend": Method(tuple[()], None),
-    "built": Method(tuple[()], Tensor),
+    "built": Method(tuple[()], Tensor, _are_bytes),
     "bound": Method(tuple[()], None, builds=True),
     "loss": Method(tuple[Operands, tuple[str, ...]], Tensor),
     "answer": Method(tuple[Call], Answer, _answers),

@@ -149,7 +149,9 @@ class _Server:
     def do_built(self, subject: LocalSubject | None) -> torch.Tensor:
         """Return what has been compiled until now."""
         packed = bytearray(builds.pack(self.scratch))
-        return torch.frombuffer(packed, dtype=torch.uint8) if packed else torch.empty(0)
+        if not packed:
+            return torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(packed, dtype=torch.uint8)
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
