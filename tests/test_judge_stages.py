@@ -147,6 +147,7 @@ RESULTS = {
     "an illegal access": ("layouts", "broke_device", "illegal", 1.0, "broke_device"),
     "a wrong number": ("value", "", "", 1.0, "wrong"),
     "a wrong number at an end of a parameter's domain": ("value", "", "", 0.0, "limited"),
+    "an error at that end": ("value", "raised", "", 0.0, "refuses"),
     "a wrong number near that end": ("value", "", "", 1e-3, "wrong"),
 }
 NAMES = "check", "code", "reason", "beta", "due"

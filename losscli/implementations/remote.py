@@ -124,7 +124,9 @@ class Workers:
             if not allowance.memory_bytes and device == "cpu":
                 allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
             known = wanted.built.get(file.sha256)
-            built = Path(known).read_bytes() if known else b""
+            built = b""
+            with suppress(OSError):  # without it the file compiles again
+                built = Path(known).read_bytes() if known else b""
             try:
                 worker = self._workers[key] = Worker(
                     file, device, allowance, wanted.order, mends=wanted.mends, built=built

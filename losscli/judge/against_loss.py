@@ -124,10 +124,10 @@ class KnownLoss:
     ) -> Iterator[Checks]:
         """Yield checks at some sizes.
 
-        ``every``: over all reductions and parameters; else over a mean, with drawn parameters.
-        ``drawn``: over all that are drawn as well.
+        ``every``: over all reductions and parameters; else over a mean with parameters off their
+        defaults. ``drawn``: over parameters that are drawn as well.
         """
-        config = self._config(sizes, every=True, drawn=drawn or not every)
+        config = self._config(sizes, every=True, drawn=drawn)
         if not every:
             config = replace(
                 config, losses=config.losses[-1:], reductions=config.reductions[-2:][:1]

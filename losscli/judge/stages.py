@@ -438,7 +438,9 @@ def code_of(result: VerifyResult, stage: Stage) -> Code:
     raised = code == "raised" or (code == "broke_device" and ASSERTED in result.reason)
     if raised and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
         return "refuses"
-    return "limited" if code == "wrong" and _is_at_edge(result.case) else code
+    if _is_at_edge(result.case):
+        return "refuses" if code == "raised" else "limited" if code == "wrong" else code
+    return code
 
 
 def _is_at_edge(case: Case) -> bool:

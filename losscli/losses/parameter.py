@@ -84,10 +84,11 @@ class Parameter:
         return is_number and value in self.ends and value != self.default
 
     def drawn(self, random: Random) -> list[float]:
-        """Return values all over the domain: its ends, one near them, a small and a large one."""
+        """Return values all over the domain: its ends, and others between, small and large ones."""
         scale = abs(self.default) or 1.0
         values = [end for end in self.ends if math.isfinite(end)]
         if self.is_integer:
+            values = values if len(values) == len(self.ends) else []  # an end of int64 is none
             values += [float(random.randrange(32)), -float(random.randrange(1, 1000))]
         elif len(values) == len(self.ends):
             values += [random.uniform(*self.ends), random.uniform(*self.ends)]

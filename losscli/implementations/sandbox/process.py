@@ -142,8 +142,8 @@ def zygote() -> Zygote:
 def scratch_directory() -> Path:
     """Return the directory on which each worker has a file system of its own.
 
-    Where the kernel offers none, workers have directories in it: those of judges that are no more
-    are removed.
+    Where the kernel offers none, workers have directories in it, and judges keep there what files
+    have compiled: those of judges that are no more are removed.
     """
     directory = (
         user_directory("cache", confinement.CACHE_VARIABLE, "what candidates write") / "scratch"
@@ -152,7 +152,10 @@ def scratch_directory() -> Path:
     for left in directory.iterdir():
         judge = left.name.partition("-")[0]
         if judge.isdigit() and not Path(f"/proc/{judge}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
     return directory
 
 
