@@ -32,13 +32,15 @@ from losscli.verify.runner import Job as Checks
 SMALL_CHECKS = ("value", "gradients")
 ALL_CHECKS = (
     *("value", "gradients", "layouts", "specials", "retained", "accumulation", "steps"),
-    *("second_derivatives", "memory", "left_behind", "determinism"),
+    *("second_derivatives", "remembered", "memory", "left_behind", "determinism"),
 )
 """The checks that need to know nothing of the formula."""
 GPU_CHECKS = ("streams", "graphs", "captured_backward")
 FEW_CHECKS = ("value", "gradients", "layouts", "left_behind", "determinism")
 """The checks of large arguments: others would make dozens of copies, or a hundred calls."""
-FORWARD_CHECKS = ("value", "layouts", "specials", "memory", "determinism", "streams", "graphs")
+FORWARD_CHECKS = (
+    *("value", "layouts", "specials", "remembered", "memory", "determinism", "streams", "graphs"),
+)
 """The checks that a module without a gradient can pass."""
 FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
 """Elements of an argument from which few checks are made; and from which only the usual values."""
