@@ -154,7 +154,7 @@ NAMES = "check", "code", "reason", "beta", "due"
 
 
 @pytest.mark.parametrize(NAMES, RESULTS.values(), ids=[*RESULTS])
-def test_what_a_result_of_a_check_is_called(check, code, reason, beta, due):
+def test_a_failed_result_has_the_code_of_its_check_and_parameters(check, code, reason, beta, due):
     params = EVERY_LOSS["smooth_l1"].resolve({"beta": beta})
     case = Case("smooth_l1", (2, 3), (2, 3), "float32", "mean", "cpu", params, "normal", 0)
     result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)

@@ -220,10 +220,6 @@ class SharedTimer:
         """Batches in which the GPU waited for the host."""
         return self.timer.gaps
 
-    @gaps.setter
-    def gaps(self, count: int) -> None:
-        self.timer.gaps = count
-
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`; the call may be another process's pass."""
         return call.warm_up() if isinstance(call, RemotePass) else self.timer.warm_up(call)

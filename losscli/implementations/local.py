@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import zip_longest
@@ -208,7 +208,8 @@ class LocalSubject:
         """See :class:`Subject`."""
 
         def answer_all() -> list[Answer]:
-            with self._on_device():
+            # The first GPU is the current one of a new thread.
+            with nullcontext() if self.device == "cpu" else torch.cuda.device(self.device):
                 return [self._answer(call) for call in calls]
 
         with ThreadPoolExecutor(1) as thread:
@@ -318,10 +319,6 @@ class LocalSubject:
         answer = self._replay(replay)
         self._finish()
         return answer
-
-    def _on_device(self) -> AbstractContextManager[object]:
-        """Return what makes a GPU the current one of a thread, which begins with the first."""
-        return nullcontext() if self.device == "cpu" else torch.cuda.device(self.device)
 
     def _finish(self) -> None:
         """Wait for a GPU, so that an error of a kernel is blamed on its launcher."""

@@ -94,8 +94,10 @@ def sampling(warm: Warm) -> Iterator[None]:
 class Timer(Protocol):
     """Takes samples, in seconds a call; what is timed calls nothing but the call itself."""
 
-    gaps: int
-    """Number of batches so far in which the GPU waited for the host."""
+    @property
+    def gaps(self) -> int:
+        """Number of batches so far in which the GPU waited for the host."""
+        ...
 
     def warm_up(self, call: Call) -> Warm:
         """Call until caches, allocators and lazy compilation have settled."""

@@ -63,6 +63,8 @@ FATAL = (
 """Codes after which nothing more is asked."""
 RENAMED: dict[Code, Code] = {"hangs": "timeout", "does_not_build": "build_failed", "": "wrong"}
 """The codes of results that a verdict calls otherwise."""
+AT_EDGE: dict[Code, Code] = {"raised": "refuses", "wrong": "limited"}
+"""What they are called where a parameter is at an end of its domain."""
 ASSERTED = "device-side assert"
 """What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
@@ -438,9 +440,7 @@ def code_of(result: VerifyResult, stage: Stage) -> Code:
     raised = code == "raised" or (code == "broke_device" and ASSERTED in result.reason)
     if raised and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
         return "refuses"
-    if _is_at_edge(result.case):
-        return "refuses" if code == "raised" else "limited" if code == "wrong" else code
-    return code
+    return AT_EDGE.get(code, code) if _is_at_edge(result.case) else code
 
 
 def _is_at_edge(case: Case) -> bool:

@@ -85,16 +85,18 @@ class Parameter:
 
     def drawn(self, random: Random) -> list[float]:
         """Return values all over the domain: its ends, and others between, small and large ones."""
-        scale = abs(self.default) or 1.0
-        values = [end for end in self.ends if math.isfinite(end)]
+        ends = [end for end in self.ends if math.isfinite(end)]
+        is_bounded = len(ends) == len(self.ends)
         if self.is_integer:
-            values = values if len(values) == len(self.ends) else []  # an end of int64 is none
-            values += [float(random.randrange(32)), -float(random.randrange(1, 1000))]
-        elif len(values) == len(self.ends):
-            values += [random.uniform(*self.ends), random.uniform(*self.ends)]
+            ends = ends if is_bounded else []  # of all integers only int64 has an end
+            others = [float(random.randrange(32)), -float(random.randrange(1, 1000))]
+        elif is_bounded:
+            others = [random.uniform(*ends), random.uniform(*ends)]
         else:
-            values += [scale * 10 ** random.uniform(-3, -1), scale * 10 ** random.uniform(0.3, 1.5)]
-            values.append(-values[-1])
+            small, large = 10 ** random.uniform(-3, -1), 10 ** random.uniform(0.3, 1.5)
+            scale = abs(self.default) or 1.0
+            others = [scale * small, scale * large, -scale * large]
+        values = (*ends, *others)
         return [value for value in values if self.check(value) is None]
 
 
