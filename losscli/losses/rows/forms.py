@@ -176,9 +176,14 @@ class _Form:
 
 
 def _stacked(found: Any) -> Tensor:
+    """Return two values of a row in one tensor: where kernels wrote them to one, without a copy."""
     import torch
 
-    return torch.stack(found) if isinstance(found, tuple) else found
+    if not isinstance(found, tuple):
+        tensor: Tensor = found
+        return tensor
+    whole = None if torch.compiler.is_compiling() else found[0]._base
+    return torch.stack(found) if whole is None else whole
 
 
 def _named(function: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
