@@ -58,7 +58,7 @@ struct RowLossDefinition final : Definition {
   Tensors check_gradients(const Call& call, const at::Tensor& grad_output, TensorList operands,
                           Tensors gradients, Expectation* expectation) const override;
 
-  // The loss, with the gradient of the first operand written over it.
+  // The loss, of 16 bits in float32, with the gradient of the first operand written over it.
   at::Tensor compute_loss_in_place(const Call& call, TensorList operands) const;
 
   // Throws TypeError, ValueError, RuntimeError where no loss takes these tensors. Returns the dtype

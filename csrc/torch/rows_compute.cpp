@@ -72,11 +72,11 @@ class RowWalk {
                                                              : RowReduction::mean;
   }
 
-  Tensor value() {
-    const bool widens = loss_.wide && type_ != at::kDouble;
+  Tensor value(bool wide) {
+    const bool widens = wide && type_ != at::kDouble;
     Tensor value =
         at::empty(loss_shape(), operands_[0].options().dtype(widens ? at::kFloat : type_));
-    arguments.wide = loss_.wide;
+    arguments.wide = wide;
     arguments.value = value.mutable_data_ptr();
     return value;
   }
@@ -218,7 +218,6 @@ class RowWalk {
   Tensor grad_output_;
 };
 
-// Whether there are no rows or nothing in them.
 bool is_empty(TensorList operands) { return operands[0].numel() == 0; }
 
 // Without rows: what the reference makes of nothing.
@@ -267,7 +266,7 @@ LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList op
   if (is_empty(operands))
     return {loss_of_nothing(*this, call, operands), zeros(*this, operands, wanted)};
   RowWalk walk(*this, call, operands);
-  LossAndGradients result{walk.value(), walk.gradients(wanted)};
+  LossAndGradients result{walk.value(wide), walk.gradients(wanted)};
   if (walk.arguments.wants_gradient()) walk.expect(expectation, Guess::write);
   walk.run();
   return result;
@@ -275,10 +274,13 @@ LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList op
 
 Tensor RowLossDefinition::compute_loss_in_place(const Call& call, TensorList operands) const {
   const Tensor& input = operands[0];
-  if (is_empty(operands)) return loss_of_nothing(*this, call, operands);
+  if (is_empty(operands)) {
+    const Tensor loss = loss_of_nothing(*this, call, operands);
+    return loss.to(c10::promoteTypes(loss.scalar_type(), at::kFloat));
+  }
   at::assert_no_internal_overlap(input);
   RowWalk walk(*this, call, operands);
-  const Tensor loss = walk.value();
+  const Tensor loss = walk.value(true);
   if (walk.reads_in_place()) {
     walk.into({input});
     walk.run();

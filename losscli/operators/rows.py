@@ -8,7 +8,8 @@ For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperat
         str reduction, float temperature, bool[2] wanted) -> (Tensor, Tensor)
     losscli::NAME_with_grad(Tensor input, Tensor target, Tensor? mask, str reduction,
         float temperature) -> (Tensor, Tensor)
-    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: where the spec has it
+    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: where the spec has it; the loss of
+        16 bits is float32
     losscli::NAME_reference, losscli::NAME_backward_reference: the loss and the gradients composed
         of PyTorch's operators
 
@@ -107,7 +108,7 @@ def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
     loss: Tensor
     loss, gradient = getattr(torch.ops.losscli, f"{spec.name}_with_grad")(first, *others)
     first.copy_(gradient)
-    return loss
+    return loss.to(_widened(loss.dtype))
 
 
 def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
@@ -118,7 +119,7 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
         if promotes and operand is not None:
             dtype = torch.promote_types(dtype, operand.dtype)
     if spec.wide:
-        dtype = torch.promote_types(dtype, torch.float32)
+        dtype = _widened(dtype)
     shape: tuple[int, ...] = ()
     if arguments[len(spec.operands)] == "none":
         shape = spec.rows_shape(first.shape)
@@ -126,6 +127,16 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
         shape = (2, *shape)
     empty: Tensor = first.new_empty(shape, dtype=dtype)
     return empty
+
+
+def _fake_in_place(spec: RowSpec, *arguments: Any) -> Tensor:
+    loss = _fake_loss(spec, *arguments)
+    return loss.to(_widened(loss.dtype))
+
+
+def _widened(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums of a dtype: of 16 bits float32."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _fake_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
@@ -155,7 +166,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "": _fake_loss,
     "_backward": _fake_backward,
     "_with_grad": _fake_with_grad,
-    "_with_grad_": _fake_loss,
+    "_with_grad_": _fake_in_place,
 }
 """The functions by what an operator's name has after that of its loss."""
 

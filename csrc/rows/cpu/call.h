@@ -15,6 +15,15 @@ namespace losscli::cpu {
 
 constexpr int64_t kNoTarget = -1;  // of an ignored row
 
+template <typename Stored>
+void put(const RowArguments& arguments, int64_t place, double value) {
+  using Wide = RealOf<Stored>;
+  if (arguments.wide)
+    static_cast<Wide*>(arguments.value)[place] = static_cast<Wide>(value);
+  else
+    static_cast<Stored*>(arguments.value)[place] = from_real<Stored>(value);
+}
+
 // `Real` is double for float and 16 bits too where the logits are transformed.
 template <typename Stored, typename Real>
 struct Call {
@@ -81,7 +90,7 @@ struct Call {
 
   void put_loss(int64_t row, double value) const {
     if (arguments.value && arguments.reduction == RowReduction::none)
-      static_cast<Stored*>(arguments.value)[row] = from_real<Stored>(value);
+      put<Stored>(arguments, row, value);
   }
 
  private:

@@ -15,15 +15,6 @@ namespace {
 template <typename Real>
 using Loss = LOSSCLI_LOSS<Real>;
 
-template <typename Stored>
-void put(const RowArguments& arguments, int64_t place, double value) {
-  using Wide = RealOf<Stored>;
-  if (arguments.wide)
-    static_cast<Wide*>(arguments.value)[place] = static_cast<Wide>(value);
-  else
-    static_cast<Stored*>(arguments.value)[place] = from_real<Stored>(value);
-}
-
 template <typename Stored, typename Real>
 [[maybe_unused]] void run_cross_entropy(const RowArguments& arguments,
                                         const LaunchContext& context) {

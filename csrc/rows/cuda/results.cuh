@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "rows/cuda/incoming.cuh"
+#include "rows/cuda/known_row.cuh"
 #include "rows/cuda/spread.cuh"
 
 namespace losscli::cuda {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void put_row(const RowArguments& arguments, const Row
   if (memory.sums)
     memory.sums[row] = sums;
   else if (arguments.value)
-    narrow(static_cast<float>(sums.loss()), static_cast<Stored*>(arguments.value)[row]);
+    put_value<Stored>(arguments, row, static_cast<float>(sums.loss()));
 }
 
 // What the gradients of a row are made of. `incoming`: the incoming gradient.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from .. import operators
 from ..calling import Arguments, Calls, Further
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 IN_PLACE = Further(
@@ -56,7 +58,8 @@ class RowCalls(Calls):
         first, *others = self._checked(given)
         operator = given.operator or self.name
         if inplace:
-            return getattr(operators, f"{operator}_with_grad_")(first, *others), first
+            loss = getattr(operators, f"{operator}_with_grad_")(first, *others)
+            return loss.to(_dtype_of(given.operands)), first
         if self.has_kernels(given):
             loss, gradient = getattr(operators, f"{operator}_with_grad")(first, *others)
         else:
@@ -85,3 +88,13 @@ class RowCalls(Calls):
             if len(self._accepted) < _MOST_ACCEPTED:
                 self._accepted[settings] = floats
         return (*given.operands, given.reduction, *floats)
+
+
+def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
+    """Return the dtype of the loss: promoted, where the second operand has rows as the first."""
+    import torch
+
+    first, second, *_ = operands
+    if not second.is_floating_point():
+        return first.dtype
+    return reduce(torch.promote_types, (each.dtype for each in operands if each is not None))
