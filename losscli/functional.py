@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from losscli.linear import linear_cross_entropy, linear_token_log_probs
 from losscli.losses import LOSSES, ROW_LOSSES, Spec
 from losscli.operators import registration as registration  # defines torch.ops.losscli
 
@@ -32,7 +33,7 @@ _specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _functions = {
     function.__name__: function for spec in _specs for function in (spec.loss, spec.loss_with_grad)
 }
-__all__ = list(_functions)
+__all__ = [*_functions, "linear_cross_entropy", "linear_token_log_probs"]
 globals().update(_functions)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from losscli.linear import LinearCrossEntropyLoss
 from losscli.losses import LOSSES, ROW_LOSSES, Spec
 from losscli.operators import registration as registration  # defines torch.ops.losscli
 
@@ -24,7 +25,7 @@ _modules = {
     )
     for spec in _specs
 }
-__all__ = list(_modules)
+__all__ = [*_modules, LinearCrossEntropyLoss.__name__]
 globals().update(_modules)
 
 

@@ -1,0 +1,5 @@
+"""Losses of hidden states: the product with a vocabulary's weight and the loss of its logits."""
+
+from .functions import LinearCrossEntropyLoss as LinearCrossEntropyLoss
+from .functions import linear_cross_entropy as linear_cross_entropy
+from .functions import linear_token_log_probs as linear_token_log_probs

@@ -1,0 +1,381 @@
+"""The public functions and modules of the losses of hidden states."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from losscli.losses import REDUCTIONS
+from losscli.machine.memory import free_bytes, is_out_of_memory
+from losscli.units import format_bytes
+
+from .computing import Losses, Work
+from .plan import Plan, Size, choose, least
+from .rows import Settings
+
+
+class _Operands(NamedTuple):
+    """Hidden states as rows, and the linear layer that makes logits of them."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    class_numbers: Tensor
+    shape: torch.Size
+    """Of the hidden states, without their width."""
+    dtype: torch.dtype
+    """Of a loss in the dtype of the logits."""
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+    token_weight: Tensor | None = None,
+    return_lse: bool = False,
+    memory_budget: int | None = None,
+) -> Any:
+    """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, without its memory.
+
+    As torch.nn.functional.linear_cross_entropy of PyTorch 2.13, with the same names. The logits are
+    made in parts, as far as the memory asks for it; gradients are those of the whole: no gradient
+    is left out, and nothing is added up in 16 bits. Rows that are ignored are taken out before the
+    products, for which the host waits for their number, but not while a CUDA graph is captured.
+
+    Args:
+        input: hidden states, ``(D)`` or ``(..., D)``; differentiable.
+        linear_weight: ``(C, D)`` for C classes, in the dtype of ``input``; differentiable.
+        target: the number of each row's class in int64, int32 or uint8, ``(...)``.
+        linear_bias: ``(C)``; differentiable.
+        weight: a number for each class, ``(C)``, that multiplies its loss.
+        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``). The mean
+            divides by the sum of what multiplies the losses: of ``weight`` and ``token_weight``.
+        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
+            does not count; None is -100.
+        label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
+        temperature: divides the logits; above 0.
+        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
+        z_loss: multiplies the square of each row's log of the sum of exponentials, which is added.
+        token_weight: a number for each row, ``(...)``, that multiplies its loss.
+        return_lse: also return the logarithm of each row's sum of exponentials, ``(...)``, in
+            float32, without a gradient.
+        memory_budget: bytes that the logits and the sums of gradients may take, besides operands
+            and gradients. None is half of what is free: the same call may then be computed in other
+            parts, and round otherwise.
+
+    Returns:
+        The loss in the dtype of the logits, under autocast in float32; with ``return_lse`` also
+        that.
+
+    Raises:
+        ValueError: a setting is out of its domain, shapes do not fit, or the budget is too small.
+        TypeError: hidden states are no floating tensor, or those dtypes do not fit.
+        IndexError: on the CPU, a target is out of range. On a GPU the loss and the gradients are
+            NaN.
+        torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
+    """
+    name = "linear_cross_entropy"
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
+    ignored = -100 if ignore_index is None else ignore_index
+    settings = Settings(ignored, label_smoothing, temperature, softcap, z_loss)
+    _check_settings(name, settings)
+    operands = _operands(name, input, linear_weight, target, linear_bias, "target")
+    if weight is not None and weight.shape != linear_weight.shape[:1]:
+        raise ValueError(
+            f"{name}: weight must be {list(linear_weight.shape[:1])}, one for each class, but is "
+            f"{list(weight.shape)}"
+        )
+    if weight is not None and weight.requires_grad:
+        raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
+    if token_weight is not None and token_weight.shape != operands.shape:
+        raise ValueError(
+            f"{name}: token_weight must have the shape of target {list(operands.shape)}, but is "
+            f"{list(token_weight.shape)}"
+        )
+    inner = reduction if token_weight is None else "none"
+    losses, log_sums = _compute(
+        name, operands, weight, settings, inner, memory_budget, with_log_sums=return_lse
+    )
+    if token_weight is not None:
+        losses = _weighted(losses, token_weight, operands, weight, settings, reduction)
+    losses = losses.to(operands.dtype)
+    if return_lse:
+        assert log_sums is not None
+        return losses, log_sums.view(operands.shape)
+    return losses
+
+
+def linear_token_log_probs(
+    hidden: Tensor,
+    linear_weight: Tensor,
+    tokens: Tensor,
+    *,
+    linear_bias: Tensor | None = None,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    mask: Tensor | None = None,
+    entropy: bool = False,
+    memory_budget: int | None = None,
+) -> Any:
+    """Log-probability of each row's token from hidden states, and the entropy of the row.
+
+    What policy gradients take of a language model: any gradient for each token is exact. With
+    entropies the logits are made twice, as PyTorch's checkpointing would.
+
+    Args:
+        hidden: hidden states, ``(..., D)``; differentiable.
+        linear_weight: ``(C, D)`` for C tokens, in the dtype of ``hidden``; differentiable.
+        tokens: the number of each row's token in int64, int32 or uint8, ``(...)``.
+        linear_bias: ``(C)``; differentiable.
+        temperature: divides the logits; above 0.
+        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
+        mask: whether a row counts, ``(...)``, bool. What does not count is taken out before the
+            products; its results and its gradient are 0.
+        entropy: whether to return the entropies as well.
+        memory_budget: as in :func:`linear_cross_entropy`.
+
+    Returns:
+        The log-probabilities, ``(...)``, in float32 (of float64 in float64), or with ``entropy``
+        these and the entropies.
+
+    Raises:
+        As :func:`linear_cross_entropy`.
+    """
+    name = "linear_token_log_probs"
+    operands = _operands(name, hidden, linear_weight, tokens, linear_bias, "tokens")
+    ignored = -100
+    if mask is not None:
+        if mask.dtype != torch.bool or mask.shape != operands.shape:
+            raise ValueError(
+                f"{name}: mask must be bool and have the shape of tokens {list(operands.shape)}, "
+                f"but is {mask.dtype} of {list(mask.shape)}"
+            )
+        numbers = operands.class_numbers
+        operands = operands._replace(
+            class_numbers=torch.where(mask.reshape(-1), numbers.long(), ignored)
+        )
+    settings = Settings(ignored, 0.0, temperature, softcap, 0.0, entropy)
+    _check_settings(name, settings)
+    if entropy:
+        found, _ = _compute(name, operands, None, settings, "none", memory_budget)
+        return found[0], found[1]
+    losses, _ = _compute(name, operands, None, settings, "none", memory_budget)
+    return -losses
+
+
+class LinearCrossEntropyLoss(torch.nn.Module):
+    """A linear layer and the cross entropy of its logits; see :func:`linear_cross_entropy`.
+
+    The arguments are those of torch.nn.LinearCrossEntropyLoss of PyTorch 2.13, then settings of the
+    function. Its parameters have the same names.
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        bias: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+        weight: Tensor | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(in_features, num_classes, bias, device=device, dtype=dtype)
+        self.register_buffer("weight", weight)
+        own = inspect.signature(linear_cross_entropy).parameters
+        if unknown := [name for name in settings if name not in own or name == "linear_bias"]:
+            raise TypeError(f"{type(self).__name__} has no setting {unknown[0]!r}")
+        self.settings = settings
+
+    def forward(self, input: Tensor, target: Tensor, token_weight: Tensor | None = None) -> Any:
+        """Return what :func:`linear_cross_entropy` does, of ``input`` ``(..., in_features)``."""
+        return linear_cross_entropy(
+            input,
+            self.linear.weight,
+            target,
+            linear_bias=self.linear.bias,
+            weight=self.weight,
+            token_weight=token_weight,
+            **self.settings,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings where the module is printed."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+
+
+def _check_settings(name: str, settings: Settings) -> None:
+    from losscli.losses import find_loss
+
+    for parameter in find_loss("cross_entropy").parameters:
+        if wrong := parameter.check(getattr(settings, parameter.name)):
+            raise ValueError(f"{name}: {wrong}")
+
+
+def _operands(
+    name: str, hidden: Tensor, weight: Tensor, numbers: Tensor, bias: Tensor | None, said: str
+) -> _Operands:
+    """Return the operands as rows, under autocast in its dtype."""
+    first = "hidden" if said == "tokens" else "input"
+    if not hidden.is_floating_point():
+        raise TypeError(
+            f"{name}: {first} must be float32, float64, float16 or bfloat16, but is {hidden.dtype}"
+        )
+    if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"{name}: linear_weight must be (C, D) for {first} (..., D), but {first} is "
+            f"{list(hidden.shape)} and linear_weight {list(weight.shape)}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"{name}: linear_bias must be {list(weight.shape[:1])}, one for each class, but is "
+            f"{list(bias.shape)}"
+        )
+    if numbers.is_floating_point():
+        raise TypeError(
+            f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
+            f"{numbers.dtype}; for probabilities call cross_entropy of the logits"
+        )
+    if numbers.shape != hidden.shape[:-1]:
+        raise ValueError(
+            f"{name}: {said} must have the shape of {first} without its last dimension "
+            f"{list(hidden.shape[:-1])}, but is {list(numbers.shape)}"
+        )
+    shape, device = hidden.shape[:-1], hidden.device.type
+    dtype = hidden.dtype
+    if torch.is_autocast_enabled(device):
+        to = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(to), weight.to(to)
+        bias = None if bias is None else bias.to(to)
+        dtype = torch.float32
+    for other, said in ((weight, "linear_weight"), (bias, "linear_bias")):
+        if other is not None and other.dtype != hidden.dtype:
+            raise TypeError(
+                f"{name}: {said} must have the dtype of {first} {hidden.dtype}, but is "
+                f"{other.dtype}"
+            )
+    rows = hidden.reshape(-1, hidden.shape[-1])
+    return _Operands(rows, weight, bias, numbers.reshape(-1), shape, dtype)
+
+
+def _compute(
+    name: str,
+    operands: _Operands,
+    class_weight: Tensor | None,
+    settings: Settings,
+    reduction: str,
+    budget: int | None,
+    *,
+    with_log_sums: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the losses, of rows in the shape of the hidden states without their width."""
+    hidden, target = operands.hidden, operands.class_numbers
+    kept = None
+    capturing = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not (capturing or with_log_sums or torch.compiler.is_compiling()):
+        counts = target != settings.ignore_index
+        kept = counts.nonzero().squeeze(1)
+        if len(kept) == len(target):
+            kept = None
+        else:
+            hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
+    size = _size(operands, hidden, settings, reduction)
+    plan = _plan(name, size, budget, hidden.device)
+    work = Work(
+        plan,
+        target,
+        None if class_weight is None else class_weight.to(hidden.dtype),
+        settings,
+        reduction,
+        with_log_sums,
+        kept is None,
+        size.classes,
+    )
+    try:
+        losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
+            hidden, operands.weight, operands.bias, work
+        )
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise torch.OutOfMemoryError(_advice(name, plan, size)) from error
+    if reduction != "none":
+        return losses, log_sums
+    if kept is not None:
+        shape = (*losses.shape[:-1], operands.class_numbers.numel())
+        losses = losses.new_zeros(shape).index_copy(-1, kept, losses)
+    elif settings.entropy and work.may_ignore:
+        losses = losses.masked_fill(target == settings.ignore_index, 0.0)
+    return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
+
+
+def _size(operands: _Operands, hidden: Tensor, settings: Settings, reduction: str) -> Size:
+    tensors = (operands.hidden, operands.weight, operands.bias)
+    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    return Size(
+        rows=len(hidden),
+        width=hidden.shape[1],
+        classes=len(operands.weight),
+        item=hidden.element_size(),
+        gradients=wanted,
+        whole=not settings.entropy,
+        reduced=reduction != "none",
+        bent=settings.softcap != 0,
+    )
+
+
+def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
+    try:
+        return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _advice(name: str, plan: Plan, size: Size) -> str:
+    smallest = least(size)
+    return (
+        f"{name}: out of memory with the plan {plan.kind!r}, which takes "
+        f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller memory_budget; "
+        f"the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
+    )
+
+
+def _weighted(
+    losses: Tensor,
+    token_weight: Tensor,
+    operands: _Operands,
+    class_weight: Tensor | None,
+    settings: Settings,
+    reduction: str,
+) -> Tensor:
+    """Return the losses times the weights of their rows, reduced."""
+    weights = token_weight.to(losses.dtype)
+    losses = losses * weights
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    numbers = operands.class_numbers.view(operands.shape)
+    counts = weights
+    if class_weight is not None:
+        known = numbers.clamp(0, len(class_weight) - 1).long()
+        counts = counts * class_weight.to(losses.dtype)[known]
+    counts = counts.masked_fill(numbers == settings.ignore_index, 0.0)
+    return losses.sum() / counts.sum()

@@ -1,0 +1,154 @@
+"""Plans: in which parts the logits of a linear loss are made, by the memory that they may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from losscli.units import format_bytes
+
+Kind = Literal["whole", "chunks", "slices"]
+WHOLE: Kind = "whole"
+CHUNKS: Kind = "chunks"
+SLICES: Kind = "slices"
+
+_UNIT = 128
+"""Parts are multiples of so many rows or classes: the tiles of matrix products."""
+_LEAST_CHUNK = 512
+"""Rows of a chunk, of fewer of which each product reads the weight too often for its work."""
+_USUAL_ROWS = 2048
+"""Rows of a chunk where memory is no matter."""
+_SHARE_OF_FREE = 0.5
+"""What a loss takes of the free memory where no budget says otherwise."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a linear loss: ``rows`` hidden states of ``width`` numbers, and the classes."""
+
+    rows: int
+    width: int
+    classes: int
+    item: int
+    """Bytes of an element."""
+    gradients: bool = True
+    """Whether gradients are wanted."""
+    whole: bool = True
+    """Whether the gradient of the logits is that of each row's loss times a number, so that forward
+    can write it before the number is known."""
+    reduced: bool = True
+    """Whether one number is asked for all rows."""
+    bent: bool = False
+    """Whether a softcap bends the logits."""
+
+    @property
+    def sums(self) -> int:
+        """Return the bytes of sums in float32 beside gradients of 16 bits of the hidden states."""
+        return self.rows * self.width * 4 if self.item < 4 and self.gradients else 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the logits are made.
+
+    ``whole``: all at once; forward writes their gradient over them, backward is two products.
+    ``chunks``: some rows at a time; forward makes the gradients as well, and adds those of the
+    weight up in float32. ``slices``: forward takes some rows at a time and keeps a number of each;
+    backward makes the logits again, of some classes at a time: four products, the least memory.
+    """
+
+    kind: Kind
+    rows: int
+    """Rows whose logits forward has at once."""
+    classes: int
+    """Classes whose logits backward has at once."""
+    bytes: int
+    """Memory at the same time, besides the operands, their gradients and a few numbers a row."""
+
+
+def whole(size: Size) -> Plan:
+    """Return the plan that has all logits at once."""
+    total = size.rows * size.classes * size.item + size.sums
+    return Plan(WHOLE, size.rows, size.classes, total)
+
+
+def chunks(size: Size, rows: int) -> Plan:
+    """Return the plan of so many rows at a time, with gradients from forward."""
+    total = rows * _of_chunk(size) + size.classes * size.width * max(size.item, 4) + size.sums
+    return Plan(CHUNKS, rows, size.classes, total)
+
+
+def slices(size: Size, rows: int, classes: int) -> Plan:
+    """Return the plan of so many rows at a time in forward, and so many classes in backward."""
+    forward = rows * size.classes * _of_forward(size)
+    backward = size.rows * classes * _of_backward(size) + size.sums if size.gradients else 0
+    return Plan(SLICES, rows, classes, max(forward, backward))
+
+
+def _of_chunk(size: Size) -> int:
+    """Return the bytes for each row of a chunk with gradients."""
+    return size.classes * size.item + (size.width * 4 if size.item < 4 else 0)
+
+
+def _of_forward(size: Size) -> int:
+    """Return the bytes for each logit of a chunk of forward."""
+    return size.item + (8 if size.bent else 0)
+
+
+def _of_backward(size: Size) -> int:
+    """Return the bytes for each logit of a slice of backward: itself and its gradient."""
+    return size.item * 2 + (12 if size.bent else 0)
+
+
+def _most(count: int, unit_bytes: int, budget: int) -> int:
+    """Return how many of ``count`` fit a budget, whole tiles where several do; at least one."""
+    found = max(min(count, budget // max(unit_bytes, 1)), 1)
+    return found if found == count or found < _UNIT else found // _UNIT * _UNIT
+
+
+def _sliced(size: Size, budget: int) -> Plan:
+    rows = min(_most(size.rows, size.classes * _of_forward(size), budget), _USUAL_ROWS)
+    left = budget - size.sums
+    return slices(size, rows, _most(size.classes, size.rows * _of_backward(size), left))
+
+
+def least(size: Size) -> Plan:
+    """Return the plan that takes the least memory."""
+    return slices(size, 1, 1)
+
+
+def candidates(size: Size, budget: int) -> list[Plan]:
+    """Return the plans for a size, the fastest first, as large as they may be under a budget."""
+    found = []
+    if size.whole and size.gradients:
+        found.append(whole(size))
+        if size.reduced:
+            rows = _most(size.rows, _of_chunk(size), budget - chunks(size, 0).bytes)
+            if rows >= min(size.rows, _LEAST_CHUNK):
+                found.append(chunks(size, rows))
+    found.append(_sliced(size, budget))
+    return found
+
+
+def choose(size: Size, budget: int | None, free: int) -> Plan:
+    """Return the fastest plan that fits.
+
+    Args:
+        size: of the loss.
+        budget: bytes that it may take, or None for half of the free ones.
+        free: bytes.
+
+    Raises:
+        ValueError: the budget is too small for any plan.
+    """
+    most = int(free * _SHARE_OF_FREE) if budget is None else budget
+    for plan in candidates(size, most):
+        if plan.bytes <= most:
+            return plan
+    smallest = least(size)
+    if budget is None:
+        return smallest
+    raise ValueError(
+        f"memory_budget is {format_bytes(budget)}, but the logits of one row and the sums of its "
+        f"gradient take {format_bytes(smallest.bytes)}: give at least {smallest.bytes} bytes"
+    )

@@ -1,0 +1,487 @@
+"""Losses of hidden states are those of the logits that a linear layer makes, by every plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, linear
+from torch.testing import assert_close
+
+from losscli import functional, nn
+from losscli.linear import functions
+from losscli.linear.computing import Work
+from losscli.linear.plan import CHUNKS, SLICES, WHOLE, Plan, Size, choose, chunks, least, slices
+from losscli.linear.plan import whole as whole_plan
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+ROWS, WIDTH, CLASSES = 70, 24, 301
+PLANS = {
+    # Neither parts of rows nor of classes are whole multiples.
+    WHOLE: Plan(WHOLE, ROWS, CLASSES, 0),
+    CHUNKS: Plan(CHUNKS, 32, CLASSES, 0),
+    SLICES: Plan(SLICES, 32, 128, 0),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "label_smoothing": {"label_smoothing": 0.1},
+    "temperature": {"temperature": 1.7},
+    "softcap": {"softcap": 5.0},
+    "z_loss": {"z_loss": 1e-2},
+    "all": {"label_smoothing": 0.1, "temperature": 1.7, "softcap": 5.0, "z_loss": 1e-2},
+}
+MOST_ERROR = 4.0
+"""In units of the dtype's rounding, of norms. In float64 the errors are those of PyTorch's too."""
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that has the calls that follow computed by a plan."""
+
+    def take(kind: str) -> None:
+        monkeypatch.setattr(functions, "choose", lambda *_: PLANS[kind])  # type: ignore[index]
+
+    return take
+
+
+def operands(dtype: torch.dtype, device: str, *, ignored: bool = True) -> dict[str, Tensor]:
+    """Draw hidden states, the layer, class numbers, some of which are ignored, and weights."""
+    found = {
+        "hidden": torch.randn(ROWS, WIDTH),
+        "weight": torch.randn(CLASSES, WIDTH),
+        "bias": torch.randn(CLASSES),
+        "class_weight": torch.rand(CLASSES),
+    }
+    found = {name: each.to(device, dtype) for name, each in found.items()}
+    found["target"] = torch.randint(CLASSES, (ROWS,), device=device)
+    if ignored:
+        found["target"][::3] = -100
+    return found
+
+
+def leaves(given: dict[str, Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
+    """Return copies of the operands with gradients that want one."""
+    return [given[n].to(dtype, copy=True).requires_grad_() for n in ("hidden", "weight", "bias")]
+
+
+def logits_of(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float = 1, softcap: float = 0
+) -> Tensor:
+    found = linear(hidden, weight, bias) / temperature
+    return softcap * torch.tanh(found / softcap) if softcap else found
+
+
+def losses_of(
+    logits: Tensor,
+    target: Tensor,
+    class_weight: Tensor | None,
+    label_smoothing: float = 0,
+    z_loss: float = 0,
+) -> Tensor:
+    """Return each row's loss as PyTorch computes it."""
+    losses = cross_entropy(
+        logits, target, class_weight, reduction="none", label_smoothing=label_smoothing
+    )
+    squares = torch.logsumexp(logits, 1) ** 2
+    return losses + torch.where(target == -100, 0.0, z_loss * squares)
+
+
+def expected(
+    given: dict[str, Tensor], reduction: str, settings: dict[str, Any], incoming: Tensor
+) -> list[Tensor]:
+    """Return the loss in float64 and its gradients."""
+    hidden, weight, bias = leaves(given, torch.float64)
+    shape = {name: settings[name] for name in ("temperature", "softcap") if name in settings}
+    rest = {name: value for name, value in settings.items() if name not in shape}
+    logits, class_weight = logits_of(hidden, weight, bias, **shape), given["class_weight"].double()
+    loss = losses_of(logits, given["target"], class_weight, **rest)
+    if reduction != "none":
+        counted = given["target"] != -100
+        loss = loss.sum()
+        if reduction == "mean":
+            loss = loss / class_weight[given["target"][counted]].sum()
+    return [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming.double())]
+
+
+def error(found: Tensor, truth: Tensor) -> float:
+    """Return how far a tensor is from the truth, by norms, in units of its dtype's rounding."""
+    found, truth = found.detach(), truth.detach().double()
+    apart = (found.double() - truth).norm() / truth.norm()
+    return float(apart) / torch.finfo(found.dtype).eps
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("kind", PLANS)
+def test_loss_and_gradients_are_those_of_the_logits(
+    kind: str, setting: str, reduction: str, dtype: torch.dtype, device: str, by_plan: Any
+):
+    if kind == CHUNKS and reduction == "none":
+        kind = SLICES  # no plan of chunks has a gradient for each row
+    by_plan(kind)
+    given, settings = operands(dtype, device), SETTINGS[setting]
+    incoming = torch.randn(ROWS if reduction == "none" else (), device=device).to(dtype)
+    hidden, weight, bias = leaves(given)
+    loss = functional.linear_cross_entropy(
+        hidden,
+        weight,
+        given["target"],
+        linear_bias=bias,
+        weight=given["class_weight"],
+        reduction=reduction,
+        **settings,
+    )
+    found = [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming)]
+    assert [each.dtype for each in found] == [dtype] * 4
+    most = 40 if dtype == torch.float64 else MOST_ERROR
+    for name, mine, truth in zip(
+        ("loss", "input", "linear_weight", "linear_bias"),
+        found,
+        expected(given, reduction, settings, incoming),
+        strict=True,
+    ):
+        assert error(mine, truth) < most, name
+
+
+@pytest.mark.parametrize("entropy", [False, True], ids=("alone", "with_entropies"))
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+@pytest.mark.parametrize("kind", [WHOLE, SLICES])
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+def test_log_probs_have_any_gradient_for_each_token(
+    dtype: torch.dtype, kind: str, softcap: float, entropy: bool, device: str, by_plan: Any
+):
+    by_plan(SLICES if entropy else kind)
+    given = operands(dtype, device, ignored=False)
+    mask = torch.rand(ROWS, device=device) > 0.4
+    hidden, weight, bias = leaves(given)
+    found = functional.linear_token_log_probs(
+        hidden,
+        weight,
+        given["target"],
+        linear_bias=bias,
+        temperature=1.3,
+        softcap=softcap,
+        mask=mask,
+        entropy=entropy,
+    )
+    found = found if entropy else (found,)
+    wide = leaves(given, torch.float64)
+    logs = logits_of(wide[0], wide[1], wide[2], 1.3, softcap).log_softmax(1)
+    truth = [logs.gather(1, given["target"].unsqueeze(1)).squeeze(1) * mask]
+    if entropy:
+        truth.append(-(logs.exp() * logs).sum(1) * mask)
+    incoming = [torch.randn(ROWS, device=device) for _ in truth]
+    mine = torch.autograd.grad(
+        found, (hidden, weight, bias), [g.to(f.dtype) for g, f in zip(incoming, found, strict=True)]
+    )
+    theirs = torch.autograd.grad(truth, wide, [g.double() for g in incoming])
+    for one, other in zip((*found, *mine), (*truth, *theirs), strict=True):
+        rounding = torch.finfo(dtype).eps / torch.finfo(one.dtype).eps  # that of the logits
+        assert error(one, other) < (40 if dtype == torch.float64 else 6 * rounding)
+    assert all((each[~mask] == 0).all() for each in found)
+    assert found[0].dtype == torch.promote_types(dtype, torch.float32)
+    assert (found[0] <= 0).all()
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_bfloat16_gradients_are_not_added_up_in_bfloat16(kind: str, device: str, by_plan: Any):
+    """Parts of rows and of classes cost no digits, however many they are."""
+    by_plan(kind)
+    given = operands(torch.bfloat16, device)
+    hidden, weight, _ = leaves(given)
+    loss = functional.linear_cross_entropy(hidden, weight, given["target"])
+    found = torch.autograd.grad(loss, (hidden, weight))
+    logits = linear(hidden, weight).detach().double().requires_grad_()
+    (slope,) = torch.autograd.grad(cross_entropy(logits, given["target"]), logits)
+    exact = slope @ weight.double(), slope.t() @ hidden.double()
+    for mine, truth in zip(found, exact, strict=True):
+        assert error(mine, truth) < 0.5
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_token_weight_multiplies_and_divides_the_mean(kind: str, device: str, by_plan: Any):
+    by_plan(SLICES if kind == CHUNKS else kind)
+    given = operands(torch.float64, device)
+    hidden, weight, _ = leaves(given)
+    of_tokens = torch.rand(ROWS, device=device, dtype=torch.float64)
+    loss = functional.linear_cross_entropy(hidden, weight, given["target"], token_weight=of_tokens)
+    counts = given["target"] != -100
+    losses = losses_of(linear(hidden, weight), given["target"], None)
+    truth = (losses * of_tokens).sum() / of_tokens[counts].sum()
+    assert_close(loss, truth)
+    assert_close(
+        torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(truth, (hidden, weight))
+    )
+
+
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+@pytest.mark.parametrize("kind", PLANS)
+def test_return_lse_returns_that_of_all_rows(kind: str, softcap: float, device: str, by_plan: Any):
+    by_plan(kind)
+    given = operands(torch.float64, device)
+    hidden, weight, _ = leaves(given)
+    loss, found = functional.linear_cross_entropy(
+        hidden, weight, given["target"], softcap=softcap, return_lse=True
+    )
+    logits = logits_of(hidden, weight, None, 1, softcap)
+    assert_close(found, torch.logsumexp(logits, 1).detach())
+    assert not found.requires_grad
+    truth = cross_entropy(logits, given["target"])
+    assert_close(
+        torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(truth, (hidden, weight))
+    )
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 0), (3, 2, 4)], ids=str)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_hidden_states_of_any_shape(shape: tuple[int, ...], reduction: str, device: str):
+    hidden = torch.randn(*shape, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(CLASSES, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
+    target = torch.randint(CLASSES, shape, device=device)
+    loss = functional.linear_cross_entropy(hidden, weight, target, reduction=reduction)
+    rows = linear(hidden.reshape(-1, WIDTH), weight)
+    truth = cross_entropy(rows, target.reshape(-1), reduction=reduction)
+    truth = truth.view(shape) if reduction == "none" else truth
+    assert_close(loss, truth, equal_nan=True)
+    assert_close(
+        torch.autograd.grad(loss.sum(), (hidden, weight)),
+        torch.autograd.grad(truth.sum(), (hidden, weight)),
+        equal_nan=True,
+    )
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("kind", PLANS)
+def test_all_rows_ignored(kind: str, reduction: str, device: str, by_plan: Any):
+    by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
+    given = operands(torch.float32, device)
+    given["target"].fill_(-100)
+    hidden, weight, _ = leaves(given)
+    loss = functional.linear_cross_entropy(hidden, weight, given["target"], reduction=reduction)
+    truth = cross_entropy(linear(hidden, weight), given["target"], reduction=reduction)
+    assert_close(loss, truth, equal_nan=True)
+    for gradient in torch.autograd.grad(loss.sum(), (hidden, weight)):
+        assert not gradient.nan_to_num().any()
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_a_second_backward_of_a_retained_graph_returns_the_same(
+    kind: str, device: str, by_plan: Any
+):
+    by_plan(kind)
+    given = operands(torch.float32, device)
+    tensors = leaves(given)
+    loss = functional.linear_cross_entropy(
+        tensors[0], tensors[1], given["target"], linear_bias=tensors[2]
+    )
+    first = torch.autograd.grad(loss, tensors, retain_graph=True)
+    assert_close(torch.autograd.grad(loss, tensors), first, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "weight"])
+@pytest.mark.parametrize("kind", PLANS)
+def test_what_wants_no_gradient_gets_none(kind: str, frozen: str, device: str, by_plan: Any):
+    by_plan(kind)
+    given = operands(torch.float64, device)
+    hidden, weight, _ = leaves(given)
+    (hidden if frozen == "hidden" else weight).requires_grad_(False)
+    wanted = weight if frozen == "hidden" else hidden
+    loss = functional.linear_cross_entropy(hidden, weight, given["target"])
+    truth = cross_entropy(linear(hidden, weight), given["target"])
+    assert_close(torch.autograd.grad(loss, wanted), torch.autograd.grad(truth, wanted))
+
+
+@pytest.mark.parametrize("entropy", [False, True], ids=["alone", "with_entropies"])
+def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
+    given = operands(torch.float64, device, ignored=not entropy)
+    hidden, weight, bias = leaves(given)
+
+    def penalty(loss: Tensor) -> tuple[Tensor, ...]:
+        tensors = (hidden, weight, bias)
+        first = torch.autograd.grad(loss, tensors, create_graph=True)
+        return torch.autograd.grad(torch.stack([(each**2).sum() for each in first]).sum(), tensors)
+
+    target = given["target"]
+    if entropy:
+        found = functional.linear_token_log_probs(
+            hidden, weight, target, linear_bias=bias, softcap=5.0, entropy=True
+        )
+        logs = logits_of(hidden, weight, bias, 1, 5.0).log_softmax(1)
+        truth = (logs.gather(1, target.unsqueeze(1)).squeeze(1), -(logs.exp() * logs).sum(1))
+        mine, theirs = (torch.stack(list(pair)).square().sum() for pair in (found, truth))
+    else:
+        mine = functional.linear_cross_entropy(hidden, weight, target, linear_bias=bias)
+        theirs = cross_entropy(linear(hidden, weight, bias), target)
+    assert_close(penalty(mine), penalty(theirs))
+
+
+def test_autocast_takes_its_dtype_and_returns_float32(device: str):
+    given = operands(torch.float32, device)
+    hidden, weight, bias = leaves(given)
+    with torch.autocast(device, torch.bfloat16):
+        loss = functional.linear_cross_entropy(hidden, weight, given["target"], linear_bias=bias)
+        truth = cross_entropy(linear(hidden, weight, bias), given["target"])
+    assert loss.dtype == truth.dtype == torch.float32
+    assert_close(loss, truth, rtol=1e-2, atol=1e-2)
+    mine = torch.autograd.grad(loss, (hidden, weight, bias))
+    assert [each.dtype for each in mine] == [torch.float32] * 3
+    theirs = torch.autograd.grad(truth, (hidden, weight, bias))
+    for one, other in zip(mine, theirs, strict=True):
+        assert error(one, other) * torch.finfo(torch.float32).eps < 2e-2
+
+
+@pytest.mark.parametrize("number", [CLASSES, -1])
+@pytest.mark.parametrize("kind", [WHOLE, SLICES])
+def test_a_target_that_is_no_class(kind: str, number: int, device: str, by_plan: Any):
+    by_plan(kind)
+    given = operands(torch.float32, device)
+    given["target"][5] = number
+    hidden, weight, _ = leaves(given)
+    if device == "cpu":
+        with pytest.raises(IndexError, match=str(number)):
+            functional.linear_cross_entropy(hidden, weight, given["target"], label_smoothing=0.1)
+        return
+    loss = functional.linear_cross_entropy(hidden, weight, given["target"], reduction="none")
+    assert loss.isnan().nonzero().tolist() == [[5]]
+    (gradient,) = torch.autograd.grad(loss.sum(), hidden)
+    assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
+
+
+GIVEN: dict[str, Any] = {
+    "input": torch.zeros(4, 8),
+    "linear_weight": torch.zeros(9, 8),
+    "target": torch.zeros(4, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "said"),
+    [
+        ({"linear_weight": torch.zeros(9, 7)}, ValueError, r"input is \[4, 8\] and linear_weight"),
+        ({"linear_weight": torch.zeros(8)}, ValueError, r"linear_weight must be \(C, D\)"),
+        ({"linear_bias": torch.zeros(8)}, ValueError, r"linear_bias must be \[9\]"),
+        ({"weight": torch.zeros(8)}, ValueError, r"weight must be \[9\]"),
+        ({"weight": torch.zeros(9, requires_grad=True)}, ValueError, r"weight\.detach"),
+        ({"target": torch.zeros(3, dtype=torch.int64)}, ValueError, r"target must .* \[4\]"),
+        ({"target": torch.zeros(4, 9)}, TypeError, "probabilities call cross_entropy"),
+        ({"input": torch.zeros(4, 8, dtype=torch.int64)}, TypeError, "but is torch.int64"),
+        ({"input": torch.zeros(4, 8).half()}, TypeError, "linear_weight must have the dtype"),
+        ({"token_weight": torch.zeros(3)}, ValueError, r"token_weight must have the shape"),
+        ({"reduction": "max"}, ValueError, "reduction must be"),
+        ({"temperature": 0.0}, ValueError, "linear_cross_entropy: temperature must be"),
+        ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be"),
+        ({"memory_budget": 10}, ValueError, "memory_budget is 10 B.* give at least 36 bytes"),
+    ],
+)
+def test_bad_arguments_are_named(changes: dict[str, Any], kind: type[Exception], said: str):
+    with pytest.raises(kind, match=said):
+        functional.linear_cross_entropy(**{**GIVEN, **changes})
+
+
+@pytest.mark.parametrize("mask", [torch.ones(3, dtype=torch.bool), torch.ones(4)], ids=str)
+def test_a_mask_that_does_not_fit_is_named(mask: Tensor):
+    with pytest.raises(ValueError, match="mask must be bool and have the shape of tokens"):
+        functional.linear_token_log_probs(*GIVEN.values(), mask=mask)
+
+
+def test_running_out_of_memory_says_which_budget_fits(monkeypatch: pytest.MonkeyPatch):
+    def forward(*_: Any) -> None:
+        raise torch.OutOfMemoryError("none left")
+
+    monkeypatch.setattr(Work, "forward", forward)
+    weight = torch.zeros(9, 8, requires_grad=True)
+    with pytest.raises(torch.OutOfMemoryError, match=r"plan 'whole'.* least is \d+ bytes"):
+        functional.linear_cross_entropy(GIVEN["input"], weight, GIVEN["target"])
+    assert weight.grad is None
+
+
+def test_the_module_is_torchs():
+    mine = nn.LinearCrossEntropyLoss(8, 9, bias=True, ignore_index=-1, softcap=3.0)  # type: ignore[attr-defined]
+    assert [name for name, _ in mine.named_parameters()] == ["linear.weight", "linear.bias"]
+    found = mine(GIVEN["input"], GIVEN["target"])
+    logits = 3 * torch.tanh(mine.linear(GIVEN["input"]) / 3)
+    assert_close(found, cross_entropy(logits, GIVEN["target"]))
+    assert "softcap=3.0" in repr(mine)
+    with pytest.raises(TypeError, match="no setting 'soft_cap'"):
+        nn.LinearCrossEntropyLoss(8, 9, soft_cap=3.0)  # type: ignore[attr-defined]
+
+
+BIG = Size(rows=8192, width=4096, classes=128256, item=2)
+LOGITS = 8192 * 128256 * 2
+SUMS = 8192 * 4096 * 4
+
+
+@pytest.mark.parametrize(
+    ("budget", "plan"),
+    [
+        (None, whole_plan(BIG)),
+        (LOGITS + SUMS, whole_plan(BIG)),
+        (LOGITS + SUMS - 1, None),
+        (300 * 10**6, None),
+    ],
+)
+def test_the_fastest_plan_that_fits_is_chosen(budget: int | None, plan: Plan | None):
+    found = choose(BIG, budget, 2 * (LOGITS + SUMS))
+    if plan:
+        assert found == plan
+        return
+    assert budget
+    assert found.kind == SLICES
+    assert found.rows % 128 == found.classes % 128 == 0
+    assert 0.8 * budget < found.bytes <= budget
+
+
+def test_chunks_of_rows_are_chosen_where_there_are_many_rows():
+    size = Size(rows=65536, width=1024, classes=32000, item=2)
+    found = choose(size, 2**30, 0)
+    assert found == chunks(size, found.rows)
+    assert found.rows >= 512
+    assert found.bytes <= 2**30
+
+
+@pytest.mark.parametrize("bent", [False, True])
+def test_the_least_plan_is_of_a_row_and_a_class(bent: bool):
+    size = Size(rows=10, width=4, classes=50, item=4, bent=bent)
+    assert least(size) == slices(size, 1, 1)
+    assert choose(size, least(size).bytes, 0).kind == SLICES
+    with pytest.raises(ValueError, match=str(least(size).bytes)):
+        choose(size, least(size).bytes - 1, 0)
+
+
+def test_without_gradients_rows_are_taken_in_parts():
+    found = choose(Size(8192, 4096, 128256, 2, gradients=False), None, 2**40)
+    assert found.kind == SLICES
+    assert found.rows == 2048
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
+)
+def test_samples_of_pytorch():
+    """Those with class numbers and a matrix of weights; others are told what to call."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    samples = 0
+    for op in (each for each in op_db if each.name == "nn.functional.linear_cross_entropy"):
+        for sample in op.sample_inputs("cpu", torch.float64):
+            named = {k: v for k, v in sample.kwargs.items() if k != "options"}
+            weight, target = sample.args[:2]
+            if weight.dim() != 2 or target.is_floating_point():
+                continue
+            found = functional.linear_cross_entropy(sample.input, weight, target, **named)
+            assert_close(found, op.op(sample.input, weight, target, **named), equal_nan=True)
+            samples += 1
+    assert samples
