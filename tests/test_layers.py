@@ -23,6 +23,7 @@ PACKAGES = (
     "losscli.config",
     "losscli.implementations",
     *("losscli.nn", "losscli.functional"),
+    "losscli.linear",
     "losscli.operators",
     "losscli.build",
     "losscli.runs",
@@ -53,7 +54,7 @@ WITH_TORCH = (
         f"losscli.judge.{module}"
         for module in ("against_loss", "against_model", "canary", "recognition", "stages")
     ),
-    *("losscli.operators", "losscli.functional", "losscli.nn"),
+    *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
 )
 """What may import torch at module level; all else answers without it."""
 
