@@ -13,7 +13,7 @@ from torch.nn.functional import linear
 
 from . import products
 from .plan import CHUNKS, WHOLE, Plan
-from .rows import Bent, Factors, Settings, Sums, losses_in_place, slice_gradient, wide
+from .rows import Bent, Factors, Settings, Sums, losses_in_place, own_gradient, slice_gradient, wide
 
 Kept = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -143,13 +143,18 @@ class Work:
         for rows in _parts(len(hidden), self.plan.rows):
             logits, target = linear(hidden[rows], weight, bias), self.target[rows]
             bent = Bent.of(logits, self.settings)
-            if keep or self.with_log_sums:
-                log_sums.append(Sums.of(bent).log)
             if keep or self.settings.plain or self.settings.entropy:
-                found = bent.log_probs(self._known(target), entropy=self.settings.entropy)
+                found = bent.log_probs(self._counted(target), entropy=self.settings.entropy)
                 if self.settings.entropy:
                     entropies.append(found[1])
                 surprises.append(-found[0] if self.settings.entropy else -found)
+            if keep or self.with_log_sums:
+                finite = _are_finite(logits, bias)
+                if finite and surprises:
+                    own = logits.gather(1, self._known(target).unsqueeze(1)).squeeze(1)
+                    log_sums.append(own / bent.temperature + surprises[-1])
+                else:
+                    log_sums.append(Sums.of(bent, finite=finite).log)
             del bent
             if self.settings.entropy:
                 continue
@@ -186,19 +191,22 @@ class Work:
         of_hidden = None
         of_weight = torch.empty_like(weight) if wanted[1] else None
         of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
+        target = self._known(self.target)
+        own = own_gradient(surprise, self.class_weight, target, factors)
         for classes in _parts(len(weight), self.plan.classes):
             part = weight[classes]
             logits = linear(hidden, part, None if bias is None else bias[classes])
-            of_classes = None if self.class_weight is None else self.class_weight[classes]
+            inside = (target >= classes.start) & (target < classes.stop)
             gradient = slice_gradient(
                 logits,
-                classes.start,
-                self._known(self.target),
-                surprise,
+                inside,
+                torch.where(inside, target - classes.start, 0),
+                own,
                 log_sums,
-                of_classes,
+                None if self.class_weight is None else self.class_weight[classes],
                 factors,
                 self.settings,
+                finite=_are_finite(logits, bias),
             )
             del logits
             if wanted[0]:
@@ -250,7 +258,9 @@ class Work:
         return found
 
     def _log_sums(self, logits: Tensor) -> Tensor | None:
-        return Sums.of(Bent.of(logits, self.settings)).log if self.with_log_sums else None
+        if not self.with_log_sums:
+            return None
+        return Sums.of(Bent.of(logits, self.settings), finite=False).log
 
     def _joined(self, parts: list[Any]) -> Tensor | None:
         return torch.cat(parts) if parts and parts[0] is not None else None
@@ -274,6 +284,12 @@ class Work:
             return values
         return values * self.class_weight.to(values.dtype)[self._known(target)]
 
+    def _counted(self, target: Tensor) -> Tensor:
+        """Return class numbers, in place of those that are ignored the first."""
+        if not self.may_ignore:
+            return target
+        return torch.where(target == self.settings.ignore_index, 0, target)
+
     def _known(self, target: Tensor) -> Tensor:
         """Return class numbers, in place of those that are none the first."""
         return torch.where((target < 0) | (target >= self.classes), 0, target).long()
@@ -292,6 +308,11 @@ def _parts(count: int, size: int) -> Iterator[slice]:
     """Yield slices of so many things of ``count``, the last of what is left; at least one."""
     for first in range(0, max(count, 1), size):
         yield slice(first, min(first + size, count))
+
+
+def _are_finite(logits: Tensor, bias: Tensor | None) -> bool:
+    """Tell whether logits are of 16 bits and no bias makes any infinite, to leave classes out."""
+    return bias is None and logits.dtype == torch.bfloat16
 
 
 def _power(factors: Tensor, dtype: torch.dtype) -> Tensor:

@@ -75,24 +75,32 @@ class Sums(NamedTuple):
     """What the exponentials of the logits of each row add up to."""
 
     number: Tensor
-    """The class of the largest logit."""
-    largest: Tensor
-    """That logit over the temperature."""
+    """A class whose probability the sum was found by."""
+    logit: Tensor
+    """The logit of that class over the temperature."""
     log: Tensor
     """The logarithm of the sum."""
     entropy: Tensor | None
     """The entropy of their shares of the sum."""
 
     @classmethod
-    def of(cls, bent: Bent, *, entropy: bool = False) -> Sums:
-        """Add up exponentials, from the largest, whose share keeps its digits."""
-        top, number = bent.logits.max(1)
-        largest = top.to(wide(top.dtype)) / bent.temperature
+    def of(cls, bent: Bent, *, finite: bool, entropy: bool = False) -> Sums:
+        """Add up exponentials.
+
+        ``finite``: whether the logits are finite and of 16 bits. Then any class will do, and no
+        pass looks for the largest: what float32 rounds off is little beside what 16 bits do.
+        """
+        if finite:
+            logit = bent.logits[:, 0]
+            number = torch.zeros(len(logit), dtype=torch.int64, device=logit.device)
+        else:
+            logit, number = bent.logits.max(1)
+        logit = logit.to(wide(logit.dtype)) / bent.temperature
         found = bent.log_probs(number, entropy=entropy)
         share, own = found.unbind(0) if entropy else (found, None)
         # Of no class that is possible the sum is 0.
-        log = torch.where(largest == -torch.inf, largest, largest - share)
-        return cls(number, largest, log, own)
+        log = torch.where(logit == -torch.inf, logit, logit - share)
+        return cls(number, logit, log, own)
 
 
 class Factors(NamedTuple):
@@ -116,28 +124,31 @@ class Factors(NamedTuple):
 
 def slice_gradient(
     logits: Tensor,
-    first: int,
-    target: Tensor,
-    surprise: Tensor,
+    inside: Tensor,
+    place: Tensor,
+    own: Tensor,
     log_sums: Tensor,
     weight: Tensor | None,
     factors: Factors,
     settings: Settings,
+    *,
+    finite: bool,
 ) -> Tensor:
     """Return the gradient of some classes' logits, of rows whose sums over all classes are known.
 
     Args:
-        logits: ``(N, c)``, those of the classes from number ``first`` on.
-        first: the number of the first class.
-        target: the number of each row's class.
-        surprise: minus the logarithm of that class's probability.
+        logits: ``(N, c)``, those of these classes.
+        inside: whether a row's own class is one of them.
+        place: which.
+        own: the gradient of the row's own class, by :func:`own_gradient`.
         log_sums: the logarithm of the sum of the exponentials of all logits.
         weight: the weights of these classes.
         factors: what the gradient is made of.
         settings: those of the loss.
+        finite: as that of :meth:`Sums.of`.
     """
     bent = Bent.of(logits, settings)
-    sums = Sums.of(bent, entropy=factors.of_log is not None)
+    sums = Sums.of(bent, finite=finite, entropy=factors.of_log is not None)
     share = torch.exp(sums.log - log_sums)
     incoming = -share * factors.of_all
     if factors.of_log is not None:
@@ -151,18 +162,29 @@ def slice_gradient(
     gradient: Tensor = torch.ops.losscli.token_log_probs_backward(
         incoming, bent.logits, sums.number, *settings_of_row, [True]
     )
-    _put(gradient, sums.number, _element(sums.largest - log_sums, factors) / bent.temperature)
+    # The kernel took that class for the row's own.
+    _put(gradient, sums.number, _element(sums.logit - log_sums, factors) / bent.temperature)
     if factors.of_share is not None:
         shared = factors.of_share / bent.temperature
         weights = torch.ones_like(gradient[0]) if weight is None else weight.to(gradient.dtype)
         gradient.addr_(shared.to(gradient.dtype), weights, alpha=-1)
-    inside = (target >= first) & (target < first + logits.shape[1])
-    place = torch.where(inside, target - first, 0)
-    own = _own(surprise, weight, place, factors) / bent.temperature
-    _put(gradient, place, own, inside)
+    _put(gradient, place, own / bent.temperature, inside)
     if bent.slope is not None:
         gradient.mul_(bent.slope)
     return gradient.to(logits.dtype)
+
+
+def own_gradient(surprise: Tensor, weight: Tensor | None, target: Tensor, of: Factors) -> Tensor:
+    """Return the gradient of each row's own class, which keeps its digits where p is near 1.
+
+    Of the logits as the exponentials take them, times the temperature. ``surprise`` is minus the
+    logarithm of that class's probability.
+    """
+    found = torch.expm1(-surprise) * of.of_own
+    found = found + _element(-surprise, of._replace(of_all=of.of_all - of.of_own))
+    if of.of_share is None:
+        return found
+    return found - of.of_share * (1.0 if weight is None else weight[target])
 
 
 def _element(log_p: Tensor, factors: Factors) -> Tensor:
@@ -172,15 +194,6 @@ def _element(log_p: Tensor, factors: Factors) -> Tensor:
     if factors.of_log is None:
         return found
     return found + torch.where(p == 0, p, p * log_p) * factors.of_log
-
-
-def _own(surprise: Tensor, weight: Tensor | None, place: Tensor, factors: Factors) -> Tensor:
-    """Return the gradient of the row's own class, which keeps its digits where p is near 1."""
-    found = torch.expm1(-surprise) * factors.of_own
-    found = found + _element(-surprise, factors._replace(of_all=factors.of_all - factors.of_own))
-    if factors.of_share is None:
-        return found
-    return found - factors.of_share * (1.0 if weight is None else weight[place])
 
 
 def _put(to: Tensor, place: Tensor, value: Tensor, where: Tensor | None = None) -> None:
