@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch.testing import assert_close
 
 from losscli import functional, nn
 from losscli.linear import functions
-from losscli.linear.computing import Work
+from losscli.linear import whole as whole_logits
 from losscli.linear.plan import CHUNKS, SLICES, WHOLE, Plan, Size, choose, chunks, least, slices
 from losscli.linear.plan import whole as whole_plan
 
@@ -20,9 +21,10 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 ROWS, WIDTH, CLASSES = 70, 24, 301
 PLANS = {
     # Neither parts of rows nor of classes are whole multiples.
-    WHOLE: Plan(WHOLE, ROWS, CLASSES, 0),
-    CHUNKS: Plan(CHUNKS, 32, CLASSES, 0),
-    SLICES: Plan(SLICES, 32, 128, 0),
+    WHOLE: Plan(WHOLE, ROWS, 0, 0),
+    CHUNKS: Plan(CHUNKS, 32, 0, 0),
+    SLICES: Plan(SLICES, 128, 0, 0),
+    "kept": Plan(SLICES, 128, 2, 0),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -51,7 +53,7 @@ def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that has the calls that follow computed by a plan."""
 
     def take(kind: str) -> None:
-        monkeypatch.setattr(functions, "choose", lambda *_: PLANS[kind])  # type: ignore[index]
+        monkeypatch.setattr(functions, "choose", lambda *_: PLANS[kind])
 
     return take
 
@@ -161,12 +163,12 @@ def test_loss_and_gradients_are_those_of_the_logits(
 
 @pytest.mark.parametrize("entropy", [False, True], ids=("alone", "with_entropies"))
 @pytest.mark.parametrize("softcap", [0.0, 5.0])
-@pytest.mark.parametrize("kind", [WHOLE, SLICES])
+@pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 def test_log_probs_have_any_gradient_for_each_token(
     dtype: torch.dtype, kind: str, softcap: float, entropy: bool, device: str, by_plan: Any
 ):
-    by_plan(SLICES if entropy else kind)
+    by_plan(SLICES if entropy and kind == WHOLE else kind)
     given = operands(dtype, device, ignored=False)
     mask = torch.rand(ROWS, device=device) > 0.4
     hidden, weight, bias = leaves(given)
@@ -354,13 +356,33 @@ def test_a_target_that_is_no_class(kind: str, number: int, device: str, by_plan:
     given["target"][5] = number
     hidden, weight, _ = leaves(given)
     if device == "cpu":
-        with pytest.raises(IndexError, match=str(number)):
+        with pytest.raises(IndexError, match=rf"has class {number}, but .* 0 to {CLASSES - 1}"):
             functional.linear_cross_entropy(hidden, weight, given["target"], label_smoothing=0.1)
         return
     loss = functional.linear_cross_entropy(hidden, weight, given["target"], reduction="none")
     assert loss.isnan().nonzero().tolist() == [[5]]
     (gradient,) = torch.autograd.grad(loss.sum(), hidden)
     assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
+
+
+def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
+    """Logits of -inf, of whole slices, of the first classes of others, and of a row's own."""
+    by_plan(SLICES)
+    given = operands(torch.float64, device, ignored=False)
+    given["bias"][:140] = -torch.inf
+    given["target"] = given["target"].clamp(min=140)
+    given["target"][7] = 3
+    hidden, weight, bias = leaves(given)
+    losses = functional.linear_cross_entropy(
+        hidden, weight, given["target"], linear_bias=bias, reduction="none"
+    )
+    truth = losses_of(linear(hidden, weight, bias), given["target"], None)
+    assert_close(losses, truth)
+    assert torch.isinf(losses[7])
+    incoming = torch.rand(ROWS, device=device, dtype=torch.float64)
+    incoming[7] = 0
+    mine = torch.autograd.grad(losses, (hidden, weight), incoming)
+    assert_close(mine, torch.autograd.grad(truth, (hidden, weight), incoming))
 
 
 GIVEN: dict[str, Any] = {
@@ -386,7 +408,7 @@ GIVEN: dict[str, Any] = {
         ({"reduction": "max"}, ValueError, "reduction must be"),
         ({"temperature": 0.0}, ValueError, "linear_cross_entropy: temperature must be"),
         ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be"),
-        ({"memory_budget": 10}, ValueError, "memory_budget is 10 B.* give at least 36 bytes"),
+        ({"memory_budget": 10}, ValueError, "memory_budget is 10 B.* give at least 16 bytes"),
     ],
 )
 def test_bad_arguments_are_named(changes: dict[str, Any], kind: type[Exception], said: str):
@@ -404,7 +426,7 @@ def test_running_out_of_memory_says_which_budget_fits(monkeypatch: pytest.Monkey
     def forward(*_: Any) -> None:
         raise torch.OutOfMemoryError("none left")
 
-    monkeypatch.setattr(Work, "forward", forward)
+    monkeypatch.setattr(whole_logits, "forward", forward)
     weight = torch.zeros(9, 8, requires_grad=True)
     with pytest.raises(torch.OutOfMemoryError, match=r"plan 'whole'.* least is \d+ bytes"):
         functional.linear_cross_entropy(GIVEN["input"], weight, GIVEN["target"])
@@ -443,31 +465,38 @@ def test_the_fastest_plan_that_fits_is_chosen(budget: int | None, plan: Plan | N
         return
     assert budget
     assert found.kind == SLICES
-    assert found.rows % 128 == found.classes % 128 == 0
+    assert found.part % 128 == 0
     assert 0.8 * budget < found.bytes <= budget
 
 
 def test_chunks_of_rows_are_chosen_where_there_are_many_rows():
     size = Size(rows=65536, width=1024, classes=32000, item=2)
     found = choose(size, 2**30, 0)
-    assert found == chunks(size, found.rows)
-    assert found.rows >= 512
+    assert found == chunks(size, found.part)
+    assert found.part >= 512
     assert found.bytes <= 2**30
 
 
 @pytest.mark.parametrize("bent", [False, True])
-def test_the_least_plan_is_of_a_row_and_a_class(bent: bool):
+def test_the_least_plan_is_of_one_class(bent: bool):
     size = Size(rows=10, width=4, classes=50, item=4, bent=bent)
-    assert least(size) == slices(size, 1, 1)
+    assert least(size) == slices(size, 1)
     assert choose(size, least(size).bytes, 0).kind == SLICES
     with pytest.raises(ValueError, match=str(least(size).bytes)):
         choose(size, least(size).bytes - 1, 0)
 
 
-def test_without_gradients_rows_are_taken_in_parts():
-    found = choose(Size(8192, 4096, 128256, 2, gradients=False), None, 2**40)
-    assert found.kind == SLICES
-    assert found.rows == 2048
+def test_without_gradients_no_more_than_a_slice_is_held():
+    size = Size(8192, 4096, 128256, 2, gradients=False)
+    found = choose(size, None, 2**40)
+    assert found == slices(size, found.part)
+    assert found.bytes <= 2**28
+
+
+@pytest.mark.parametrize(("budget", "kept"), [(10**9, 4), (5 * 10**9, 16)])
+def test_slices_are_kept_as_memory_allows(budget: int, kept: int):
+    size = replace(BIG, whole=False)
+    assert choose(size, budget, 0) == slices(size, 8192, kept)
 
 
 @pytest.mark.skipif(

@@ -12,9 +12,13 @@ from losscli.losses import REDUCTIONS
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.units import format_bytes
 
-from .computing import Losses, Work
-from .plan import Plan, Size, choose, least
-from .rows import Settings
+from .computing import Losses
+from .kernels import Settings
+from .plan import Plan, Size, choose, least, whole
+from .rows import Rows
+
+_SMALL = 1 / 16
+"""The share of a GPU's memory up to which a loss takes its logits whole without looking."""
 
 
 class _Operands(NamedTuple):
@@ -296,21 +300,22 @@ def _compute(
             kept = None
         else:
             hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
-    size = _size(operands, hidden, settings, reduction)
-    plan = _plan(name, size, budget, hidden.device)
-    work = Work(
-        plan,
+    rows = Rows(
         target,
+        len(operands.weight),
         None if class_weight is None else class_weight.to(hidden.dtype),
         settings,
         reduction,
-        with_log_sums,
         kept is None,
-        size.classes,
+        with_log_sums,
     )
+    if not target.is_cuda:
+        _check_classes(name, rows)
+    size = _size(operands, hidden, settings, reduction)
+    plan = _plan(name, size, budget, hidden.device)
     try:
         losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
-            hidden, operands.weight, operands.bias, work
+            hidden, operands.weight, operands.bias, rows, plan
         )
     except RuntimeError as error:
         if not is_out_of_memory(error):
@@ -321,7 +326,7 @@ def _compute(
     if kept is not None:
         shape = (*losses.shape[:-1], operands.class_numbers.numel())
         losses = losses.new_zeros(shape).index_copy(-1, kept, losses)
-    elif settings.entropy and work.may_ignore:
+    elif settings.entropy and rows.may_ignore:
         losses = losses.masked_fill(target == settings.ignore_index, 0.0)
     return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
 
@@ -341,7 +346,22 @@ def _size(operands: _Operands, hidden: Tensor, settings: Settings, reduction: st
     )
 
 
+def _check_classes(name: str, rows: Rows) -> None:
+    if not rows.wrong.any():
+        return
+    row = int(rows.wrong.nonzero()[0])
+    raise IndexError(
+        f"{name}: row {row} of those that count has class {int(rows.target[row])}, but there are "
+        f"classes 0 to {rows.classes - 1}"
+    )
+
+
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
+    if budget is None and size.whole and size.gradients and device.type == "cuda":
+        # To ask the driver for what is free takes longer than a small loss.
+        total = torch.cuda.get_device_properties(device).total_memory
+        if whole(size).bytes <= total * _SMALL:
+            return whole(size)
     try:
         return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
     except ValueError as error:

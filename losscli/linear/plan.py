@@ -16,8 +16,10 @@ _UNIT = 128
 """Parts are multiples of so many rows or classes: the tiles of matrix products."""
 _LEAST_CHUNK = 512
 """Rows of a chunk, of fewer of which each product reads the weight too often for its work."""
-_USUAL_ROWS = 2048
-"""Rows of a chunk where memory is no matter."""
+_USUAL_SLICE = 8192
+"""Classes of a slice, of more of which products are no faster."""
+_FORWARD_BYTES = 2**28
+"""What the logits of a slice take without gradients, more of which makes nothing faster."""
 _SHARE_OF_FREE = 0.5
 """What a loss takes of the free memory where no budget says otherwise."""
 
@@ -53,36 +55,35 @@ class Plan:
 
     ``whole``: all at once; forward writes their gradient over them, backward is two products.
     ``chunks``: some rows at a time; forward makes the gradients as well, and adds those of the
-    weight up in float32. ``slices``: forward takes some rows at a time and keeps a number of each;
-    backward makes the logits again, of some classes at a time: four products, the least memory.
+    weight up in float32. ``slices``: some classes at a time, of all rows; forward keeps a few
+    numbers a row and slice, and the logits of the first slices as memory allows; backward makes
+    the others again, for a fourth product.
     """
 
     kind: Kind
-    rows: int
-    """Rows whose logits forward has at once."""
-    classes: int
-    """Classes whose logits backward has at once."""
+    part: int
+    """The rows of a chunk or the classes of a slice."""
+    kept: int
+    """The slices whose logits are kept for backward."""
     bytes: int
     """Memory at the same time, besides the operands, their gradients and a few numbers a row."""
 
 
 def whole(size: Size) -> Plan:
     """Return the plan that has all logits at once."""
-    total = size.rows * size.classes * size.item + size.sums
-    return Plan(WHOLE, size.rows, size.classes, total)
+    return Plan(WHOLE, size.rows, 0, size.rows * size.classes * size.item + size.sums)
 
 
 def chunks(size: Size, rows: int) -> Plan:
     """Return the plan of so many rows at a time, with gradients from forward."""
     total = rows * _of_chunk(size) + size.classes * size.width * max(size.item, 4) + size.sums
-    return Plan(CHUNKS, rows, size.classes, total)
+    return Plan(CHUNKS, rows, 0, total)
 
 
-def slices(size: Size, rows: int, classes: int) -> Plan:
-    """Return the plan of so many rows at a time in forward, and so many classes in backward."""
-    forward = rows * size.classes * _of_forward(size)
-    backward = size.rows * classes * _of_backward(size) + size.sums if size.gradients else 0
-    return Plan(SLICES, rows, classes, max(forward, backward))
+def slices(size: Size, classes: int, kept: int = 0) -> Plan:
+    """Return the plan of so many classes at a time, the logits of some of which are kept."""
+    one = size.rows * classes
+    return Plan(SLICES, classes, kept, one * (_at_work(size) + kept * size.item) + size.sums)
 
 
 def _of_chunk(size: Size) -> int:
@@ -90,14 +91,9 @@ def _of_chunk(size: Size) -> int:
     return size.classes * size.item + (size.width * 4 if size.item < 4 else 0)
 
 
-def _of_forward(size: Size) -> int:
-    """Return the bytes for each logit of a chunk of forward."""
-    return size.item + (8 if size.bent else 0)
-
-
-def _of_backward(size: Size) -> int:
-    """Return the bytes for each logit of a slice of backward: itself and its gradient."""
-    return size.item * 2 + (12 if size.bent else 0)
+def _at_work(size: Size) -> int:
+    """Return the bytes for each logit of a slice: itself, what a softcap makes, its gradient."""
+    return size.item * (2 if size.gradients else 1) + (12 if size.bent else 0)
 
 
 def _most(count: int, unit_bytes: int, budget: int) -> int:
@@ -107,14 +103,21 @@ def _most(count: int, unit_bytes: int, budget: int) -> int:
 
 
 def _sliced(size: Size, budget: int) -> Plan:
-    rows = min(_most(size.rows, size.classes * _of_forward(size), budget), _USUAL_ROWS)
-    left = budget - size.sums
-    return slices(size, rows, _most(size.classes, size.rows * _of_backward(size), left))
+    """Return the plan of slices that makes the fewest logits again."""
+    if not size.gradients:
+        budget = min(budget, _FORWARD_BYTES)
+    most = _most(size.classes, size.rows * _at_work(size), budget - size.sums)
+    if not size.gradients:
+        return slices(size, most)
+    usual = min(most, _USUAL_SLICE)
+    each = max(size.rows * usual * size.item, 1)
+    kept = max(budget - slices(size, usual).bytes, 0) // each
+    return slices(size, usual, min(kept, -(-size.classes // usual)))
 
 
 def least(size: Size) -> Plan:
     """Return the plan that takes the least memory."""
-    return slices(size, 1, 1)
+    return slices(size, 1)
 
 
 def candidates(size: Size, budget: int) -> list[Plan]:
@@ -149,6 +152,6 @@ def choose(size: Size, budget: int | None, free: int) -> Plan:
     if budget is None:
         return smallest
     raise ValueError(
-        f"memory_budget is {format_bytes(budget)}, but the logits of one row and the sums of its "
+        f"memory_budget is {format_bytes(budget)}, but the logits of one class and the sums of the "
         f"gradient take {format_bytes(smallest.bytes)}: give at least {smallest.bytes} bytes"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -35,3 +37,27 @@ def row_sums(of: Tensor, factors: Tensor) -> Tensor:
     if of.dtype in NARROW and not of.is_cuda:
         return factors @ of.to(factors.dtype)
     return wide(factors.to(of.dtype).unsqueeze(0), of).squeeze(0).to(factors.dtype)
+
+
+def power_of(factors: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return what factors are divided by, so that a float16 holds them: a power of two."""
+    if dtype != torch.float16 or factors.numel() == 0:
+        return factors.new_ones(())
+    largest = factors.abs().nan_to_num(0.0, 0.0).amax()
+    return torch.exp2(torch.floor(torch.log2(torch.where(largest == 0, 1.0, largest))))
+
+
+def weight_gradient(gradient: Tensor, hidden: Tensor, power: Tensor, to: Tensor) -> None:
+    """Write one product over all rows, times a number: nothing is added up in 16 bits."""
+    if gradient.dtype != torch.float16:
+        torch.mm(gradient.t(), hidden, out=to)
+        return
+    # Before they are multiplied, the sums may be too large for a float16.
+    for classes in parts(gradient.shape[1], max(gradient.shape[1] // 8, 128)):
+        to[classes] = wide(gradient[:, classes].t(), hidden).mul_(power)
+
+
+def parts(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of so many things of ``count``, the last of what is left; at least one."""
+    for first in range(0, max(count, 1), size):
+        yield slice(first, min(first + size, count))

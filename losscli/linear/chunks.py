@@ -1,0 +1,66 @@
+"""The plan of some rows at a time: forward makes the gradients, of one number for all rows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from . import products
+from .kernels import Bent, log_sums_of, losses_in_place, wide
+from .plan import Plan
+from .rows import Rows
+
+
+def forward(
+    rows: Rows,
+    plan: Plan,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    wanted: tuple[bool, ...],
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+    """Return the losses, the logarithms of the sums, and gradients with sums in float32."""
+    of_weight = of_bias = None
+    losses, log_sums, of_hidden = [], [], []
+    for part in products.parts(len(hidden), plan.part):
+        some, target = hidden[part], rows.target[part]
+        logits = linear(some, weight, bias)
+        if rows.with_log_sums:
+            log_sums.append(log_sums_of(Bent.of(logits, rows.settings)))
+        losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings))
+        if wanted[0]:
+            of_hidden.append(products.wide(logits, weight))
+        if wanted[1]:
+            of_weight = products.add(of_weight, logits.t(), some)
+        if wanted[2]:
+            sums = logits.sum(0, dtype=wide(logits.dtype))
+            of_bias = sums if of_bias is None else of_bias.add_(sums)
+    total, factor = rows.reduced(torch.cat(losses))
+    nothing = hidden.new_empty(0)
+    kept = [
+        torch.cat(of_hidden) if of_hidden else nothing,
+        nothing if of_weight is None else of_weight,
+        nothing if of_bias is None else of_bias,
+        factor,
+    ]
+    return total, torch.cat(log_sums) if log_sums else None, kept
+
+
+def backward(
+    _: Rows,
+    __: Plan,
+    incoming: Tensor,
+    hidden: Tensor,
+    ___: Tensor,
+    ____: Tensor | None,
+    kept: list[Tensor],
+    wanted: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Return what forward made, times what has come in."""
+    *gradients, factor = kept
+    by = incoming * factor
+    return [
+        (gradient * by).to(hidden.dtype) if wants else None
+        for gradient, wants in zip(gradients, wanted, strict=True)
+    ]

@@ -1,0 +1,55 @@
+"""The plan that has all logits at once: forward writes their gradient over them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from . import products
+from .kernels import Bent, log_sums_of, losses_in_place
+from .plan import Plan
+from .rows import Rows
+
+
+def forward(
+    rows: Rows, _: Plan, hidden: Tensor, weight: Tensor, bias: Tensor | None, __: tuple[bool, ...]
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+    """Return the losses, the logarithms of the sums, and the gradient of the logits.
+
+    That is of each row's loss, or for a mean of the mean.
+    """
+    logits = linear(hidden, weight, bias)
+    log_sums = log_sums_of(Bent.of(logits, rows.settings)) if rows.with_log_sums else None
+    # A gradient of float16 over the number of rows would be 0 for most classes.
+    divided = rows.reduction == "mean" and hidden.dtype != torch.float16
+    reduction = "mean" if divided else "none"
+    losses = losses_in_place(logits, rows.target, rows.class_weight, rows.settings, reduction)
+    losses, factor = (losses, losses.new_ones(())) if divided else rows.reduced(losses)
+    return losses, log_sums, [logits, factor]
+
+
+def backward(
+    rows: Rows,
+    _: Plan,
+    incoming: Tensor,
+    hidden: Tensor,
+    weight: Tensor,
+    __: Tensor | None,
+    kept: list[Tensor],
+    wanted: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Return the gradients of the hidden states, the weight and the bias: two products."""
+    gradient, factor = kept
+    of_rows = (incoming * factor).expand(len(hidden))
+    column, power = of_rows.unsqueeze(1), products.power_of(of_rows, hidden.dtype)
+    found: list[Tensor | None] = [None, None, None]
+    if wanted[1]:
+        found[1] = of_weight = torch.empty_like(weight)
+        scaled = (hidden * (column / power)).to(hidden.dtype)
+        products.weight_gradient(gradient, scaled, power, of_weight)
+    if wanted[2]:
+        found[2] = products.row_sums(gradient, of_rows).to(weight.dtype)
+    if wanted[0]:
+        found[0] = products.wide(gradient, weight).mul_(column).to(hidden.dtype)
+    return found
