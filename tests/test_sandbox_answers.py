@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from losscli.implementations.sandbox.methods import (
     Flip,
     Samples,
 )
+from losscli.implementations.sandbox.server import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.subject import Subject
 
 ONE = torch.ones(())
@@ -77,3 +80,17 @@ def test_a_remote_subject_has_each_method_of_a_subject():
     methods = {name for name in vars(Subject) if not name.startswith("_")}
     own = {*vars(RemoteSubject), *RemoteSubject.__dataclass_fields__}
     assert methods <= {*METHODS} | own
+
+
+def test_thread_that_soon_ends_its_work_is_not_left_behind():
+    over = time.monotonic() + 3 * WATCHED_SECONDS
+
+    def compute() -> None:
+        while time.monotonic() < over:
+            pass
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    assert not goes_on_computing()
+    assert time.monotonic() > over
+    thread.join()

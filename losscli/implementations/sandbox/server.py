@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 TIMING = ("warm_up", "samples", "looped")
 """The methods that ask what is being timed."""
-WATCHED_SECONDS = 0.1
-"""A worker that is asked nothing computes in less than half of this."""
+WATCHED_SECONDS, WATCHES = 0.1, 10
+"""A worker that is asked nothing computes in less than half of this, soon: threads of OpenMP look
+for work for a while, which takes longer where others wait for the same cores."""
 
 
 def serve(
@@ -215,13 +216,7 @@ class _Server:
                     listed = Path(f"/proc/self/task/{thread}/children").read_text()
                     pids += map(int, listed.split())
         left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
-        if left:
-            return left
-        time.sleep(WATCHED_SECONDS)  # threads of OpenMP look for work a while
-        before = _wanted_seconds()
-        time.sleep(WATCHED_SECONDS)
-        busy = _wanted_seconds() - before > WATCHED_SECONDS / 2
-        return ["a thread that goes on computing"] if busy else []
+        return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
 
 def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
@@ -242,6 +237,16 @@ def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
     if isinstance(error, LosscliError):
         return Raised(text, "error")
     return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+
+
+def goes_on_computing() -> bool:
+    """Tell whether threads of this process compute while it sleeps, for a second on end."""
+    for _ in range(WATCHES):
+        before = _wanted_seconds()
+        time.sleep(WATCHED_SECONDS)
+        if _wanted_seconds() - before < WATCHED_SECONDS / 2:
+            return False
+    return True
 
 
 def _wanted_seconds() -> float:
