@@ -164,6 +164,17 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
     }
 
 
+def test_a_file_that_this_machine_cannot_judge_is_not_a_wrong_verdict():
+    candidate = Candidate.read(root() / "patches_clock.py")
+    judged = [
+        verdict_of(candidate, "NOT JUDGED", "no_room"),
+        verdict_of(candidate, "NOT JUDGED", "error"),
+        verdict_of(candidate, "CHEATS", "patched"),
+    ]
+
+    assert [each.exit_code for each in outcomes(judged, [candidate])] == [4, 1, 0]
+
+
 def test_a_right_word_for_another_reason_is_not_what_is_due():
     candidate = Candidate.read(root() / "patches_clock.py")
 

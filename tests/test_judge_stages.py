@@ -142,8 +142,8 @@ ASSERTED = "raised AcceleratorError: CUDA error: device-side assert triggered"
 RESULTS = {
     "an error for a layout": ("layouts", "raised", "", 1.0, "refuses"),
     "an error for a value": ("value", "raised", "", 1.0, "raised"),
-    "an assertion for a layout": ("layouts", "broke_device", ASSERTED, 1.0, "refuses"),
-    "an assertion for a value": ("value", "broke_device", ASSERTED, 1.0, "broke_device"),
+    "an assertion": ("layouts", "broke_device", ASSERTED, 1.0, "broke_device"),
+    "an assertion at an end of a domain": ("value", "broke_device", ASSERTED, 0.0, "refuses"),
     "an illegal access": ("layouts", "broke_device", "illegal", 1.0, "broke_device"),
     "a wrong number": ("value", "", "", 1.0, "wrong"),
     "a wrong number at an end of a parameter's domain": ("value", "", "", 0.0, "limited"),

@@ -11,6 +11,7 @@ import torch
 
 from losscli.implementations.call_data import Answer, Call, Curvature, Head, Replay
 from losscli.implementations.remote import RemoteSubject
+from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.methods import (
     METHODS,
     Flip,
@@ -32,6 +33,7 @@ def samples(*seconds: float, loss: torch.Tensor | None = ONE) -> Samples:
     return Samples(list(seconds), loss, None, 1.0)
 
 
+BYTES = torch.zeros(1, dtype=torch.uint8)
 FLIPS = [Flip(0, 1)] * 2
 HEAD = Head(None, CALL, 1.0)
 ANSWERS = [
@@ -68,6 +70,9 @@ ANSWERS = [
     ("samples", (FLIPS, 1), samples(1e-6), False),
     ("samples", (FLIPS, 1), samples(1e-6, 0.0), False),
     ("samples", (FLIPS, 1), samples(1e-6, float("inf")), False),
+    ("compiled", (), BYTES, True),
+    ("compiled", (), BYTES[None], False),
+    ("compiled", (), BYTES.expand(MOST_BYTES + 2**21), False),
 ]
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.completion import OneOf
-from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
-from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.notes import note
 from losscli.progress import Progress
 
@@ -43,8 +42,9 @@ FOR_JUDGE = ("table", "md", "json")
     "losscli self-test timer --device cuda",
     "losscli self-test checks --format json -o checks.json",
     "losscli self-test judge",
-    after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, "
-    "130 interrupted (the report has the finished results).",
+    after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, or "
+    "this machine lacks what judging some files needs and no verdict is wrong, 130 interrupted "
+    "(the report has the finished results).",
 )
 def command(
     test: str | None, device: str, keep_going: bool, format: str, output: Path | None
@@ -91,33 +91,37 @@ def command(
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
     """Judge the files whose verdict is known."""
+    from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
-    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+    from losscli.judge.pool import LocalPool, default_workers
     from losscli.judge.selftest import candidates, outcomes
     from losscli.machine.devices import resolve_device
     from losscli.report.output import write_report
 
     resolved = resolve_device(device)
     files = candidates(resolved)
-    jobs = [each.job(resolved) for each in files]
-    pool = LocalPool(default_workers(), gpus=usable_gpus(), notify=note)
+    workers = default_workers(0 if resolved == "cpu" else 1)
+    batch = judge_batch([each.job(resolved) for each in files], LocalPool(workers, notify=note))
     found: list[Outcome] = []
-    code = EXIT_OK
-    with Progress([1.0] * len(jobs)) as progress, closing(judge_batch(jobs, pool)) as verdicts:
-        progress.working_on("judging")
-        try:
+    interrupted = False
+    try:
+        with closing(follow(batch, Progress([1.0] * len(files)), "judging")) as verdicts:
             for outcome in outcomes(verdicts, files):
-                raise_if_received()
                 found.append(outcome)
-                progress.finish_one()
-                progress.working_on("judging")
-                code = code if outcome.as_expected else EXIT_FAILED
-                if code and not keep_going:
+                if outcome.exit_code == EXIT_FAILED and not keep_going:
+                    note("stopped at the first failure (--fail-fast)")
                     break
-        except KeyboardInterrupt:
-            code = EXIT_INTERRUPTED
-    write_report(_report(found, format), format, output)
-    return code
+    except KeyboardInterrupt:
+        interrupted = True
+    if found:
+        write_report(_report(found, format), format, output)
+    left = f"{len(files) - len(found)} of {len(files)} files are not judged"
+    if interrupted:
+        click.echo(f"losscli: interrupted; {left}", err=True)
+        return EXIT_INTERRUPTED
+    if len(found) < len(files):
+        note(left)
+    return worst(each.exit_code for each in found)
 
 
 def _report(found: list[Outcome], format: str) -> str:

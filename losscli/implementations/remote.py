@@ -39,7 +39,7 @@ class Setting:
     allowance: Allowance = field(default_factory=Allowance)
     order: tuple[str, ...] = ()
     mends: bool = False
-    """Whether a result of another shape or dtype than is due gets these."""
+    """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
     built: dict[str, str] = field(default_factory=dict)
     """Files that hold what a file has compiled, by the digest of that file's source."""
 
@@ -83,11 +83,11 @@ def share_build(file: UserFile, device: str) -> None:
 
     To be called before it has been given an operand. On a full disk each of them compiles anew.
     """
-    packed: Tensor = workers.of(file, device).ask("built", case=None)
+    packed: Tensor = workers.of(file, device).ask("compiled", case=None)
     if packed.numel():
         path = scratch_directory() / f"{os.getpid()}-{file.sha256[:16]}"
         try:
-            path.write_bytes(packed.numpy().tobytes())
+            path.write_bytes(packed.numpy().data)
         except OSError:
             path.unlink(missing_ok=True)
             return

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from losscli.errors import UnfitError
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
 from losscli.judge.job import Job, Limits
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
@@ -35,6 +35,8 @@ _OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
+OF_MACHINE: set[Code] = {"no_gpu", "no_room", "quarantined"}
+"""Codes of what this machine lacks to judge a file, whatever the file is."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "honest, and to be passed"
 _KINDS: dict[str, tuple[Code, ...]] = {
@@ -130,6 +132,13 @@ class Outcome(Record, frozen=True):
     codes: tuple[str, ...]
     as_expected: bool
     seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the self-test for this file alone; 4 is for what the machine lacks."""
+        if self.as_expected:
+            return EXIT_OK
+        return EXIT_UNFIT if {*self.codes} & OF_MACHINE else EXIT_FAILED
 
 
 def root() -> Path:

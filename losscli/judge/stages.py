@@ -436,11 +436,13 @@ def code_of(result: VerifyResult, stage: Stage) -> Code:
     code = RENAMED.get(result.code, result.code)
     if code == "no_gradient":
         code = "wrong"  # of the target, or where something is new
-    # An assertion is how PyTorch's operators raise an error on a GPU.
-    raised = code == "raised" or (code == "broke_device" and ASSERTED in result.reason)
-    if raised and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
+    if code == "raised" and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
         return "refuses"
-    return AT_EDGE.get(code, code) if _is_at_edge(result.case) else code
+    if not _is_at_edge(result.case):
+        return code
+    # An assertion is how PyTorch's operators raise an error on a GPU.
+    asserted = code == "broke_device" and ASSERTED in result.reason
+    return "refuses" if asserted else AT_EDGE.get(code, code)
 
 
 def _is_at_edge(case: Case) -> bool:

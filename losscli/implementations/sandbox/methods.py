@@ -21,10 +21,13 @@ from losscli.implementations.call_data import (
     Replay,
 )
 from losscli.implementations.process_state import StateChange
+from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.losses import Shape
 from losscli.model_case import Argument
 
 Gradients = dict[str, Tensor | None]
+_NAMES_BYTES = 2**20
+"""What the names of compiled files may take beside their contents."""
 
 
 class TimedData(msgspec.Struct):
@@ -88,7 +91,8 @@ def _are_seconds(seconds: list[float], count: int) -> bool:
 
 
 def _are_bytes(packed: Tensor) -> bool:
-    return packed.device.type == "cpu" and packed.dtype == torch.uint8
+    fits = packed.dim() == 1 and packed.nbytes <= MOST_BYTES + _NAMES_BYTES
+    return packed.device.type == "cpu" and packed.dtype == torch.uint8 and fits
 
 
 class Method(NamedTuple):
@@ -102,7 +106,7 @@ class Method(NamedTuple):
     """Whether what is returned, whose types are right, can be the answer to the arguments.
 
     What is in a worker's answer may be forged, also what a correct server could not send."""
-    builds: bool = False
+    takes_long: bool = False
     """Whether the worker may take as long as a build takes."""
     keeps_operands: bool = False
     """Whether the operands are the worker's own afterwards, whose changes are of no concern to the
@@ -111,8 +115,8 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "mend": Method(tuple[()], None),
-    "built": Method(tuple[()], Tensor, _are_bytes),
-    "bound": Method(tuple[()], None, builds=True),
+    "compiled": Method(tuple[()], Tensor, _are_bytes, takes_long=True),
+    "bound": Method(tuple[()], None, takes_long=True),
     "loss": Method(tuple[Operands, tuple[str, ...]], Tensor),
     "answer": Method(tuple[Call], Answer, _answers),
     "retained": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
@@ -149,7 +153,7 @@ METHODS: dict[str, Method] = {
         tuple[TimedData],
         Samples,
         lambda found, _: found.loss is not None,
-        builds=True,
+        takes_long=True,
         keeps_operands=True,
     ),
     "warm_up": Method(tuple[()], WarmData),
@@ -165,6 +169,6 @@ METHODS: dict[str, Method] = {
     "input_shapes": Method(tuple[()], list[Shape]),
     "leftovers": Method(tuple[()], list[str]),
     "model_arguments": Method(tuple[()], list[Argument]),
-    "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], builds=True),
+    "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], takes_long=True),
 }
 """The methods by name, which :class:`~losscli.implementations.remote.RemoteSubject` forwards."""

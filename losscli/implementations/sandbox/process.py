@@ -40,7 +40,7 @@ from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox import confinement, messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.wire import Outgoing
+from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.machine import allocator
 from losscli.model_case import ModelCase
 from losscli.processes import Channel, Process, how_ended
@@ -226,8 +226,9 @@ class Worker:
             self.reached = tuple(ready.reached)
             if Path(ready.scratch) != scratch:
                 self._own_scratch = Path(ready.scratch)
-            os.pwrite(operands, built, 0)
+            write(operands, 0, memoryview(built))
             self._load(order, mends=mends, built=len(built))
+            os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
             if isinstance(error, SandboxError):
@@ -256,7 +257,7 @@ class Worker:
         except OSError:
             raise self._ended() from None
         asked = METHODS[method]
-        seconds = self.allowance.build_seconds if asked.builds else self.allowance.call_seconds
+        seconds = self.allowance.build_seconds if asked.takes_long else self.allowance.call_seconds
         reply = self._answer(number, seconds)
         if isinstance(reply, Raised):
             raise self._error(reply)

@@ -36,7 +36,7 @@ from losscli.implementations.sandbox.methods import (
 )
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.timed import TimedPass
-from losscli.implementations.sandbox.wire import Incoming
+from losscli.implementations.sandbox.wire import Incoming, read
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
@@ -98,7 +98,9 @@ class _Server:
         )
         self.order, self.mends = tuple(question.order), question.mends
         if question.built:
-            builds.unpack(os.pread(self.incoming.operands, question.built, 0), self.scratch)
+            builds.unpack(
+                read(self.incoming.operands, 0, question.built).numpy().data, self.scratch
+            )
         beside = "" if question.revision else question.path
         name = Path(question.path).stem
         self.module = loading.import_source(question.source, beside, name, self.scratch)
@@ -143,16 +145,15 @@ class _Server:
         return loading.mended(function, case) if self.mends else function
 
     def do_mend(self, subject: LocalSubject | None) -> None:
-        """Give results the shape and dtype that are due, from now on."""
+        """Reduce, reshape and convert results as is due, from now on."""
         self.mends = True
         self.subjects.clear()
 
-    def do_built(self, subject: LocalSubject | None) -> torch.Tensor:
+    def do_compiled(self, subject: LocalSubject | None) -> torch.Tensor:
         """Return what has been compiled until now."""
-        packed = bytearray(builds.pack(self.scratch))
-        if not packed:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(packed, dtype=torch.uint8)
+        packed = builds.pack(self.scratch)
+        empty = torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(packed, dtype=torch.uint8) if packed else empty
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
