@@ -24,6 +24,7 @@ from losscli.build.diagnosis import placed_error
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
+from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
@@ -67,6 +68,7 @@ AT_EDGE: dict[Code, Code] = {"raised": "refuses", "wrong": "limited"}
 """What they are called where a parameter is at an end of its domain."""
 ASSERTED = "device-side assert"
 """What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
+UNMARKED = "in a process that does not look like a judge's: "
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 LOG_CHARACTERS = 4000
 
@@ -239,6 +241,7 @@ class _Judging:
                     for case in against.firsts():
                         self._look_at(case)
                     self._check(against.small(trains=bool(draft.trains)))
+                    self._look_unmarked(against.firsts()[0])
                 with draft.stage("checks"):
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
@@ -301,6 +304,28 @@ class _Judging:
                 draft.end(error.code, str(error), case=case.name)
             draft.add("refuses", str(error), check="value", case=case.name)
             self._look_at(other)
+
+    def _look_unmarked(self, case: Case) -> None:
+        """Find out whether it is right in processes that do not look like a judge's, either."""
+        if isinstance(case, ModelCase) or remote.setting().mends:
+            return
+        first = Problem.of(case, of_others=True)
+        problems, calls = (first, first.sibling()), []
+        for problem in problems:
+            wrt = problem.wrt[:1] if self.draft.trains else ()
+            operands = {name: each.cpu() for name, each in problem.operands.items()}
+            calls.append(Call(operands, wrt, problem.ones.cpu()))
+        try:
+            answers = remote.workers.unmarked(self.file, calls, case)
+        except SubjectError as error:
+            self.draft.end(error.code, f"{UNMARKED}{error}", case=case.name)
+        for problem, answer in zip(problems, answers, strict=True):
+            for part, got in answer.items().items():
+                own = None if got is None else got.to(self.device)
+                outcome, _ = problem.judge(part, own, problem.filled(1.0))
+                if outcome.status == FAIL:
+                    text = f"{UNMARKED}{part}: {outcome.reason}"
+                    self.draft.end("wrong", text, check="value", case=case.name)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
         """Take a value that is wrong; an operand that was overwritten ends the judging."""

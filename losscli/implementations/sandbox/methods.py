@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
+from losscli.cases import Case
 from losscli.implementations.call_data import (
     INCOMING_GRADIENT,
     Answer,
@@ -66,6 +67,10 @@ class Samples(msgspec.Struct):
 
 def _answers(answer: Answer, call: Call, *_: Any) -> bool:
     return {*answer.gradients} == {*call.wrt}
+
+
+def _one_of_each(answers: list[Answer], calls: Sequence[Call], *_: Any) -> bool:
+    return len(answers) == len(calls) and all(map(_answers, answers, calls))
 
 
 def _one_each(answers: list[Answer], call: Call, incoming: Sequence[Tensor]) -> bool:
@@ -138,11 +143,7 @@ METHODS: dict[str, Method] = {
     "changed": Method(tuple[Call, str, Tensor], Answer, _answers),
     "backward_replays": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
     "graphed": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
-    "in_thread": Method(
-        tuple[list[Call]],
-        list[Answer],
-        lambda answers, calls: len(answers) == len(calls) and all(map(_answers, answers, calls)),
-    ),
+    "in_thread": Method(tuple[list[Call]], list[Answer], _one_of_each),
     "on_streams": Method(tuple[list[list[Call | Replay]]], list[list[Answer]], _all_requests),
     "record": Method(
         tuple[list[Call]], list[int], lambda numbers, calls: len(numbers) == len(calls)
@@ -167,6 +168,7 @@ METHODS: dict[str, Method] = {
     "looped": Method(tuple[int], None),
     "changes": Method(tuple[()], list[StateChange]),
     "input_shapes": Method(tuple[()], list[Shape]),
+    "unmarked": Method(tuple[list[Call], Case], list[Answer], _one_of_each, takes_long=True),
     "leftovers": Method(tuple[()], list[str]),
     "model_arguments": Method(tuple[()], list[Argument]),
     "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], takes_long=True),

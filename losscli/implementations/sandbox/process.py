@@ -179,9 +179,12 @@ class Worker:
         order: Sequence[str] = (),
         *,
         mends: bool = False,
+        unmarked: bool = False,
         built: bytes = b"",
     ) -> None:
         """Start it, and have it import the file; ``built`` is what another has compiled of it.
+
+        ``unmarked``: it is asked for one answer of a process that looks like a user's own.
 
         Raises:
             NotBuiltError: it cannot be imported.
@@ -224,10 +227,10 @@ class Worker:
             if not isinstance(ready, Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
-            if Path(ready.scratch) != scratch:
+            if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
             write(operands, 0, memoryview(built))
-            self._load(order, mends=mends, built=len(built))
+            self._load(order, mends, unmarked, len(built))
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
@@ -286,19 +289,12 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: Sequence[str], *, mends: bool, built: int) -> None:
+    def _load(self, order: Sequence[str], mends: bool, unmarked: bool, built: int) -> None:
         file = self.file
         number = _random_number()
         wanted = Load(
-            number,
-            file.named,
-            file.source,
-            str(file.path),
-            file.revision,
-            file.name,
-            list(order),
-            mends,
-            built,
+            *(number, file.named, file.source, str(file.path), file.revision, file.name),
+            *(list(order), mends, unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)

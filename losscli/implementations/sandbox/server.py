@@ -21,13 +21,13 @@ import torch
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.call_data import Call
+from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
-from losscli.implementations.sandbox import builds, messages
+from losscli.implementations.sandbox import builds, messages, unmarked
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
     METHODS,
@@ -35,6 +35,7 @@ from losscli.implementations.sandbox.methods import (
     TimedData,
 )
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
+from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.wire import Incoming, read
 from losscli.losses import Shape
@@ -78,6 +79,7 @@ class _Server:
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.file: UserFile
+        self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
         self.mends = False
 
@@ -101,9 +103,10 @@ class _Server:
             builds.unpack(
                 read(self.incoming.operands, 0, question.built).numpy().data, self.scratch
             )
-        beside = "" if question.revision else question.path
-        name = Path(question.path).stem
-        self.module = loading.import_source(question.source, beside, name, self.scratch)
+        beside, name = "" if question.revision else question.path, Path(question.path).stem
+        self.source = question.source, beside, name, self.scratch
+        if not question.unmarked:
+            self.module = import_source(*self.source)
         return self.incoming.encode(None)
 
     def _answer(self, request: Request) -> Any:
@@ -139,10 +142,20 @@ class _Server:
         assert self.module is not None
         if isinstance(case, ModelCase):
             return BoundModel(self.module, self.file.definition(""), case)
+        function = bound(self.module, self._binding(case))
+        return loading.mended(function, case) if self.mends else function
+
+    def _binding(self, case: Case) -> Binding:
+        """Return how a case calls what the file defines."""
         definition = self.file.definition(case.loss)
         order = definition.signature.order(case.spec.names, self.order)
-        function = loading.bind(self.module, definition, order, case)
-        return loading.mended(function, case) if self.mends else function
+        return loading.binding(definition, order, case)
+
+    def do_unmarked(
+        self, subject: LocalSubject | None, calls: list[Call], case: Case
+    ) -> Iterator[Answer]:
+        """Yield the answers of processes that look like a user's own."""
+        return unmarked.answers(self.source, self._binding(case), calls)
 
     def do_mend(self, subject: LocalSubject | None) -> None:
         """Reduce, reshape and convert results as is due, from now on."""

@@ -26,6 +26,7 @@ DESCRIPTORS = 5
 
 def main() -> None:
     """Serve the judge until it ends."""
+    confinement.forget_start()
     with to_parent() as channel:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
@@ -88,11 +89,12 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
         end_with_parent()
         scratch = wanted["scratch"]
         if "processes" in reached:
+            scratch = confinement.private_directory(scratch)
             reached += confinement.mount_private(scratch)
         elif os.getppid() != keeper:
             os._exit(1)
         if "temporary files" not in reached:
-            scratch = tempfile.mkdtemp(prefix=f"{wanted['judge']}-", dir=scratch)
+            scratch = tempfile.mkdtemp(prefix=f"{wanted['judge']}-", dir=wanted["scratch"])
         os.environ.clear()
         os.environ.update(confinement.environment(scratch, wanted["environ"]))
         for name in ("home", "tmp"):
