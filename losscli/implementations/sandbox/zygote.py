@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -20,6 +21,8 @@ from typing import Any, NoReturn
 from losscli.implementations.sandbox import confinement
 from losscli.processes import end_with_parent, to_parent
 
+IDLE_SECONDS = 0.5
+"""Without a question for so long, the process imports what the first worker need not wait for."""
 DESCRIPTORS = 5
 """Channel, log, status, operands and results, in this order."""
 
@@ -38,7 +41,12 @@ def main() -> None:
 
         torch.empty(1)
         channel.send(b"ready")
+        prepared = False
         while True:
+            if not prepared and not select.select([channel.socket], [], [], IDLE_SECONDS)[0]:
+                import torch._dynamo  # what many second derivatives import in each worker, 1 s
+
+                prepared = True
             data, descriptors, _, _ = socket.recv_fds(channel.socket, 2**20, DESCRIPTORS)
             if not data:
                 return
