@@ -6,9 +6,10 @@ from losscli.bench.plan import plan
 from losscli.cases import Case
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.judge.against_loss import worth_processes
+from losscli.judge.draft import code_of
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
-from losscli.judge.stages import code_of, judge_job
+from losscli.judge.stages import judge_job
 from losscli.losses import EVERY_LOSS
 from losscli.runs.records import FAIL, VerifyResult
 

@@ -18,7 +18,7 @@ from losscli.notes import note
 from losscli.progress import Progress
 
 if TYPE_CHECKING:
-    from losscli.judge.selftest import Outcome
+    from losscli.judge.selftest import Judged
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
@@ -94,7 +94,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool, default_workers
-    from losscli.judge.selftest import candidates, outcomes
+    from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
     from losscli.report.output import write_report
 
@@ -102,11 +102,11 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     files = candidates(resolved)
     workers = default_workers(0 if resolved == "cpu" else 1)
     batch = judge_batch([each.job(resolved) for each in files], LocalPool(workers, notify=note))
-    found: list[Outcome] = []
+    found: list[Judged] = []
     interrupted = False
     try:
         with closing(follow(batch, Progress([1.0] * len(files)), "judging")) as verdicts:
-            for outcome in outcomes(verdicts, files):
+            for outcome in judged_files(verdicts, files):
                 found.append(outcome)
                 if outcome.exit_code == EXIT_FAILED and not keep_going:
                     note("stopped at the first failure (--fail-fast)")
@@ -124,7 +124,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     return worst(each.exit_code for each in found)
 
 
-def _report(found: list[Outcome], format: str) -> str:
+def _report(found: list[Judged], format: str) -> str:
     """Return how many files of each kind got the verdict that is due, and which did not."""
     from losscli.judge.selftest import counted
     from losscli.report.tables import MARKDOWN, TEXT, fill, lay_out

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.process import Allowance, Worker, scratch_directory
+from losscli.implementations.sandbox.process import Worker, scratch_directory
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
@@ -135,7 +137,7 @@ class Workers:
         wanted = setting()
         allowance = wanted.allowance
         if not allowance.memory_bytes and device == "cpu":
-            allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
+            allowance = structs.replace(allowance, memory_bytes=free_bytes("cpu") // 2)
         known = wanted.built.get(file.sha256)
         built = b""
         with suppress(OSError):  # without it the file compiles again

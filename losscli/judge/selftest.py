@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
-from losscli.judge.job import Job, Limits
+from losscli.implementations.allowance import Allowance
+from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
@@ -108,7 +109,7 @@ class Candidate:
             dtypes=dtypes,
             quick=True,
             timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
-            limits=Limits(**limits),
+            limits=Allowance(**limits),
         )
 
     def is_due(self, verdict: Verdict) -> bool:
@@ -121,7 +122,7 @@ class Candidate:
         return verdict.word in words and (not self.codes or bool(codes & {*self.codes}))
 
 
-class Outcome(Record, frozen=True):
+class Judged(Record, frozen=True):
     """What the judge said of one file."""
 
     file: str
@@ -157,12 +158,12 @@ def candidates(device: str) -> list[Candidate]:
     return [each for each in found if device != "cpu" or "gpu" not in each.options]
 
 
-def outcomes(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Outcome]:
+def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Judged]:
     """Yield what each verdict says of its file."""
     by_file = {str(each.path): each for each in of}
     for verdict in judged:
         candidate = by_file[verdict.file]
-        yield Outcome(
+        yield Judged(
             candidate.path.name,
             candidate.kind,
             candidate.what,
@@ -174,7 +175,7 @@ def outcomes(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Out
         )
 
 
-def counted(found: Iterable[Outcome]) -> dict[str, tuple[int, int]]:
+def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int]]:
     """Return how many files of each kind there are, and how many got the verdict that is due."""
     counts = dict.fromkeys((HONEST, *_KINDS), (0, 0))
     for each in found:

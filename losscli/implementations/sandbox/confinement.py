@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from losscli.build.plan import STEERING_VARIABLES
+from losscli.directories import CACHE_VARIABLE
 
 PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -27,8 +28,6 @@ _WRITE_RIGHTS = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2}
 _SCRATCH_BYTES = 4 * 2**30
 _OPEN_FILES = 4096
 
-CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
-"""Names the cache, from which a file may load losscli's own kernels."""
 KEPT = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS"),
     *(
@@ -44,7 +43,8 @@ KEPT = (
     *("MALLOC_MMAP_THRESHOLD_", CACHE_VARIABLE),
     *("CUDACXX", "CUDAHOSTCXX", *STEERING_VARIABLES),
 )
-"""The variables of the environment that a candidate gets to see."""
+"""The variables of the environment that a candidate gets to see; it may load losscli's own kernels
+from the cache."""
 
 PARTS = (
     *("session", "processes", "network", "shared memory", "/proc", "temporary files", "files"),

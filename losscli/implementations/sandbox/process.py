@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,9 @@ import msgspec
 import torch
 
 from losscli.cases import Case
-from losscli.directories import user_directory
+from losscli.directories import CACHE_VARIABLE, cache_directory
 from losscli.errors import LosscliError, UnfitError
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
     NotBuiltError,
@@ -37,7 +37,7 @@ from losscli.implementations.errors import (
     SubjectError,
 )
 from losscli.implementations.files import UserFile
-from losscli.implementations.sandbox import confinement, messages
+from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing, write
@@ -54,17 +54,6 @@ LARGE_BYTES = 2**26
 """Bytes of results from which on their memory is given back after each reply."""
 LOG_BYTES = 2**16
 """Bytes that are kept of the beginning and of the end of what a candidate writes."""
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """The most that a worker may take."""
-
-    build_seconds: float = 600.0
-    call_seconds: float = 60.0
-    memory_bytes: int = 0
-    """Bytes of the host's memory that can be written, on a CPU; 0 is half of what is free."""
-    output_bytes: int = 16 * 2**20
 
 
 class _Log:
@@ -145,9 +134,7 @@ def scratch_directory() -> Path:
     Where the kernel offers none, workers have directories in it, and judges keep there what files
     have compiled: those of judges that are no more are removed.
     """
-    directory = (
-        user_directory("cache", confinement.CACHE_VARIABLE, "what candidates write") / "scratch"
-    )
+    directory = cache_directory("what candidates write") / "scratch"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in directory.iterdir():
         judge = left.name.partition("-")[0]
@@ -211,7 +198,7 @@ class Worker:
             "environ": {
                 **os.environ,
                 **_allocator(),
-                confinement.CACHE_VARIABLE: str(scratch.parent),
+                CACHE_VARIABLE: str(scratch.parent),
             },
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
+from losscli.directories import CACHE_VARIABLE
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.sandbox import program
-from losscli.implementations.sandbox.confinement import CACHE_VARIABLE
 from losscli.implementations.sandbox.program import Binding
 
 _IMPORTS = re.compile(r"^\s*(import|from)\s+losscli\b", re.MULTILINE)
