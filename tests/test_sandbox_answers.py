@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from losscli.implementations.sandbox.methods import (
     Samples,
 )
 from losscli.implementations.sandbox.server import WATCHED_SECONDS, goes_on_computing
+from losscli.implementations.sandbox.wire import Incoming, Outgoing
 from losscli.implementations.subject import Subject
 
 ONE = torch.ones(())
@@ -99,3 +103,19 @@ def test_thread_that_soon_ends_its_work_is_not_left_behind():
     assert not goes_on_computing()
     assert time.monotonic() > over
     thread.join()
+
+
+def test_zeros_that_autograd_does_not_store_are_an_answer():
+    with memory() as operands, memory() as results:
+        raw = Incoming(operands, results).encode(torch._efficientzerotensor((2, 3)))
+
+        found = Outgoing(operands, results, "cpu").decode(raw, torch.Tensor)
+
+    assert torch.equal(found, torch.zeros(2, 3))
+
+
+@contextmanager
+def memory() -> Iterator[int]:
+    file = os.memfd_create("bytes")
+    yield file
+    os.close(file)

@@ -178,6 +178,8 @@ class Incoming:
         if not isinstance(value, Tensor):
             return dict(value)
         plain = Tensor.detach(value).cpu().contiguous().resolve_conj().resolve_neg()
+        if torch._is_zerotensor(plain):  # autograd's, which has no memory
+            plain = torch.zeros_like(plain)
         at = self._end
         whole = torch.empty(0, dtype=torch.uint8)
         if plain.numel():
