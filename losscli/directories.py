@@ -8,7 +8,13 @@ from typing import Literal
 
 from losscli.errors import UsageError
 
+CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 _NAME = "losscli"
+
+
+def cache_directory(what: str) -> Path:
+    """Return the cache of this user; see :func:`user_directory`."""
+    return user_directory("cache", CACHE_VARIABLE, what)
 
 
 def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> Path:

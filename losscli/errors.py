@@ -71,6 +71,12 @@ class UnfitError(LosscliError):
     exit_code = EXIT_UNFIT
 
 
+def worst(codes: Iterable[int]) -> int:
+    """Return the exit code of several files: failed, does not build, unfit, all well."""
+    given = {*codes}
+    return next((c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT) if c in given), EXIT_OK)
+
+
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
     """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
     names = list(candidates)

@@ -16,7 +16,15 @@ import pytest
 from losscli.axes import DTYPES
 from losscli.judge import device_lock
 from losscli.judge.parts import CODES, RIGHT_WORDS, JudgeReason, Word
-from losscli.judge.selftest import HONEST, OF_TIME, Candidate, candidates, counted, outcomes, root
+from losscli.judge.selftest import (
+    HONEST,
+    OF_TIME,
+    Candidate,
+    candidates,
+    counted,
+    judged_files,
+    root,
+)
 from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS
 
@@ -154,7 +162,7 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
         verdict_of(hangs, "HANGS", "timeout"),
     ]
 
-    found = list(outcomes(judged, [honest, forges, hangs]))
+    found = list(judged_files(judged, [honest, forges, hangs]))
 
     assert [each.as_expected for each in found] == [False, True, True]
     assert counted(found) == {
@@ -162,6 +170,17 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
         "functions replaced, answers forged": (1, 1),
         "ends, hangs or takes too much": (1, 1),
     }
+
+
+def test_a_file_that_this_machine_cannot_judge_is_not_a_wrong_verdict():
+    candidate = Candidate.read(root() / "patches_clock.py")
+    judged = [
+        verdict_of(candidate, "NOT JUDGED", "no_room"),
+        verdict_of(candidate, "NOT JUDGED", "error"),
+        verdict_of(candidate, "CHEATS", "patched"),
+    ]
+
+    assert [each.exit_code for each in judged_files(judged, [candidate])] == [4, 1, 0]
 
 
 def test_a_right_word_for_another_reason_is_not_what_is_due():

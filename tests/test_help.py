@@ -8,7 +8,6 @@ import click
 import pytest
 
 import losscli
-from losscli.build.cache import VARIABLE
 from losscli.cli import main, version
 from losscli.cli.main import COMMANDS
 from losscli.errors import EXIT_OK, EXIT_USAGE
@@ -74,10 +73,6 @@ def test_version_of_a_missing_or_broken_torch(monkeypatch, tmp_path, files, told
         (tmp_path / name).write_text(text)
     monkeypatch.setattr("losscli.cli.version.PathFinder.find_spec", lambda name: spec)
     assert f"\ntorch {told}\n" in version.describe()
-
-
-def test_version_looks_at_the_variable_of_the_cache():
-    assert version.CACHE_VARIABLE == VARIABLE
 
 
 @pytest.mark.parametrize("flag", ["-q", "--quiet"])

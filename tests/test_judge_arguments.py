@@ -11,7 +11,8 @@ import pytest
 from losscli.errors import UsageError
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.files import UserFile
-from losscli.implementations.loading import bind
+from losscli.implementations.loading import binding
+from losscli.implementations.sandbox.program import bound
 from losscli.judge.against_loss import check_arguments, forms, loss_of
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
@@ -73,7 +74,7 @@ def test_operands_find_their_arguments_by_name_and_place(loss: str, signature: s
     exec(f"def f({signature}): return dict(locals())", made)
     case = handmade.case(loss=loss, shape=(3, 4), target_shape=(3,), params={})
     module: Any = SimpleNamespace(f=made["f"])
-    function: Any = bind(module, found, order, case)
+    function: Any = bound(module, binding(found, order, case))
     given = function(*names)
     assert [given[name] for name in filter(None, arguments)][: len(order)] == [*order]
     assert {*names} <= {*given.values()}

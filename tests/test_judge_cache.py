@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from losscli.implementations.allowance import Allowance
 from losscli.judge import cache as module
 from losscli.judge.batch import judge_batch
 from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, describe_machine, stands_alone
-from losscli.judge.job import Job, Limits
+from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
 from tests.judging import LAYOUTS, verdict, write
@@ -60,7 +61,7 @@ CHANGES = {
     "quick": {"quick": True},
     "timed": {"timed": False},
     "arguments": {"arguments": ("target", "input")},
-    "limits": {"limits": Limits(call_seconds=1.0)},
+    "limits": {"limits": Allowance(call_seconds=1.0)},
 }
 
 

@@ -1,5 +1,6 @@
 """A candidate is judged against a Model of any signature, where losscli has no oracle."""
 
+import os
 from typing import Any
 
 import pytest
@@ -364,6 +365,34 @@ def test_check_that_needs_no_formula_finds_what_is_wrong_with_a_module(judged, s
 
     assert verdict.word == "WRONG", verdict.reasons
     assert check in checks(verdict) | codes(verdict), verdict.reasons
+
+
+SMOOTH_L1 = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return functional.smooth_l1_loss(x, y, beta=2.0)
+
+def get_inputs():
+    return [torch.randn(64, 128){signs}, torch.randn(64, 128){signs}]
+"""
+SAME_SMOOTH_L1 = """distance = (x - y).abs()
+        near = distance.clamp(max=2.0)
+        return (near * (distance - 0.5 * near) / 2.0).mean()"""
+
+
+def test_second_derivative_of_a_module_may_differ_where_its_formula_changes(judged):
+    verdict = judged(SMOOTH_L1.format(signs=".sign()"), new(SAME_SMOOTH_L1, "x, y"))
+
+    assert verdict.word == "RIGHT", verdict.reasons
+
+
+def test_second_derivative_that_is_a_sum_is_judged_by_the_terms_that_cancel(judged, monkeypatch):
+    drawn = os.urandom
+    monkeypatch.setattr(os, "urandom", lambda n: (48).to_bytes(n) if n == 3 else drawn(n))
+
+    verdict = judged(SMOOTH_L1.format(signs=""), new(SAME_SMOOTH_L1, "x, y"))
+
+    assert verdict.word == "RIGHT", verdict.reasons
 
 
 def test_module_that_is_wrong_for_nan_alone_is_right_within_limits(judged):

@@ -6,9 +6,10 @@ from losscli.bench.plan import plan
 from losscli.cases import Case
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.judge.against_loss import worth_processes
+from losscli.judge.draft import code_of
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
-from losscli.judge.stages import code_of, judge_job
+from losscli.judge.stages import judge_job
 from losscli.losses import EVERY_LOSS
 from losscli.runs.records import FAIL, VerifyResult
 
@@ -142,8 +143,8 @@ ASSERTED = "raised AcceleratorError: CUDA error: device-side assert triggered"
 RESULTS = {
     "an error for a layout": ("layouts", "raised", "", 1.0, "refuses"),
     "an error for a value": ("value", "raised", "", 1.0, "raised"),
-    "an assertion for a layout": ("layouts", "broke_device", ASSERTED, 1.0, "refuses"),
-    "an assertion for a value": ("value", "broke_device", ASSERTED, 1.0, "broke_device"),
+    "an assertion": ("layouts", "broke_device", ASSERTED, 1.0, "broke_device"),
+    "an assertion at an end of a domain": ("value", "broke_device", ASSERTED, 0.0, "refuses"),
     "an illegal access": ("layouts", "broke_device", "illegal", 1.0, "broke_device"),
     "a wrong number": ("value", "", "", 1.0, "wrong"),
     "a wrong number at an end of a parameter's domain": ("value", "", "", 0.0, "limited"),

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from losscli import losses
 from losscli.cases import Case
 from losscli.losses import (
+    EVERY_LOSS,
     LOSSES,
     REDUCTIONS,
     ROW_LOSSES,
@@ -177,6 +179,29 @@ def assert_functional_is_the_reference(spec, parameters, reduction) -> None:
         numbers = found.isfinite()
         assert float(numbers.double().mean()) > 0.5
         torch.testing.assert_close(found[numbers], due[numbers], rtol=1e-7, atol=1e-14)
+
+
+@pytest.mark.parametrize("loss", EVERY_LOSS)
+def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss) -> None:
+    spec = EVERY_LOSS[loss]
+    for parameter in spec.parameters:
+        drawn = {each for seed in range(8) for each in parameter.drawn(Random(seed))}
+        for value in (each for each in drawn if each < 0):
+            with naming({parameter.name: value}):
+                case = handmade.case(
+                    loss=loss,
+                    shape=SIZE,
+                    target_shape=spec.default_target_shape(SIZE),
+                    distribution="normal",
+                    scale=2.0,
+                    params=spec.resolve({parameter.name: value}),
+                )
+                operands = operands_of(case)
+                result = spec.reference(*operands.values(), reduction="sum", **case.params)
+                gradients = torch.autograd.grad(
+                    result, [each for each in operands.values() if each.requires_grad]
+                )
+                assert any(bool(each.count_nonzero()) for each in gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

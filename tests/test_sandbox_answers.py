@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,11 +14,14 @@ import torch
 
 from losscli.implementations.call_data import Answer, Call, Curvature, Head, Replay
 from losscli.implementations.remote import RemoteSubject
+from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.methods import (
     METHODS,
     Flip,
     Samples,
 )
+from losscli.implementations.sandbox.server import WATCHED_SECONDS, goes_on_computing
+from losscli.implementations.sandbox.wire import Incoming, Outgoing
 from losscli.implementations.subject import Subject
 
 ONE = torch.ones(())
@@ -29,6 +37,7 @@ def samples(*seconds: float, loss: torch.Tensor | None = ONE) -> Samples:
     return Samples(list(seconds), loss, None, 1.0)
 
 
+BYTES = torch.zeros(1, dtype=torch.uint8)
 FLIPS = [Flip(0, 1)] * 2
 HEAD = Head(None, CALL, 1.0)
 ANSWERS = [
@@ -65,6 +74,9 @@ ANSWERS = [
     ("samples", (FLIPS, 1), samples(1e-6), False),
     ("samples", (FLIPS, 1), samples(1e-6, 0.0), False),
     ("samples", (FLIPS, 1), samples(1e-6, float("inf")), False),
+    ("compiled", (), BYTES, True),
+    ("compiled", (), BYTES[None], False),
+    ("compiled", (), BYTES.expand(MOST_BYTES + 2**21), False),
 ]
 
 
@@ -77,3 +89,33 @@ def test_a_remote_subject_has_each_method_of_a_subject():
     methods = {name for name in vars(Subject) if not name.startswith("_")}
     own = {*vars(RemoteSubject), *RemoteSubject.__dataclass_fields__}
     assert methods <= {*METHODS} | own
+
+
+def test_thread_that_soon_ends_its_work_is_not_left_behind():
+    over = time.monotonic() + 3 * WATCHED_SECONDS
+
+    def compute() -> None:
+        while time.monotonic() < over:
+            pass
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    assert not goes_on_computing()
+    assert time.monotonic() > over
+    thread.join()
+
+
+def test_zeros_that_autograd_does_not_store_are_an_answer():
+    with memory() as operands, memory() as results:
+        raw = Incoming(operands, results).encode(torch._efficientzerotensor((2, 3)))
+
+        found = Outgoing(operands, results, "cpu").decode(raw, torch.Tensor)
+
+    assert torch.equal(found, torch.zeros(2, 3))
+
+
+@contextmanager
+def memory() -> Iterator[int]:
+    file = os.memfd_create("bytes")
+    yield file
+    os.close(file)

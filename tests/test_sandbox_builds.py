@@ -49,6 +49,20 @@ def test_files_come_back_with_their_contents_modes_and_times(tmp_path):
     assert found.stat().st_mtime_ns == 1_234_567_890_123_456_789
 
 
+def test_locks_are_not_carried_and_a_full_disk_is_no_failure(tmp_path):
+    made = tmp_path / "one" / builds.FOLDER / "py"
+    made.mkdir(parents=True)
+    (made / "own.so").write_bytes(b"compiled")
+    (made / builds.LOCK).touch()
+    (tmp_path / "full").touch()
+
+    builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "two"))
+    builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "full"))
+
+    assert [each.name for each in (tmp_path / "two").rglob("*.*")] == ["own.so"]
+    assert not list((tmp_path / "two").rglob(builds.LOCK))
+
+
 @pytest.mark.parametrize("size", [0, builds.MOST_BYTES + 1], ids=["nothing", "too much"])
 def test_nothing_is_carried_where_there_is_nothing_or_too_much(tmp_path, size):
     folder = tmp_path / builds.FOLDER

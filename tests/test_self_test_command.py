@@ -1,10 +1,13 @@
 """`losscli self-test` runs the self-tests of the timer and of the checks."""
 
+import re
+
 import pytest
 
 from losscli.cli import running
 from losscli.cli.main import run
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
+from tests import judging
 
 ON_CPU = ("self-test", "--device", "cpu")
 
@@ -87,3 +90,28 @@ def test_option_that_was_a_self_test_names_the_command(command, capsys):
     assert run([command, "--self-test"]) == EXIT_USAGE
     told = f"losscli {command} has no option --self-test. Run `losscli self-test`, a command of"
     assert told in capsys.readouterr().err
+
+
+def test_self_test_of_the_judge_stops_at_the_first_failure_and_says_what_is_left():
+    found = judging.run("self-test", "judge", "--device", "cpu", "--fail-fast")
+
+    assert found.returncode == EXIT_FAILED
+    assert "stopped at the first failure (--fail-fast)" in found.stderr
+    assert re.search(r"losscli: [1-9][0-9]* of [1-9][0-9]* files are not judged", found.stderr)
+    assert "as expected" in found.stdout
+
+
+def test_self_test_of_the_judge_that_is_interrupted_at_once_writes_no_report(
+    monkeypatch, capsys, tmp_path
+):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("losscli.judge.batch.judge_batch", interrupted)
+    output = tmp_path / "report.json"
+
+    assert run([*ON_CPU, "judge", "--format", "json", "-o", str(output)]) == EXIT_INTERRUPTED
+    assert not output.exists()
+    err = capsys.readouterr().err
+    assert re.search(r"interrupted; ([0-9]+) of \1 files are not judged", err)

@@ -28,14 +28,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from losscli.directories import user_directory
+from losscli.directories import CACHE_VARIABLE, cache_directory
 from losscli.errors import UnfitError
 
 from .ninja import render
 from .plan import Plan
 from .targets import Sources
 
-VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Folders that are unused for this long are removed at the next build."""
 MANIFEST = "manifest.json"
@@ -207,17 +206,17 @@ class Cache:
             if error.errno in _NO_ROOM:
                 raise UnfitError(
                     f"no room is left under {self.root} for the kernels. Free some, or name "
-                    f"another folder in {VARIABLE}."
+                    f"another folder in {CACHE_VARIABLE}."
                 ) from None
             raise UnfitError(
                 f"cannot write the cache {self.root}: {error.strerror or error}. Name a folder "
-                f"that can be written in {VARIABLE}."
+                f"that can be written in {CACHE_VARIABLE}."
             ) from None
 
 
 def user_cache() -> Cache:
     """Return the cache of this user: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
-    return Cache(user_directory("cache", VARIABLE, "kernels").absolute())
+    return Cache(cache_directory("kernels").absolute())
 
 
 def configuration_key(plan: Plan) -> str:
@@ -280,12 +279,12 @@ def _require_private(path: Path, name: str, instead: str) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise UnfitError(
             f"{name} belongs to user {found.st_uid}, who could replace the libraries that losscli "
-            f"loads. Name {instead} in {VARIABLE}."
+            f"loads. Name {instead} in {CACHE_VARIABLE}."
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise UnfitError(
             f"{name} can be written by other users, who could replace the libraries that losscli "
-            f"loads. Run `chmod go-w {path}`, or name {instead} in {VARIABLE}."
+            f"loads. Run `chmod go-w {path}`, or name {instead} in {CACHE_VARIABLE}."
         )
 
 

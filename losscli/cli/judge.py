@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +12,13 @@ import click
 
 from losscli.axes import DTYPES
 from losscli.cli.completion import OneOf
-from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
-from losscli.errors import (
-    EXIT_BUILD,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_UNFIT,
-    UnfitError,
-    UsageError,
-)
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError, worst
 from losscli.losses import EVERY_LOSS, LOSSES, REDUCTIONS, ROW_LOSSES
-from losscli.notes import note, say, status
+from losscli.notes import note, say
 from losscli.progress import Progress
 from losscli.units import parse_seconds
 
@@ -171,6 +161,7 @@ def command(
     fields = _fields(**options)
 
     # What follows takes long to import: an error above answers at once.
+    from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch, read_finished
     from losscli.judge.cache import user_verdicts
     from losscli.judge.pool import LocalPool, default_workers, usable_gpus
@@ -182,23 +173,17 @@ def command(
     finished = {verdict.id for verdict in earlier}
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")
-    pool = LocalPool(workers or default_workers(), gpus=usable_gpus(), notify=note)
+    gpus = [] if fields.get("device") == "cpu" else usable_gpus()
+    pool = LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
     batch = judge_batch(items, pool, cache=None if no_cache else user_verdicts(), finished=finished)
     interrupted = False
     resumed = resume is not None
-    progress = Progress([1.0] * len(files))
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
-            with progress, closing(batch):
-                progress.working_on(_WORK)
-                for verdict in batch:
-                    status("")  # a verdict goes to standard output, which may be the same terminal
-                    writer.add(verdict)
-                    raise_if_received()
-                    progress.finish_one()
-                    progress.working_on(_WORK)
-                    if output or format == "json":
-                        say(line(verdict))
+            for verdict in follow(batch, Progress([1.0] * len(files)), _WORK):
+                writer.add(verdict)
+                if output or format == "json":
+                    say(line(verdict))
         except KeyboardInterrupt:
             interrupted = True
     verdicts = writer.verdicts
@@ -219,11 +204,8 @@ def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     ``strict``: what is right within limits is wrong.
     """
     verdicts = list(verdicts)
-    codes = {verdict.exit_code for verdict in verdicts}
     limits = any(reason.code == "limited" for each in verdicts for reason in each.reasons)
-    if strict and limits:
-        return EXIT_FAILED
-    return next((c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT) if c in codes), EXIT_OK)
+    return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
 
 
 def _fields(

@@ -15,7 +15,7 @@ from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import variables
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
-from losscli.notes import note, say
+from losscli.notes import note, say, status
 from losscli.progress import Progress
 from losscli.report.output import publish
 from losscli.report.render import conclusion, render
@@ -32,6 +32,7 @@ class Job(Protocol):
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
+Item = TypeVar("Item")
 
 
 def begin(
@@ -123,6 +124,20 @@ def run_jobs(
         raise UnfitError(f"nothing could run: {results[0].reason}.")
     failed = any(result.status in (FAIL, FAILED) for result in results)
     return EXIT_FAILED if failed else EXIT_OK
+
+
+def follow(
+    items: Generator[Item, None, None], progress: Progress, what: str
+) -> Generator[Item, None, None]:
+    """Yield what comes in any order, and show progress; ``what`` is being done meanwhile."""
+    with progress, closing(items):
+        progress.working_on(what)
+        for item in items:
+            status("")  # standard output, where the item may go, may be the same terminal
+            yield item
+            raise_if_received()
+            progress.finish_one()
+            progress.working_on(what)
 
 
 def _run_all(

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.completion import OneOf
-from losscli.cli.interrupts import raise_if_received
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
-from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.notes import note
 from losscli.progress import Progress
 
 if TYPE_CHECKING:
-    from losscli.judge.selftest import Outcome
+    from losscli.judge.selftest import Judged
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
@@ -43,8 +42,9 @@ FOR_JUDGE = ("table", "md", "json")
     "losscli self-test timer --device cuda",
     "losscli self-test checks --format json -o checks.json",
     "losscli self-test judge",
-    after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, "
-    "130 interrupted (the report has the finished results).",
+    after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, or "
+    "this machine lacks what judging some files needs and no verdict is wrong, 130 interrupted "
+    "(the report has the finished results).",
 )
 def command(
     test: str | None, device: str, keep_going: bool, format: str, output: Path | None
@@ -91,36 +91,40 @@ def command(
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
     """Judge the files whose verdict is known."""
+    from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
-    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
-    from losscli.judge.selftest import candidates, outcomes
+    from losscli.judge.pool import LocalPool, default_workers
+    from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
     from losscli.report.output import write_report
 
     resolved = resolve_device(device)
     files = candidates(resolved)
-    jobs = [each.job(resolved) for each in files]
-    pool = LocalPool(default_workers(), gpus=usable_gpus(), notify=note)
-    found: list[Outcome] = []
-    code = EXIT_OK
-    with Progress([1.0] * len(jobs)) as progress, closing(judge_batch(jobs, pool)) as verdicts:
-        progress.working_on("judging")
-        try:
-            for outcome in outcomes(verdicts, files):
-                raise_if_received()
+    workers = default_workers(0 if resolved == "cpu" else 1)
+    batch = judge_batch([each.job(resolved) for each in files], LocalPool(workers, notify=note))
+    found: list[Judged] = []
+    interrupted = False
+    try:
+        with closing(follow(batch, Progress([1.0] * len(files)), "judging")) as verdicts:
+            for outcome in judged_files(verdicts, files):
                 found.append(outcome)
-                progress.finish_one()
-                progress.working_on("judging")
-                code = code if outcome.as_expected else EXIT_FAILED
-                if code and not keep_going:
+                if outcome.exit_code == EXIT_FAILED and not keep_going:
+                    note("stopped at the first failure (--fail-fast)")
                     break
-        except KeyboardInterrupt:
-            code = EXIT_INTERRUPTED
-    write_report(_report(found, format), format, output)
-    return code
+    except KeyboardInterrupt:
+        interrupted = True
+    if found:
+        write_report(_report(found, format), format, output)
+    left = f"{len(files) - len(found)} of {len(files)} files are not judged"
+    if interrupted:
+        click.echo(f"losscli: interrupted; {left}", err=True)
+        return EXIT_INTERRUPTED
+    if len(found) < len(files):
+        note(left)
+    return worst(each.exit_code for each in found)
 
 
-def _report(found: list[Outcome], format: str) -> str:
+def _report(found: list[Judged], format: str) -> str:
     """Return how many files of each kind got the verdict that is due, and which did not."""
     from losscli.judge.selftest import counted
     from losscli.report.tables import MARKDOWN, TEXT, fill, lay_out

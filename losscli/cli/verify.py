@@ -102,7 +102,7 @@ def command(
         return EXIT_OK
 
     from losscli.verify.pool import Pool, processes_for, seconds_of_checks
-    from losscli.verify.runner import Job, plan
+    from losscli.verify.runner import Checks, plan
 
     if dry_run:
         from losscli.verify.memory_plan import bytes_to_verify, choose_fitting
@@ -124,7 +124,7 @@ def command(
     jobs = plan(config, device, checks=checks)
     with Pool(jobs, processes_for(jobs, device)) as pool:
 
-        def results_of(job: Job) -> Generator[VerifyResult, None, None]:
+        def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
             yield from shrinker.follow(pool.results_of(job))
 
         return run_jobs(

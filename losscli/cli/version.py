@@ -7,11 +7,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from losscli import __version__
-from losscli.directories import user_directory
+from losscli.directories import cache_directory
 from losscli.errors import UsageError
 from losscli.machine.description import commit, compiler
-
-CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 
 
 def describe() -> str:
@@ -43,6 +41,6 @@ def _torch() -> str:
 
 def _cache() -> str:
     try:
-        return str(user_directory("cache", CACHE_VARIABLE, "kernels"))
+        return str(cache_directory("kernels"))
     except UsageError as error:
         return f"nowhere: {error}"

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from losscli.build import diagnosis
 from losscli.build.architectures import gencode_flags, requested_architectures
-from losscli.build.cache import VARIABLE
 from losscli.build.ninja import find_ninja, job_count
 from losscli.build.nvcc import searched
 from losscli.build.plan import csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, Target
 from losscli.build.toolchain import dotted, find_host_compiler
+from losscli.directories import CACHE_VARIABLE
 from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
@@ -118,7 +118,7 @@ def cache(machine: Machine) -> Answer:
     if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
         return problem(
             f"{what}, on a file system that is mounted noexec: libraries in it cannot be loaded",
-            f"Name a folder on another file system in {VARIABLE}.",
+            f"Name a folder on another file system in {CACHE_VARIABLE}.",
         )
     return ok(what)
 
@@ -132,7 +132,7 @@ def space(machine: Machine) -> Answer | None:
     if free < SPACE_BYTES:
         return warning(
             f"{text}; a build of everything may take {format_bytes(SPACE_BYTES)}",
-            f"Free some, or name another folder in {VARIABLE}.",
+            f"Free some, or name another folder in {CACHE_VARIABLE}.",
         )
     return ok(text)
 

@@ -1,13 +1,8 @@
-"""Imports a file of others in a worker, and binds what it defines to a case."""
+"""How a case calls what a file of others defines, and what is wrong where it cannot."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from functools import partial
-from pathlib import Path
 from subprocess import CalledProcessError
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from losscli.build.diagnosis import placed_error
@@ -20,58 +15,30 @@ if TYPE_CHECKING:
     from losscli.cases import Case
     from losscli.implementations.definitions import Definition
     from losscli.implementations.implementation import BoundLoss
+    from losscli.implementations.sandbox.program import Binding
 
 _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
 """The names of errors of Triton and of torch.compile, which need not be installed."""
 
 
-def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
-    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
-    place = Path(scratch) / f"{name}.py"
-    place.write_text(source)
-    sys.path.insert(0, scratch)
-    if path:
-        sys.path.append(str(Path(path).parent))
-    spec = importlib.util.spec_from_file_location(name, place)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def bind(
-    module: ModuleType, definition: Definition, order: tuple[str, ...], case: Case
-) -> BoundLoss:
-    """Return what a file defines with reduction and parameters of a case fixed.
+def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Binding:
+    """Return how a case calls what a file defines, with reduction and parameters fixed.
 
     ``order``: of the operands that are given by position; the others are given by name.
     """
-    found: Any = getattr(module, definition.name)
-    if definition.kind == "function":
-        function = partial(found, **_given(definition.signature, case))
-    else:
-        made = definition.constructor
-        arguments = tuple(getattr(module, "get_init_inputs", tuple)())
-        named = _given(made, case) if made else {}
-        filled = made.names[: len(arguments)] if made else ()
-        given = {name: value for name, value in named.items() if name not in filled}
-        instance = found(*arguments, **given).to(case.device)
-        own = {k: v for k, v in _given(definition.signature, case).items() if k not in given}
-        function = partial(instance, **own)
-    names = case.spec.names
-    if order == names:
-        return function
-    later = [name for name in names if name not in order]
+    from losscli.implementations.sandbox.program import Binding  # imports torch
 
-    def called(*operands: Tensor) -> Tensor:
-        given = dict(zip(names, operands, strict=True))
-        by_name = {name: given[name] for name in later}
-        loss: Tensor = function(*[given[name] for name in order], **by_name)
-        return loss
-
-    return called
+    made = definition.constructor
+    return Binding(
+        definition.name,
+        definition.kind != "function",
+        _given(definition.signature, case),
+        _given(made, case) if made else {},
+        made.names if made else (),
+        case.spec.names,
+        order,
+        case.device,
+    )
 
 
 def mended(function: BoundLoss, case: Case) -> BoundLoss:

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
+from losscli.implementations.allowance import Allowance
+from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.process import Allowance, Worker, scratch_directory
+from losscli.implementations.sandbox.process import Worker, scratch_directory
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
@@ -39,7 +41,7 @@ class Setting:
     allowance: Allowance = field(default_factory=Allowance)
     order: tuple[str, ...] = ()
     mends: bool = False
-    """Whether a result of another shape or dtype than is due gets these."""
+    """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
     built: dict[str, str] = field(default_factory=dict)
     """Files that hold what a file has compiled, by the digest of that file's source."""
 
@@ -83,11 +85,11 @@ def share_build(file: UserFile, device: str) -> None:
 
     To be called before it has been given an operand. On a full disk each of them compiles anew.
     """
-    packed: Tensor = workers.of(file, device).ask("built", case=None)
+    packed: Tensor = workers.of(file, device).ask("compiled", case=None)
     if packed.numel():
         path = scratch_directory() / f"{os.getpid()}-{file.sha256[:16]}"
         try:
-            path.write_bytes(packed.numpy().tobytes())
+            path.write_bytes(packed.numpy().data)
         except OSError:
             path.unlink(missing_ok=True)
             return
@@ -119,22 +121,33 @@ class Workers:
         if len(deaths) >= MOST_DEATHS:
             raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
         if worker is None:
-            wanted = setting()
-            allowance = wanted.allowance
-            if not allowance.memory_bytes and device == "cpu":
-                allowance = replace(allowance, memory_bytes=free_bytes("cpu") // 2)
-            known = wanted.built.get(file.sha256)
-            built = b""
-            with suppress(OSError):  # without it the file compiles again
-                built = Path(known).read_bytes() if known else b""
-            try:
-                worker = self._workers[key] = Worker(
-                    file, device, allowance, wanted.order, mends=wanted.mends, built=built
-                )
-            except SandboxError as error:
-                self.logs[file] = error.log
-                raise
+            worker = self._workers[key] = self._start(file, device)
         return worker
+
+    def unmarked(self, file: UserFile, calls: list[Call], case: Case) -> list[Answer]:
+        """Return answers of processes, one after the other, that look like a user's own."""
+        worker = self._start(file, case.device, unmarked=True)
+        try:
+            found: list[Answer] = worker.ask("unmarked", calls, case, case=None)
+        finally:
+            self.logs[file] = worker.end()
+        return found
+
+    def _start(self, file: UserFile, device: str, *, unmarked: bool = False) -> Worker:
+        wanted = setting()
+        allowance = wanted.allowance
+        if not allowance.memory_bytes and device == "cpu":
+            allowance = structs.replace(allowance, memory_bytes=free_bytes("cpu") // 2)
+        known = wanted.built.get(file.sha256)
+        built = b""
+        with suppress(OSError):  # without it the file compiles again
+            built = Path(known).read_bytes() if known else b""
+        more: dict[str, Any] = {"mends": wanted.mends, "unmarked": unmarked, "built": built}
+        try:
+            return Worker(file, device, allowance, wanted.order, **more)
+        except SandboxError as error:
+            self.logs[file] = error.log
+            raise
 
     def known(self, file: UserFile) -> list[Worker]:
         """Return the workers of a file that were started."""
@@ -143,7 +156,7 @@ class Workers:
     def end(self, file: UserFile | None = None) -> None:
         """End the workers of a file, or all."""
         for key in [key for key in self._workers if file in (None, key[0])]:
-            self.logs[key[0]] = self._workers.pop(key).end()
+            self.logs[key[0]] = self.logs.get(key[0], "") + self._workers.pop(key).end()
 
 
 workers = Workers()

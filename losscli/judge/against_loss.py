@@ -22,7 +22,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, ROW_FORMS
 from losscli.verify.checks import CHECKS
-from losscli.verify.runner import Job as Checks
+from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
 
 SMALL = ((33, 65),)

@@ -27,7 +27,7 @@ from losscli.truth.model import (
 )
 from losscli.truth.problem import Problem
 from losscli.verify.checks import CHECKS
-from losscli.verify.runner import Job as Checks
+from losscli.verify.runner import Checks
 
 SMALL_CHECKS = ("value", "gradients")
 ALL_CHECKS = (

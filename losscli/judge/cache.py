@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 import losscli
 from losscli import __version__
-from losscli.directories import user_directory
+from losscli.directories import cache_directory
 from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
 from losscli.judge.job import Job
@@ -33,7 +33,6 @@ from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpu
 from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_object
 from losscli.runs.files import replace_file
 
-VARIABLE = "LOSSCLI_CACHE_DIR"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Verdicts that nobody asked for in so long are removed."""
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
@@ -108,7 +107,7 @@ class VerdictCache:
 
 def user_verdicts() -> VerdictCache:
     """Return the cache of this user, without what was not used in long."""
-    found = VerdictCache(user_directory("cache", VARIABLE, "verdicts") / "verdicts")
+    found = VerdictCache(cache_directory("verdicts") / "verdicts")
     found.drop_unused(time.time())
     return found
 

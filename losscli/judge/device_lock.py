@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from losscli.directories import user_directory
+from losscli.directories import CACHE_VARIABLE, cache_directory
 from losscli.errors import UnfitError
 from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import try_lock, unlock
 
-VARIABLE = "LOSSCLI_CACHE_DIR"
 _NOTIFY_AFTER = 5.0
 """Seconds of waiting before the first message."""
 _POLL = 0.02
@@ -84,7 +83,7 @@ def is_alone(device: str) -> bool:
 def lock_path(device: str, kind: str = "lock") -> Path:
     """Return the file of a device's lock: of this host, for the cache may be on several."""
     name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{_identity(device)}")
-    return user_directory("cache", VARIABLE, "locks") / "locks" / f"{name}.{kind}"
+    return cache_directory("locks") / "locks" / f"{name}.{kind}"
 
 
 def _open(device: str, kind: str) -> IO[str]:
@@ -95,7 +94,7 @@ def _open(device: str, kind: str) -> IO[str]:
     except OSError as error:
         raise UnfitError(
             f"cannot write {path}: {error.strerror}. Name a folder that can be written in "
-            f"{VARIABLE}."
+            f"{CACHE_VARIABLE}."
         ) from None
 
 

@@ -5,24 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from losscli.axes import DType
+from losscli.implementations.allowance import Allowance
 from losscli.losses import Shape
 from losscli.record import Record
-
-
-class Limits(Record, frozen=True, forbid_unknown_fields=True):
-    """The most that a candidate may take."""
-
-    build_seconds: float = 600.0
-    """Seconds of import and compilation."""
-    call_seconds: float = 60.0
-    """Seconds of one question: a few calls, or a batch of samples."""
-    total_seconds: float = 1800.0
-    """Seconds of all stages."""
-    memory_bytes: int = 0
-    """Bytes of the candidate's processes on the host beyond what torch takes; 0 is half of what is
-    free."""
-    output_bytes: int = 16 * 2**20
-    """Bytes that it writes to stdout and stderr."""
 
 
 class Job(Record, frozen=True, forbid_unknown_fields=True):
@@ -52,4 +37,4 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     timed: bool = True
     until_first: bool = False
     """Whether the first reason ends the judging, not the first that leaves nothing to judge."""
-    limits: Limits = Limits()
+    limits: Allowance = Allowance()

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from losscli.config.fields import check_device, check_name
 from losscli.config.sizes import LARGEST
 from losscli.errors import UsageError, unknown
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.files import read_file
-from losscli.judge.job import Job, Limits
+from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.record import Record
@@ -74,7 +75,7 @@ def read_job(value: Mapping[str, Any]) -> Job:
     """
     _refuse_unknown(value, Job)
     if isinstance(value.get("limits"), dict):
-        _refuse_unknown(value["limits"], Limits)
+        _refuse_unknown(value["limits"], Allowance)
     job = read_value(Job, value)
     return job if job.id else replace(job, id=job.file)
 
@@ -97,7 +98,7 @@ def check_job(job: Job) -> None:
     for shape in job.sizes:
         if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
             raise UsageError(f"{list(shape)} is not a size: expected extents such as [1024, 1024].")
-    for field in Limits.__struct_fields__:
+    for field in Allowance.__struct_fields__:
         value = getattr(job.limits, field)
         if not (value >= 0 and math.isfinite(value)):
             raise UsageError(f"the limit '{field}' must be at least 0, but is {value:g}.")

@@ -33,6 +33,8 @@ GRACE = 10.0
 """Seconds that a process has to clean up after Ctrl-C, or after its parent has ended."""
 WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
+JUDGES_OF_A_GPU = 4
+"""They and their candidates have a context each, half a GiB, and times are taken one at a time."""
 _ANY_GPU = ("auto", "cuda")
 _RENEW = {"broke_device", "quarantined", "error"}
 """Reasons after which a judge is not trusted with another job."""
@@ -55,9 +57,10 @@ class Pool(Protocol):
         ...
 
 
-def default_workers() -> int:
-    """Return how many judges this machine has cores and memory for."""
-    return max(1, min(core_count(), free_bytes("cpu") // WORKER_BYTES))
+def default_workers(gpus: int = 0) -> int:
+    """Return how many judges this machine has cores and memory for, which share so many GPUs."""
+    most = core_count() if not gpus else min(core_count(), gpus * JUDGES_OF_A_GPU)
+    return max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
 
 
 def usable_gpus() -> list[str]:

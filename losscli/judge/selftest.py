@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from losscli.errors import UnfitError
-from losscli.judge.job import Job, Limits
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
+from losscli.implementations.allowance import Allowance
+from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
@@ -35,6 +36,8 @@ _OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
+OF_MACHINE: set[Code] = {"no_gpu", "no_room", "quarantined"}
+"""Codes of what this machine lacks to judge a file, whatever the file is."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "honest, and to be passed"
 _KINDS: dict[str, tuple[Code, ...]] = {
@@ -106,7 +109,7 @@ class Candidate:
             dtypes=dtypes,
             quick=True,
             timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
-            limits=Limits(**limits),
+            limits=Allowance(**limits),
         )
 
     def is_due(self, verdict: Verdict) -> bool:
@@ -119,7 +122,7 @@ class Candidate:
         return verdict.word in words and (not self.codes or bool(codes & {*self.codes}))
 
 
-class Outcome(Record, frozen=True):
+class Judged(Record, frozen=True):
     """What the judge said of one file."""
 
     file: str
@@ -130,6 +133,13 @@ class Outcome(Record, frozen=True):
     codes: tuple[str, ...]
     as_expected: bool
     seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the self-test for this file alone; 4 is for what the machine lacks."""
+        if self.as_expected:
+            return EXIT_OK
+        return EXIT_UNFIT if {*self.codes} & OF_MACHINE else EXIT_FAILED
 
 
 def root() -> Path:
@@ -148,12 +158,12 @@ def candidates(device: str) -> list[Candidate]:
     return [each for each in found if device != "cpu" or "gpu" not in each.options]
 
 
-def outcomes(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Outcome]:
+def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Judged]:
     """Yield what each verdict says of its file."""
     by_file = {str(each.path): each for each in of}
     for verdict in judged:
         candidate = by_file[verdict.file]
-        yield Outcome(
+        yield Judged(
             candidate.path.name,
             candidate.kind,
             candidate.what,
@@ -165,7 +175,7 @@ def outcomes(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Out
         )
 
 
-def counted(found: Iterable[Outcome]) -> dict[str, tuple[int, int]]:
+def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int]]:
     """Return how many files of each kind there are, and how many got the verdict that is due."""
     counts = dict.fromkeys((HONEST, *_KINDS), (0, 0))
     for each in found:

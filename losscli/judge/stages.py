@@ -10,9 +10,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
-from typing import NoReturn
 
 import msgspec
 import torch
@@ -24,34 +22,32 @@ from losscli.build.diagnosis import placed_error
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
+from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.process_state import reason_of
-from losscli.implementations.sandbox.process import Allowance
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
+from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
-from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
+from losscli.judge.parts import Speed, word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
 from losscli.machine import devices
 from losscli.machine.description import describe
 from losscli.model_case import ModelCase
 from losscli.reasons import Code
-from losscli.runs.records import FAIL, FAILED, PASS, SKIPPED, WARN, BenchResult, VerifyResult
+from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
-from losscli.verify.repeating import line
-from losscli.verify.runner import Job as Checks
+from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-SMALL_RESULTS = ("value", "gradients", "_gradient")
-"""How the names of results end that a candidate has to have, whatever operands it refuses."""
 CLEARLY_SLOWER = 0.8
 """A ratio that is below this with its interval is slower, however few the samples."""
 MOST_REASONS = 8
@@ -61,63 +57,13 @@ FATAL = (
     *("patched",),
 )
 """Codes after which nothing more is asked."""
-RENAMED: dict[Code, Code] = {"hangs": "timeout", "does_not_build": "build_failed", "": "wrong"}
-"""The codes of results that a verdict calls otherwise."""
-AT_EDGE: dict[Code, Code] = {"raised": "refuses", "wrong": "limited"}
-"""What they are called where a parameter is at an end of its domain."""
-ASSERTED = "device-side assert"
-"""What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
+UNMARKED = "in a process that does not look like a judge's: "
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 LOG_CHARACTERS = 4000
 
 
 Against = KnownLoss | AnyModel
 """What a candidate is judged against."""
-
-
-class Ended(Exception):  # noqa: N818 - the verdict is known
-    """A stage has found what ends the judging."""
-
-
-@dataclass
-class Draft:
-    """A verdict while the stages go on."""
-
-    reasons: list[JudgeReason] = field(default_factory=list)
-    checks: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
-    speed: list[Speed] = field(default_factory=list)
-    accuracy: Accuracy = field(default_factory=Accuracy)
-    trains: bool | None = None
-    isolation: tuple[str, ...] = ()
-    now: Stage = "parse"
-
-    @property
-    def failures(self) -> list[JudgeReason]:
-        """The reasons that keep it from being right, but for a misfit, which is mended."""
-        return [
-            reason
-            for reason in self.reasons
-            if reason.code != "misfit" and word_of([reason]) not in RIGHT_WORDS
-        ]
-
-    @contextlib.contextmanager
-    def stage(self, name: Stage) -> Iterator[None]:
-        """Take the time of a stage."""
-        self.now, start = name, time.monotonic()
-        try:
-            yield
-        finally:
-            self.seconds[name] = round(time.monotonic() - start, 3)
-
-    def add(self, code: Code, text: str, **more: str) -> None:
-        """Add a reason; ``more`` are its other fields."""
-        self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
-
-    def end(self, code: Code, text: str, **more: str) -> NoReturn:
-        """Add the reason that ends the judging; raises Ended."""
-        self.add(code, text, **more)
-        raise Ended
 
 
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
@@ -150,11 +96,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             else:
                 check_arguments(file, definition, named, tuple(job.arguments))
                 against = KnownLoss(job, device, definition, named, seed)
-        limits = job.limits
-        allowance = Allowance(
-            limits.build_seconds, limits.call_seconds, limits.memory_bytes, limits.output_bytes
-        )
-        with remote.use(remote.Setting(allowance, tuple(job.arguments))):
+        with remote.use(remote.Setting(job.limits, tuple(job.arguments))):
             _Judging(job, device, file, against, draft, notify).run()
     except Ended:
         pass
@@ -239,6 +181,7 @@ class _Judging:
                     for case in against.firsts():
                         self._look_at(case)
                     self._check(against.small(trains=bool(draft.trains)))
+                    self._look_unmarked(against.firsts()[0])
                 with draft.stage("checks"):
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
@@ -302,6 +245,28 @@ class _Judging:
             draft.add("refuses", str(error), check="value", case=case.name)
             self._look_at(other)
 
+    def _look_unmarked(self, case: Case) -> None:
+        """Find out whether it is right in processes that do not look like a judge's, either."""
+        if isinstance(case, ModelCase) or remote.setting().mends:
+            return
+        first = Problem.of(case, of_others=True)
+        problems, calls = (first, first.sibling()), []
+        for problem in problems:
+            wrt = problem.wrt[:1] if self.draft.trains else ()
+            operands = {name: each.cpu() for name, each in problem.operands.items()}
+            calls.append(Call(operands, wrt, problem.ones.cpu()))
+        try:
+            answers = remote.workers.unmarked(self.file, calls, case)
+        except SubjectError as error:
+            self.draft.end(error.code, f"{UNMARKED}{error}", case=case.name)
+        for problem, answer in zip(problems, answers, strict=True):
+            for part, got in answer.items().items():
+                own = None if got is None else got.to(self.device)
+                outcome, _ = problem.judge(part, own, problem.filled(1.0))
+                if outcome.status == FAIL:
+                    text = f"{UNMARKED}{part}: {outcome.reason}"
+                    self.draft.end("wrong", text, check="value", case=case.name)
+
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
         """Take a value that is wrong; an operand that was overwritten ends the judging."""
         problem.mark()
@@ -345,7 +310,7 @@ class _Judging:
         shrinker = Shrinker(0.0 if self.draft.now == "small" else 5.0)
         for job in jobs:
             for result in shrinker.follow(run_checks(job)):
-                self._count(result)
+                self.draft.count(result)
             failures = self.draft.failures
             most = 1 if self.job.until_first else MOST_REASONS
             if len(failures) >= most or any(r.code in FATAL for r in failures):
@@ -353,23 +318,6 @@ class _Judging:
             self._check_time()
         if self.draft.failures:
             raise Ended
-
-    def _count(self, result: VerifyResult) -> None:
-        """Take a result of a check."""
-        draft, status = self.draft, result.status
-        if not result.shrunk_from:
-            draft.checks[status] = draft.checks.get(status, 0) + 1
-        draft.accuracy = _worst(draft.accuracy, result)
-        mild = status == WARN and result.code == "no_worse_than_torch"
-        if status != FAIL and not mild:
-            return
-        code, repeat = code_of(result, draft.now), line(result)
-        reason = JudgeReason(code, draft.now, result.told, result.check, result.case.name, repeat)
-        known = [r for r in draft.reasons if (r.check, r.code) == (reason.check, reason.code)]
-        if result.shrunk_from and known:
-            draft.reasons[draft.reasons.index(known[0])] = reason
-        elif not known:
-            draft.reasons.append(reason)
 
     def _leftovers(self) -> None:
         """Look for processes that it has left, unless its worker has died."""
@@ -431,23 +379,6 @@ class _Judging:
                 draft.add("slower", text, case=name)
 
 
-def code_of(result: VerifyResult, stage: Stage) -> Code:
-    """Return the code of the reason that a result is which did not pass."""
-    code = RENAMED.get(result.code, result.code)
-    if code == "no_gradient":
-        code = "wrong"  # of the target, or where something is new
-    # An assertion is how PyTorch's operators raise an error on a GPU.
-    raised = code == "raised" or (code == "broke_device" and ASSERTED in result.reason)
-    if raised and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
-        return "refuses"
-    return AT_EDGE.get(code, code) if _is_at_edge(result.case) else code
-
-
-def _is_at_edge(case: Case) -> bool:
-    """Tell whether a parameter is at an end of its domain, where a formula may be NaN."""
-    return any(each.is_edge(case.params[each.name]) for each in case.spec.parameters)
-
-
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
     """Compute in one thread here: others would wait for work on the cores that the worker needs."""
@@ -463,24 +394,3 @@ def _one_thread() -> Iterator[None]:
 def _runner(device: str) -> Runner:
     """Return the runner of quick timings, which measures the limits of the memory once."""
     return Runner(device)
-
-
-def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
-    """Return the largest errors so far, of results that passed; and whether runs agree."""
-    if result.status == FAIL:
-        return known
-    own, torchs = result.error, result.reference_error
-
-    def most(one: float | None, other: float | None) -> float | None:
-        return max((each for each in (one, other) if each is not None), default=None)
-
-    same = known.deterministic
-    if result.check == "determinism" and result.status in (PASS, WARN):
-        same = result.status == PASS and same is not False
-    return Accuracy(
-        most(known.value_ulp, own.value_ulp),
-        most(known.torch_value_ulp, torchs.value_ulp),
-        most(known.gradient_ulp, own.grad_ulp),
-        most(known.torch_gradient_ulp, torchs.grad_ulp),
-        same,
-    )

@@ -95,7 +95,8 @@ class Parameter:
         else:
             small, large = 10 ** random.uniform(-3, -1), 10 ** random.uniform(0.3, 1.5)
             scale = abs(self.default) or 1.0
-            others = [scale * small, scale * large, -scale * large]
+            # Of a large negative margin the hinge is 0 everywhere, whatever a kernel does.
+            others = [scale * small, scale * large, -scale * random.uniform(0, 2)]
         values = (*ends, *others)
         return [value for value in values if self.check(value) is None]
 

@@ -21,7 +21,7 @@ from losscli.processes import Process, how_ended, to_parent
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
-from losscli.verify.runner import Job
+from losscli.verify.runner import Checks
 
 CHECKS_A_PROCESS = 100
 """Fewer are done sooner than another process has imported torch."""
@@ -43,7 +43,7 @@ SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
 """The time of a check for each element of its case; measured on two cores, for a GPU a guess."""
 
 
-def processes_for(jobs: Sequence[Job], device: str) -> int:
+def processes_for(jobs: Sequence[Checks], device: str) -> int:
     """Return in how many processes jobs are to run; 0 is in none but this one."""
     if device != "cpu":
         return 0
@@ -52,7 +52,7 @@ def processes_for(jobs: Sequence[Job], device: str) -> int:
     return wanted if wanted > 1 else 0
 
 
-def seconds_of_checks(jobs: Sequence[Job], device: str) -> float:
+def seconds_of_checks(jobs: Sequence[Checks], device: str) -> float:
     """Return how many seconds jobs may take: a check takes its time, and more for large cases."""
     kind = device.partition(":")[0]
     each = sum(
@@ -64,7 +64,7 @@ def seconds_of_checks(jobs: Sequence[Job], device: str) -> float:
 class Pool:
     """Runs jobs in other processes, and large ones and those of files in this one."""
 
-    def __init__(self, jobs: Sequence[Job], count: int) -> None:
+    def __init__(self, jobs: Sequence[Checks], count: int) -> None:
         """Start ``count`` processes, which begin at once; with none all jobs run in this one."""
         going = [job for job in jobs if _runs_beside_others(job)] if count else []
         self._process_of = {id(job): number % count for number, job in enumerate(going)}
@@ -84,7 +84,7 @@ class Pool:
         for process in self._processes:
             process.end()
 
-    def results_of(self, job: Job) -> Iterator[VerifyResult]:
+    def results_of(self, job: Checks) -> Iterator[VerifyResult]:
         """Yield the results of the next job."""
         number = self._process_of.get(id(job))
         if number is None:
@@ -93,7 +93,7 @@ class Pool:
             yield from self._processes[number].results_of(job)
 
 
-def _runs_beside_others(job: Job) -> bool:
+def _runs_beside_others(job: Checks) -> bool:
     """Tell whether a job may run beside others; a file has a process of its own already."""
     return job.case.elements <= LARGEST and not any(one.file for one, _ in job.trials)
 
@@ -101,11 +101,11 @@ def _runs_beside_others(job: Job) -> bool:
 class _Process:
     """A process, and the jobs that it has yet to finish."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
+    def __init__(self, jobs: Sequence[Checks]) -> None:
         self._jobs = list(jobs)
         self._start()
 
-    def results_of(self, job: Job) -> Iterator[VerifyResult]:
+    def results_of(self, job: Checks) -> Iterator[VerifyResult]:
         """Yield the results of the first job that is left."""
         missing = list(job.trials)
         del self._jobs[0]
@@ -131,7 +131,7 @@ class _Process:
     def _start(self) -> None:
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
 
-    def _death(self, job: Job, missing: Sequence[runner.Trial]) -> VerifyResult:
+    def _death(self, job: Checks, missing: Sequence[runner.Trial]) -> VerifyResult:
         """Return the failure of the check in which the process ended."""
         implementation, check = missing[0] if missing else job.trials[-1]
         text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"

@@ -44,7 +44,7 @@ broken: dict[str, Reason] = {}
 
 
 @dataclass(frozen=True)
-class Job:
+class Checks:
     """One case, with the checks to run and the implementations to run them on."""
 
     case: Case
@@ -69,7 +69,7 @@ def plan(
     device: str,
     free_bytes: Callable[[str], int] = memory.free_bytes,
     checks: Collection[str] = (),
-) -> list[Job]:
+) -> list[Checks]:
     """Return the jobs of a config, without what its rules exclude.
 
     Args:
@@ -96,7 +96,7 @@ def plan(
     for _, case, (implementation, _) in asked:
         losses.setdefault(implementation.name, {})[case.loss] = None
     beside = {name: tuple(own) for name, own in losses.items()}
-    jobs: list[Job] = []
+    jobs: list[Checks] = []
     for (number, case), group in groupby(asked, key=lambda one: one[:2]):
         trials = [trial for *_, trial in group if chosen[_key(case, trial)] == (number, case)]
         tolerances = config.blocks[number].tolerances
@@ -155,7 +155,7 @@ def split(
     trials: Iterable[Trial],
     loosened: float | None = None,
     beside: Beside = MappingProxyType({}),
-) -> list[Job]:
+) -> list[Checks]:
     """Return a job for the case and for each other that a check makes of it.
 
     A check that does not apply to the case is left out.
@@ -170,7 +170,7 @@ def split(
     for implementation, check in trials:
         if not check.why_not(case, implementation):
             by_case.setdefault(check.adapt(case), []).append((implementation, check))
-    return [Job(adapted, tuple(own), loosened, beside) for adapted, own in by_case.items()]
+    return [Checks(adapted, tuple(own), loosened, beside) for adapted, own in by_case.items()]
 
 
 def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Trial]:
@@ -182,7 +182,7 @@ def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Tri
 
 
 def run(
-    job: Job, free_bytes: Callable[[str], int] = memory.free_bytes
+    job: Checks, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job when it is ready; errors of an implementation are results.
 

@@ -53,7 +53,7 @@ class Shrinker:
             if self._left <= 0:
                 return
             beside = {result.implementation: result.beside}
-            job = runner.Job(case, (trial,), loosened, beside)
+            job = runner.Checks(case, (trial,), loosened, beside)
             again = [r for r in runner.run(job) if (r.check, r.status) == (result.check, FAIL)]
             self._left -= self._clock() - start
             if again:

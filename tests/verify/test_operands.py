@@ -12,7 +12,8 @@ import torch
 
 from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.files import UserFile
-from losscli.implementations.loading import bind
+from losscli.implementations.loading import binding
+from losscli.implementations.sandbox.program import bound
 from losscli.losses import LOSSES, REDUCTIONS, Operand
 from losscli.losses.domain import WEIGHTS
 from losscli.losses.formulas import reduce
@@ -165,7 +166,8 @@ def test_files_of_users_take_a_third_operand_by_name(make_case, loss):
     assert unavailable(taken, case) is None
     assert unavailable(refused, case) == "f takes no scale"
     module: Any = SimpleNamespace(f=lambda *given, **named: (given, named))
-    function = bind(module, taken.definition(loss), taken.definition(loss).signature.order(), case)
+    found = taken.definition(loss)
+    function = bound(module, binding(found, found.signature.order(), case))
     assert function(1, 2, 3) == ((2, 1), {"reduction": "mean", "scale": 3})
 
 

@@ -34,7 +34,7 @@ def half(monkeypatch):
 
 
 def value_of(case):
-    job = runner.Job(case, ((IMPLEMENTATIONS["functional"], CHECKS["value"]),))
+    job = runner.Checks(case, ((IMPLEMENTATIONS["functional"], CHECKS["value"]),))
     return runner.run(job)
 
 

@@ -202,7 +202,7 @@ def test_implementations_after_a_broken_gpu_are_skipped(make_case, strays):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     innocent = find_implementation("reference")
-    job = runner.Job(make_case("mse"), ((innocent, CHECKS["layouts"]),))
+    job = runner.Checks(make_case("mse"), ((innocent, CHECKS["layouts"]),))
     (other,) = runner.run(job, no_answer)
 
     assert len(same) == 2

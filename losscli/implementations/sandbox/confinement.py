@@ -10,10 +10,12 @@ import ctypes
 import os
 import resource
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from losscli.build.plan import STEERING_VARIABLES
+from losscli.directories import CACHE_VARIABLE
 
 PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -26,8 +28,6 @@ _WRITE_RIGHTS = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2}
 _SCRATCH_BYTES = 4 * 2**30
 _OPEN_FILES = 4096
 
-CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
-"""Names the cache, from which a file may load losscli's own kernels."""
 KEPT = (
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CC", "CXX", "MAX_JOBS"),
     *(
@@ -43,7 +43,8 @@ KEPT = (
     *("MALLOC_MMAP_THRESHOLD_", CACHE_VARIABLE),
     *("CUDACXX", "CUDAHOSTCXX", *STEERING_VARIABLES),
 )
-"""The variables of the environment that a candidate gets to see."""
+"""The variables of the environment that a candidate gets to see; it may load losscli's own kernels
+from the cache."""
 
 PARTS = (
     *("session", "processes", "network", "shared memory", "/proc", "temporary files", "files"),
@@ -72,6 +73,21 @@ def environment(scratch: str, given: Mapping[str, str] | None = None) -> dict[st
     return {**own, **cached, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
+def forget_start() -> None:
+    """Overwrite the command line and the environment that /proc shows of this process."""
+    environ = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environ)  # C's are copies now
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    first, last, *environment = map(int, fields[45:49])
+    command = b"python\0main.py\0"
+    if 0 < len(command) <= last - first and environment[0]:
+        ctypes.memset(first, 0, last - first)
+        ctypes.memmove(first, command, len(command))
+        ctypes.memset(environment[0], 0, environment[1] - environment[0])
+    sys.argv, sys.orig_argv = ["main.py"], ["python", "main.py"]
+
+
 def unshare() -> Iterator[str]:
     """Leave the namespaces of the judge; yield what was reached.
 
@@ -93,6 +109,18 @@ def unshare() -> Iterator[str]:
     yield from ("processes", "network", "shared memory")
 
 
+def private_directory(scratch: str) -> str:
+    """Return where a private file system is to be mounted: where nothing is hidden by it.
+
+    A name that does not tell of losscli, if there is one.
+    """
+    for place in ("/srv", "/media", "/mnt", "/opt"):
+        with contextlib.suppress(OSError):
+            if not os.listdir(place):
+                return place
+    return scratch
+
+
 def mount_private(scratch: str) -> Iterator[str]:
     """In new namespaces: mount /proc anew, and an empty file system in memory on ``scratch``."""
     libc = _libc()
@@ -104,6 +132,8 @@ def mount_private(scratch: str) -> Iterator[str]:
     options = _MS_NOSUID | _MS_NODEV
     if libc.mount(b"tmpfs", scratch.encode(), b"tmpfs", options, size) == 0:
         yield "temporary files"
+    # Any process may write there, and the next one would read it.
+    libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", options, size)
 
 
 def restrict_writes(scratch: str, device: str) -> Iterator[str]:

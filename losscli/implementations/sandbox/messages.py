@@ -55,7 +55,9 @@ class Load(msgspec.Struct, tag="load"):
     order: list[str]
     """The order of the operands; empty to find it."""
     mends: bool
-    """Whether a result gets the shape and dtype that are due."""
+    """Whether a result is reduced, reshaped and converted as is due."""
+    unmarked: bool
+    """Whether it is to be imported where it is called, in a process that looks like a user's."""
     built: int
     """Bytes in the file of operands, of what an earlier worker has compiled."""
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from losscli.axes import GradOutput, PassName
+from losscli.cases import Case
 from losscli.implementations.call_data import (
     INCOMING_GRADIENT,
     Answer,
@@ -21,10 +22,13 @@ from losscli.implementations.call_data import (
     Replay,
 )
 from losscli.implementations.process_state import StateChange
+from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.losses import Shape
 from losscli.model_case import Argument
 
 Gradients = dict[str, Tensor | None]
+_NAMES_BYTES = 2**20
+"""What the names of compiled files may take beside their contents."""
 
 
 class TimedData(msgspec.Struct):
@@ -65,6 +69,10 @@ def _answers(answer: Answer, call: Call, *_: Any) -> bool:
     return {*answer.gradients} == {*call.wrt}
 
 
+def _one_of_each(answers: list[Answer], calls: Sequence[Call], *_: Any) -> bool:
+    return len(answers) == len(calls) and all(map(_answers, answers, calls))
+
+
 def _one_each(answers: list[Answer], call: Call, incoming: Sequence[Tensor]) -> bool:
     return len(answers) == len(incoming) and all(_answers(each, call) for each in answers)
 
@@ -88,7 +96,8 @@ def _are_seconds(seconds: list[float], count: int) -> bool:
 
 
 def _are_bytes(packed: Tensor) -> bool:
-    return packed.device.type == "cpu" and packed.dtype == torch.uint8
+    fits = packed.dim() == 1 and packed.nbytes <= MOST_BYTES + _NAMES_BYTES
+    return packed.device.type == "cpu" and packed.dtype == torch.uint8 and fits
 
 
 class Method(NamedTuple):
@@ -102,7 +111,7 @@ class Method(NamedTuple):
     """Whether what is returned, whose types are right, can be the answer to the arguments.
 
     What is in a worker's answer may be forged, also what a correct server could not send."""
-    builds: bool = False
+    takes_long: bool = False
     """Whether the worker may take as long as a build takes."""
     keeps_operands: bool = False
     """Whether the operands are the worker's own afterwards, whose changes are of no concern to the
@@ -111,8 +120,8 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "mend": Method(tuple[()], None),
-    "built": Method(tuple[()], Tensor, _are_bytes),
-    "bound": Method(tuple[()], None, builds=True),
+    "compiled": Method(tuple[()], Tensor, _are_bytes, takes_long=True),
+    "bound": Method(tuple[()], None, takes_long=True),
     "loss": Method(tuple[Operands, tuple[str, ...]], Tensor),
     "answer": Method(tuple[Call], Answer, _answers),
     "retained": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
@@ -134,11 +143,7 @@ METHODS: dict[str, Method] = {
     "changed": Method(tuple[Call, str, Tensor], Answer, _answers),
     "backward_replays": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
     "graphed": Method(tuple[Call, list[Tensor]], list[Answer], _one_each),
-    "in_thread": Method(
-        tuple[list[Call]],
-        list[Answer],
-        lambda answers, calls: len(answers) == len(calls) and all(map(_answers, answers, calls)),
-    ),
+    "in_thread": Method(tuple[list[Call]], list[Answer], _one_of_each),
     "on_streams": Method(tuple[list[list[Call | Replay]]], list[list[Answer]], _all_requests),
     "record": Method(
         tuple[list[Call]], list[int], lambda numbers, calls: len(numbers) == len(calls)
@@ -149,7 +154,7 @@ METHODS: dict[str, Method] = {
         tuple[TimedData],
         Samples,
         lambda found, _: found.loss is not None,
-        builds=True,
+        takes_long=True,
         keeps_operands=True,
     ),
     "warm_up": Method(tuple[()], WarmData),
@@ -163,8 +168,9 @@ METHODS: dict[str, Method] = {
     "looped": Method(tuple[int], None),
     "changes": Method(tuple[()], list[StateChange]),
     "input_shapes": Method(tuple[()], list[Shape]),
+    "unmarked": Method(tuple[list[Call], Case], list[Answer], _one_of_each, takes_long=True),
     "leftovers": Method(tuple[()], list[str]),
     "model_arguments": Method(tuple[()], list[Argument]),
-    "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], builds=True),
+    "model_state": Method(tuple[int], tuple[dict[str, Tensor], list[str]], takes_long=True),
 }
 """The methods by name, which :class:`~losscli.implementations.remote.RemoteSubject` forwards."""

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,9 @@ import msgspec
 import torch
 
 from losscli.cases import Case
-from losscli.directories import user_directory
+from losscli.directories import CACHE_VARIABLE, cache_directory
 from losscli.errors import LosscliError, UnfitError
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
     NotBuiltError,
@@ -37,10 +37,10 @@ from losscli.implementations.errors import (
     SubjectError,
 )
 from losscli.implementations.files import UserFile
-from losscli.implementations.sandbox import confinement, messages
+from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.wire import Outgoing
+from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.machine import allocator
 from losscli.model_case import ModelCase
 from losscli.processes import Channel, Process, how_ended
@@ -54,17 +54,6 @@ LARGE_BYTES = 2**26
 """Bytes of results from which on their memory is given back after each reply."""
 LOG_BYTES = 2**16
 """Bytes that are kept of the beginning and of the end of what a candidate writes."""
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """The most that a worker may take."""
-
-    build_seconds: float = 600.0
-    call_seconds: float = 60.0
-    memory_bytes: int = 0
-    """Bytes of the host's memory that can be written, on a CPU; 0 is half of what is free."""
-    output_bytes: int = 16 * 2**20
 
 
 class _Log:
@@ -145,9 +134,7 @@ def scratch_directory() -> Path:
     Where the kernel offers none, workers have directories in it, and judges keep there what files
     have compiled: those of judges that are no more are removed.
     """
-    directory = (
-        user_directory("cache", confinement.CACHE_VARIABLE, "what candidates write") / "scratch"
-    )
+    directory = cache_directory("what candidates write") / "scratch"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for left in directory.iterdir():
         judge = left.name.partition("-")[0]
@@ -179,9 +166,12 @@ class Worker:
         order: Sequence[str] = (),
         *,
         mends: bool = False,
+        unmarked: bool = False,
         built: bytes = b"",
     ) -> None:
         """Start it, and have it import the file; ``built`` is what another has compiled of it.
+
+        ``unmarked``: it is asked for one answer of a process that looks like a user's own.
 
         Raises:
             NotBuiltError: it cannot be imported.
@@ -208,7 +198,7 @@ class Worker:
             "environ": {
                 **os.environ,
                 **_allocator(),
-                confinement.CACHE_VARIABLE: str(scratch.parent),
+                CACHE_VARIABLE: str(scratch.parent),
             },
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
@@ -224,10 +214,11 @@ class Worker:
             if not isinstance(ready, Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
-            if Path(ready.scratch) != scratch:
+            if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
-            os.pwrite(operands, built, 0)
-            self._load(order, mends=mends, built=len(built))
+            write(operands, 0, memoryview(built))
+            self._load(order, mends, unmarked, len(built))
+            os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
             if isinstance(error, SandboxError):
@@ -256,7 +247,7 @@ class Worker:
         except OSError:
             raise self._ended() from None
         asked = METHODS[method]
-        seconds = self.allowance.build_seconds if asked.builds else self.allowance.call_seconds
+        seconds = self.allowance.build_seconds if asked.takes_long else self.allowance.call_seconds
         reply = self._answer(number, seconds)
         if isinstance(reply, Raised):
             raise self._error(reply)
@@ -285,19 +276,12 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: Sequence[str], *, mends: bool, built: int) -> None:
+    def _load(self, order: Sequence[str], mends: bool, unmarked: bool, built: int) -> None:
         file = self.file
         number = _random_number()
         wanted = Load(
-            number,
-            file.named,
-            file.source,
-            str(file.path),
-            file.revision,
-            file.name,
-            list(order),
-            mends,
-            built,
+            *(number, file.named, file.source, str(file.path), file.revision, file.name),
+            *(list(order), mends, unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)

@@ -21,13 +21,13 @@ import torch
 from losscli.cases import Case
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.call_data import Call
+from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
-from losscli.implementations.sandbox import builds, messages
+from losscli.implementations.sandbox import builds, messages, unmarked
 from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
 from losscli.implementations.sandbox.methods import (
     METHODS,
@@ -35,8 +35,9 @@ from losscli.implementations.sandbox.methods import (
     TimedData,
 )
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
+from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
-from losscli.implementations.sandbox.wire import Incoming
+from losscli.implementations.sandbox.wire import Incoming, read
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
@@ -48,8 +49,9 @@ if TYPE_CHECKING:
 
 TIMING = ("warm_up", "samples", "looped")
 """The methods that ask what is being timed."""
-WATCHED_SECONDS = 0.1
-"""A worker that is asked nothing computes in less than half of this."""
+WATCHED_SECONDS, WATCHES = 0.1, 10
+"""A worker that is asked nothing computes in less than half of this, soon: threads of OpenMP look
+for work for a while, which takes longer where others wait for the same cores."""
 
 
 def serve(
@@ -77,6 +79,7 @@ class _Server:
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.file: UserFile
+        self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
         self.mends = False
 
@@ -97,10 +100,13 @@ class _Server:
         )
         self.order, self.mends = tuple(question.order), question.mends
         if question.built:
-            builds.unpack(os.pread(self.incoming.operands, question.built, 0), self.scratch)
-        beside = "" if question.revision else question.path
-        name = Path(question.path).stem
-        self.module = loading.import_source(question.source, beside, name, self.scratch)
+            builds.unpack(
+                read(self.incoming.operands, 0, question.built).numpy().data, self.scratch
+            )
+        beside, name = "" if question.revision else question.path, Path(question.path).stem
+        self.source = question.source, beside, name, self.scratch
+        if not question.unmarked:
+            self.module = import_source(*self.source)
         return self.incoming.encode(None)
 
     def _answer(self, request: Request) -> Any:
@@ -136,22 +142,31 @@ class _Server:
         assert self.module is not None
         if isinstance(case, ModelCase):
             return BoundModel(self.module, self.file.definition(""), case)
-        definition = self.file.definition(case.loss)
-        order = definition.signature.order(case.spec.names, self.order)
-        function = loading.bind(self.module, definition, order, case)
+        function = bound(self.module, self._binding(case))
         return loading.mended(function, case) if self.mends else function
 
+    def _binding(self, case: Case) -> Binding:
+        """Return how a case calls what the file defines."""
+        definition = self.file.definition(case.loss)
+        order = definition.signature.order(case.spec.names, self.order)
+        return loading.binding(definition, order, case)
+
+    def do_unmarked(
+        self, subject: LocalSubject | None, calls: list[Call], case: Case
+    ) -> Iterator[Answer]:
+        """Yield the answers of processes that look like a user's own."""
+        return unmarked.answers(self.source, self._binding(case), calls)
+
     def do_mend(self, subject: LocalSubject | None) -> None:
-        """Give results the shape and dtype that are due, from now on."""
+        """Reduce, reshape and convert results as is due, from now on."""
         self.mends = True
         self.subjects.clear()
 
-    def do_built(self, subject: LocalSubject | None) -> torch.Tensor:
+    def do_compiled(self, subject: LocalSubject | None) -> torch.Tensor:
         """Return what has been compiled until now."""
-        packed = bytearray(builds.pack(self.scratch))
-        if not packed:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(packed, dtype=torch.uint8)
+        packed = builds.pack(self.scratch)
+        empty = torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(packed, dtype=torch.uint8) if packed else empty
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
@@ -215,13 +230,7 @@ class _Server:
                     listed = Path(f"/proc/self/task/{thread}/children").read_text()
                     pids += map(int, listed.split())
         left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
-        if left:
-            return left
-        time.sleep(WATCHED_SECONDS)  # threads of OpenMP look for work a while
-        before = _wanted_seconds()
-        time.sleep(WATCHED_SECONDS)
-        busy = _wanted_seconds() - before > WATCHED_SECONDS / 2
-        return ["a thread that goes on computing"] if busy else []
+        return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
 
 def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
@@ -242,6 +251,16 @@ def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
     if isinstance(error, LosscliError):
         return Raised(text, "error")
     return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+
+
+def goes_on_computing() -> bool:
+    """Tell whether threads of this process compute while it sleeps, for a second on end."""
+    for _ in range(WATCHES):
+        before = _wanted_seconds()
+        time.sleep(WATCHED_SECONDS)
+        if _wanted_seconds() - before < WATCHED_SECONDS / 2:
+            return False
+    return True
 
 
 def _wanted_seconds() -> float:

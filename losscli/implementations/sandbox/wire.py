@@ -70,7 +70,7 @@ class Outgoing:
     def take_back(self) -> None:
         """Copy what the worker has changed in the operands into the judge's own."""
         for stored, whole in self._sending.values():
-            now = _read(self.operands, stored.at, stored.bytes)
+            now = read(self.operands, stored.at, stored.bytes)
             before = whole.cpu()
             if not torch.equal(now, before):
                 whole.copy_(now)
@@ -110,7 +110,7 @@ class Outgoing:
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor on {device}")
         count = math.prod(result.shape) * dtype.itemsize
-        data = _read(self.results, result.at, count)
+        data = read(self.results, result.at, count)
         return data.view(dtype).view(result.shape).to(device)
 
 
@@ -140,7 +140,7 @@ class Incoming:
             if kept.device.type == "cpu":
                 _read_into(self.operands, stored.at, kept)
             else:
-                kept.copy_(_read(self.operands, stored.at, stored.bytes))
+                kept.copy_(read(self.operands, stored.at, stored.bytes))
 
     def keep(self) -> None:
         """Keep the operands of this request in their places, whatever follows."""
@@ -154,7 +154,7 @@ class Incoming:
         """Write operands that have changed."""
         for stored in self._stored:
             kept = self._kept[stored.key].cpu()
-            if not torch.equal(kept, _read(self.operands, stored.at, stored.bytes)):
+            if not torch.equal(kept, read(self.operands, stored.at, stored.bytes)):
                 _write(self.operands, stored.at, kept)
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
@@ -178,6 +178,8 @@ class Incoming:
         if not isinstance(value, Tensor):
             return dict(value)
         plain = Tensor.detach(value).cpu().contiguous().resolve_conj().resolve_neg()
+        if torch._is_zerotensor(plain):  # autograd's, which has no memory
+            plain = torch.zeros_like(plain)
         at = self._end
         whole = torch.empty(0, dtype=torch.uint8)
         if plain.numel():
@@ -196,15 +198,18 @@ def _view(tensor: Tensor) -> memoryview:
 
 def _write(file: int, at: int, data: Tensor) -> None:
     """Write the bytes of a contiguous tensor of bytes."""
-    if not data.numel():
-        return
-    view = _view(data)
+    if data.numel():
+        write(file, at, _view(data))
+
+
+def write(file: int, at: int, view: memoryview) -> None:
+    """Write bytes, all of them."""
     done = 0
     while done < len(view):
         done += os.pwrite(file, view[done : done + _CHUNK], at + done)
 
 
-def _read(file: int, at: int, count: int) -> Tensor:
+def read(file: int, at: int, count: int) -> Tensor:
     """Read bytes into a tensor; ValueError if they are not there."""
     if count > max(os.fstat(file).st_size - at, 0):
         raise ValueError(f"{count} bytes are not there")

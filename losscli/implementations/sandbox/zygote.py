@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -20,12 +21,15 @@ from typing import Any, NoReturn
 from losscli.implementations.sandbox import confinement
 from losscli.processes import end_with_parent, to_parent
 
+IDLE_SECONDS = 0.5
+"""Without a question for so long, the process imports what the first worker need not wait for."""
 DESCRIPTORS = 5
 """Channel, log, status, operands and results, in this order."""
 
 
 def main() -> None:
     """Serve the judge until it ends."""
+    confinement.forget_start()
     with to_parent() as channel:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
@@ -37,7 +41,12 @@ def main() -> None:
 
         torch.empty(1)
         channel.send(b"ready")
+        prepared = False
         while True:
+            if not prepared and not select.select([channel.socket], [], [], IDLE_SECONDS)[0]:
+                import torch._dynamo  # what many second derivatives import in each worker, 1 s
+
+                prepared = True
             data, descriptors, _, _ = socket.recv_fds(channel.socket, 2**20, DESCRIPTORS)
             if not data:
                 return
@@ -88,11 +97,12 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
         end_with_parent()
         scratch = wanted["scratch"]
         if "processes" in reached:
+            scratch = confinement.private_directory(scratch)
             reached += confinement.mount_private(scratch)
         elif os.getppid() != keeper:
             os._exit(1)
         if "temporary files" not in reached:
-            scratch = tempfile.mkdtemp(prefix=f"{wanted['judge']}-", dir=scratch)
+            scratch = tempfile.mkdtemp(prefix=f"{wanted['judge']}-", dir=wanted["scratch"])
         os.environ.clear()
         os.environ.update(confinement.environment(scratch, wanted["environ"]))
         for name in ("home", "tmp"):

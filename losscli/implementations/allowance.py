@@ -1,0 +1,21 @@
+"""What code of others may take."""
+
+from __future__ import annotations
+
+from losscli.record import Record
+
+
+class Allowance(Record, frozen=True, forbid_unknown_fields=True):
+    """The most that a candidate may take."""
+
+    build_seconds: float = 600.0
+    """Seconds of import and compilation."""
+    call_seconds: float = 60.0
+    """Seconds of one question: a few calls, or a batch of samples."""
+    total_seconds: float = 1800.0
+    """Seconds of all stages of a judgement."""
+    memory_bytes: int = 0
+    """Bytes of the candidate's processes on the host beyond what torch takes; 0 is half of what is
+    free."""
+    output_bytes: int = 16 * 2**20
+    """Bytes that it writes to stdout and stderr."""

@@ -1,0 +1,99 @@
+"""Imports a loss, binds its arguments and calls it, as any program does.
+
+It imports nothing of its own project, for it is run from its source as well: see ``unmarked``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Binding(NamedTuple):
+    """What a module defines, and how it is called."""
+
+    name: str
+    is_class: bool
+    settings: Mapping[str, Any]
+    made: Mapping[str, Any]
+    """What the constructor of a class may be given by name."""
+    filled: tuple[str, ...]
+    """The names of the constructor's arguments that ``get_init_inputs`` may give by position."""
+    names: tuple[str, ...]
+    order: tuple[str, ...]
+    """Of those that are given by position; the others are given by name."""
+    device: str
+
+
+def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
+    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
+    place = Path(scratch) / f"{name}.py"
+    place.write_text(source)
+    sys.path.insert(0, scratch)
+    if path:
+        sys.path.append(str(Path(path).parent))
+    spec = importlib.util.spec_from_file_location(name, place)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
+    """Return what takes the operands."""
+    found: Any = getattr(module, how.name)
+    function = partial(found, **how.settings)
+    if how.is_class:
+        arguments = tuple(getattr(module, "get_init_inputs", tuple)())
+        filled = how.filled[: len(arguments)]
+        given = {name: value for name, value in how.made.items() if name not in filled}
+        instance = found(*arguments, **given).to(how.device)
+        own = {name: value for name, value in how.settings.items() if name not in given}
+        function = partial(instance, **own)
+    if how.order == how.names:
+        return function
+
+    def called(*operands: Tensor) -> Tensor:
+        given = dict(zip(how.names, operands, strict=True))
+        by_name = {name: given[name] for name in how.names if name not in how.order}
+        loss: Tensor = function(*[given[name] for name in how.order], **by_name)
+        return loss
+
+    return called
+
+
+def main(
+    source: Sequence[str],
+    how: Binding,
+    operands: Sequence[Tensor],
+    incoming: Tensor | None,
+    results: str,
+) -> None:
+    """In a process of its own: call once, and save the loss and the first gradient, or an error."""
+    if pid := os.fork():
+        os.waitpid(pid, 0)
+        return
+    try:
+        function = bound(import_source(*source), how)
+        leaf, *others = (each.to(how.device) for each in operands)
+        with torch.set_grad_enabled(incoming is not None):
+            loss = function(leaf.requires_grad_(incoming is not None), *others)
+        found = [loss]
+        if incoming is not None:
+            found += torch.autograd.grad(loss, leaf, incoming.to(how.device))
+        torch.save([each.detach().cpu() for each in found], results)
+    except BaseException as error:
+        torch.save(f"raised {type(error).__name__}: {error}", results)
+    finally:
+        os._exit(0)

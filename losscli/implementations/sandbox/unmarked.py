@@ -1,0 +1,73 @@
+"""Calls a file in a process that looks like a user's own: nothing there tells of losscli.
+
+What is right only where it recognises a judge is wrong here; and what a process finds in the files
+of one before is no answer to its own question. The command line has no name of
+losscli in any worker, see ``confinement``; here the modules, the environment, the frames of the
+callers and the collector's objects have none either.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from losscli.directories import CACHE_VARIABLE
+from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.sandbox import program
+from losscli.implementations.sandbox.program import Binding
+
+_IMPORTS = re.compile(r"^\s*(import|from)\s+losscli\b", re.MULTILINE)
+"""Of a file that is built on losscli, which finds it, but for what runs the file."""
+
+
+def answers(source: tuple[str, str, str, str], how: Binding, calls: list[Call]) -> Iterator[Answer]:
+    """Yield the answers of processes, one after the other, which have their files in common.
+
+    Args:
+        source: the arguments of ``program.import_source``.
+        how: it is bound.
+        calls: for the loss, and the gradient of the first operand; on the CPU, whatever the device.
+    """
+    results = f"{source[-1]}/results"
+    for call in calls:
+        Path(results).unlink(missing_ok=True)
+        with _hidden(built_on_losscli=bool(_IMPORTS.search(source[0]))) as main:
+            # A thread that forks is the only one of its child, whose frames are all there are.
+            operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
+            arguments = (source, main.Binding(*how), operands, incoming, results)
+            thread = threading.Thread(target=main.main, args=arguments)
+            thread.start()
+            thread.join()
+        if not os.path.exists(results):
+            raise SubjectError("ended its process")
+        found = torch.load(results)
+        if isinstance(found, str):
+            raise SubjectError(found)
+        yield Answer(found[0], dict(zip(call.wrt, found[1:], strict=True)))
+
+
+@contextmanager
+def _hidden(*, built_on_losscli: bool) -> Iterator[Any]:
+    """Hide what tells of losscli; yield a main module that is a program without it."""
+    prefix = "losscli.implementations" if built_on_losscli else "losscli"
+    hidden = {n: sys.modules.pop(n) for n in [*sys.modules] if f"{n}.".startswith(f"{prefix}.")}
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(Path(program.__file__).read_text(), "main.py", "exec"), main.__dict__)
+    cache = "" if built_on_losscli else os.environ.pop(CACHE_VARIABLE, "")
+    gc.freeze()
+    try:
+        yield main
+    finally:
+        sys.modules.update(hidden)
+        os.environ.update({CACHE_VARIABLE: cache} if cache else {})

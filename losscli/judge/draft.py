@@ -1,0 +1,126 @@
+"""A verdict while the stages of its job go on: reasons, counts of checks, errors and times."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from losscli.cases import Case
+from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.verify.repeating import line
+
+SMALL_RESULTS = ("value", "gradients", "_gradient")
+"""How the names of results end that a candidate has to have, whatever operands it refuses."""
+RENAMED: dict[Code, Code] = {"hangs": "timeout", "does_not_build": "build_failed", "": "wrong"}
+"""The codes of results that a verdict calls otherwise."""
+AT_EDGE: dict[Code, Code] = {"raised": "refuses", "wrong": "limited"}
+"""What they are called where a parameter is at an end of its domain."""
+ASSERTED = "device-side assert"
+"""What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
+
+
+class Ended(Exception):  # noqa: N818 - the verdict is known
+    """A stage has found what ends the judging."""
+
+
+@dataclass
+class Draft:
+    """A verdict while the stages go on."""
+
+    reasons: list[JudgeReason] = field(default_factory=list)
+    checks: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    speed: list[Speed] = field(default_factory=list)
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    trains: bool | None = None
+    isolation: tuple[str, ...] = ()
+    now: Stage = "parse"
+
+    @property
+    def failures(self) -> list[JudgeReason]:
+        """The reasons that keep it from being right, but for a misfit, which is mended."""
+        return [
+            reason
+            for reason in self.reasons
+            if reason.code != "misfit" and word_of([reason]) not in RIGHT_WORDS
+        ]
+
+    @contextlib.contextmanager
+    def stage(self, name: Stage) -> Iterator[None]:
+        """Take the time of a stage."""
+        self.now, start = name, time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.monotonic() - start, 3)
+
+    def add(self, code: Code, text: str, **more: str) -> None:
+        """Add a reason; ``more`` are its other fields."""
+        self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
+
+    def end(self, code: Code, text: str, **more: str) -> NoReturn:
+        """Add the reason that ends the judging; raises Ended."""
+        self.add(code, text, **more)
+        raise Ended
+
+    def count(self, result: VerifyResult) -> None:
+        """Take a result of a check."""
+        status = result.status
+        if not result.shrunk_from:
+            self.checks[status] = self.checks.get(status, 0) + 1
+        self.accuracy = _worst(self.accuracy, result)
+        mild = status == WARN and result.code == "no_worse_than_torch"
+        if status != FAIL and not mild:
+            return
+        code, repeat = code_of(result, self.now), line(result)
+        reason = JudgeReason(code, self.now, result.told, result.check, result.case.name, repeat)
+        known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
+        if result.shrunk_from and known:
+            self.reasons[self.reasons.index(known[0])] = reason
+        elif not known:
+            self.reasons.append(reason)
+
+
+def code_of(result: VerifyResult, stage: Stage) -> Code:
+    """Return the code of the reason that a result is which did not pass."""
+    code = RENAMED.get(result.code, result.code)
+    if code == "no_gradient":
+        code = "wrong"  # of the target, or where something is new
+    if code == "raised" and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
+        return "refuses"
+    if not _is_at_edge(result.case):
+        return code
+    # An assertion is how PyTorch's operators raise an error on a GPU.
+    asserted = code == "broke_device" and ASSERTED in result.reason
+    return "refuses" if asserted else AT_EDGE.get(code, code)
+
+
+def _is_at_edge(case: Case) -> bool:
+    """Tell whether a parameter is at an end of its domain, where a formula may be NaN."""
+    return any(each.is_edge(case.params[each.name]) for each in case.spec.parameters)
+
+
+def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
+    """Return the largest errors so far, of results that passed; and whether runs agree."""
+    if result.status == FAIL:
+        return known
+    own, torchs = result.error, result.reference_error
+
+    def most(one: float | None, other: float | None) -> float | None:
+        return max((each for each in (one, other) if each is not None), default=None)
+
+    same = known.deterministic
+    if result.check == "determinism" and result.status in (PASS, WARN):
+        same = result.status == PASS and same is not False
+    return Accuracy(
+        most(known.value_ulp, own.value_ulp),
+        most(known.torch_value_ulp, torchs.value_ulp),
+        most(known.gradient_ulp, own.grad_ulp),
+        most(known.torch_gradient_ulp, torchs.grad_ulp),
+        same,
+    )
