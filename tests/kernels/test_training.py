@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from docs import language_model
+from docs import hidden_states, language_model
 from docs.training import data, train
 from losscli import nn
 from losscli.losses import LOSSES
@@ -50,3 +50,16 @@ def test_both_cross_entropies_train_the_same_language_model():
     losses = [(own, torchs) for (own, _), (torchs, _) in both]
     assert [own for own, _ in losses] == pytest.approx([torchs for _, torchs in losses], rel=1e-4)
     assert losses[-1][0] < 0.7 * losses[0][0]
+
+
+def test_hidden_states_train_the_same_model_as_logits_in_a_third_of_the_memory():
+    both = zip(
+        hidden_states.steps(hidden_states.of_hidden_states),
+        hidden_states.steps(hidden_states.of_logits),
+        strict=True,
+    )
+    losses = [(own(), torchs()) for own, torchs in itertools.islice(both, 8)]
+    assert [own for own, _ in losses] == pytest.approx([torchs for _, torchs in losses], rel=1e-4)
+    assert losses[-1][0] < losses[0][0]
+    own, torchs = map(hidden_states.peak, (hidden_states.of_hidden_states, hidden_states.of_logits))
+    assert own < torchs / 3
