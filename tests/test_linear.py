@@ -38,6 +38,13 @@ MOST_ERROR = {torch.float64: 40.0}
 """In units of the dtype's rounding, of norms, 4 for others: the truth is no better than float64."""
 
 
+# torch's own advice, of what its transforms import, and of a graph that is broken.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning"),
+]
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -331,6 +338,68 @@ def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
         mine = functional.linear_cross_entropy(hidden, weight, target, linear_bias=bias)
         theirs = cross_entropy(linear(hidden, weight, bias), target)
     assert_close(penalty(mine), penalty(theirs))
+
+
+def test_torch_compile_breaks_its_graph_at_the_loss(device: str):
+    given = operands(torch.float32, device)
+    hidden, weight, _ = leaves(given)
+
+    def loss_of(hidden: Tensor, weight: Tensor) -> Tensor:
+        loss: Tensor = functional.linear_cross_entropy(hidden.tanh(), weight, given["target"])
+        return loss
+
+    torch.compiler.reset()
+    found = torch.compile(loss_of, backend="eager")(hidden, weight)
+    truth = loss_of(hidden, weight)
+    assert_close(found, truth, rtol=0, atol=0)
+    assert_close(
+        torch.autograd.grad(found, (hidden, weight)), torch.autograd.grad(truth, (hidden, weight))
+    )
+    torch.compiler.reset()
+    with pytest.raises(RuntimeError, match="takes ignored rows out"):
+        torch.compile(loss_of, backend="eager", fullgraph=True)(hidden, weight)
+
+
+def test_transforms_take_all_logits_at_once(device: str):
+    given = operands(torch.float64, device)
+    hidden, weight = given["hidden"], given["weight"]
+
+    def loss_of(hidden: Tensor) -> Tensor:
+        loss: Tensor = functional.linear_cross_entropy(hidden, weight, given["target"])
+        return loss
+
+    several = torch.stack([hidden, 2 * hidden])
+    assert_close(torch.vmap(loss_of)(several), torch.stack([loss_of(each) for each in several]))
+    wanted = hidden.clone().requires_grad_()
+    (truth,) = torch.autograd.grad(loss_of(wanted), wanted)
+    assert_close(torch.func.grad(loss_of)(hidden), truth)
+    assert_close(torch.func.jvp(loss_of, (hidden,), (hidden,))[1], (truth * hidden).sum())
+
+
+def test_meta_tensors_have_the_form_of_real_ones():
+    given = operands(torch.bfloat16, "cpu")
+    real = (given["hidden"], given["weight"], given["target"])
+    for reduction in ("mean", "none"):
+        found, log_sums = functional.linear_cross_entropy(
+            *(each.to("meta") for each in real), reduction=reduction, return_lse=True
+        )
+        truths = functional.linear_cross_entropy(*real, reduction=reduction, return_lse=True)
+        for one, other in zip((found, log_sums), truths, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert found.is_meta
+
+
+def test_exported_programs_have_the_loss(device: str):
+    given = operands(torch.float32, device)
+
+    class Program(torch.nn.Module):
+        def forward(self, hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+            loss: Tensor = functional.linear_cross_entropy(hidden, weight, target)
+            return loss
+
+    arguments = (given["hidden"], given["weight"], given["target"])
+    program = torch.export.export(Program(), arguments)
+    assert_close(program.module()(*arguments), Program()(*arguments))
 
 
 def test_autocast_takes_its_dtype_and_returns_float32(device: str):

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from . import chunks, slices, whole
+from .kernels import wide
 from .plan import CHUNKS, SLICES, WHOLE, Plan
 from .rows import Rows
 
@@ -41,7 +42,7 @@ class Losses(torch.autograd.Function):
         if not torch.is_grad_enabled():
             computed = _PLANS[ctx.plan.kind].backward
             return (*computed(ctx.rows, ctx.plan, incoming, *operands, kept, wanted), None, None)
-        losses = _composed(ctx.rows, *operands)
+        losses, _ = composed(ctx.rows, *operands)
         places = [k for k, wants in enumerate(wanted) if wants]
         found = torch.autograd.grad(
             losses, [operands[k] for k in places], incoming.to(losses.dtype), create_graph=True
@@ -49,16 +50,23 @@ class Losses(torch.autograd.Function):
         return (*(found[places.index(k)] if k in places else None for k in range(3)), None, None)
 
 
-def _composed(rows: Rows, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the losses by operators that are differentiable twice, of all logits at once."""
+def composed(
+    rows: Rows, hidden: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Return the losses by operators that can be traced and transformed, of all logits at once.
+
+    And the logarithms of the sums of exponentials, if they are asked for.
+    """
     logits, loss, settings = linear(hidden, weight, bias), torch.ops.losscli, rows.settings
-    found: Tensor
-    if not settings.entropy:
-        rest = (rows.class_weight, rows.reduction, *map(float, settings[:5]))
-        found = loss.cross_entropy(logits, rows.target, *rest)
-        return found
-    logits = logits / settings.temperature
+    bent = logits / settings.temperature
     if settings.softcap:
-        logits = settings.softcap * torch.tanh(logits / settings.softcap)
-    found = loss.token_log_probs(logits, rows.known, "none", 1.0, 1.0)
-    return found
+        bent = settings.softcap * torch.tanh(bent / settings.softcap)
+    log_sums = None
+    if rows.with_log_sums:
+        log_sums = torch.logsumexp(bent.detach().to(wide(bent.dtype)), 1)
+    if settings.entropy:
+        found = loss.token_log_probs(bent, rows.known, "none", 1.0, 1.0)
+        ignored = rows.ignored
+        return (found if ignored is None else found.masked_fill(ignored, 0.0)), log_sums
+    rest = (rows.class_weight, rows.reduction, *map(float, settings[:5]))
+    return loss.cross_entropy(logits, rows.target, *rest), log_sums

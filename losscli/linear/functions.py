@@ -12,13 +12,18 @@ from losscli.losses import REDUCTIONS
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.units import format_bytes
 
-from .computing import Losses
+from .computing import Losses, composed
 from .kernels import Settings
 from .plan import Plan, Size, choose, least, whole
 from .rows import Rows
 
 _SMALL = 1 / 16
 """The share of a GPU's memory up to which a loss takes its logits whole without looking."""
+
+
+_not_compiled = torch.compiler.disable(
+    reason="it looks at the free memory, and takes ignored rows out"
+)
 
 
 class _Operands(NamedTuple):
@@ -34,6 +39,7 @@ class _Operands(NamedTuple):
     """Of a loss in the dtype of the logits."""
 
 
+@_not_compiled  # type: ignore[untyped-decorator]
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -122,6 +128,7 @@ def linear_cross_entropy(
     return losses
 
 
+@_not_compiled  # type: ignore[untyped-decorator]
 def linear_token_log_probs(
     hidden: Tensor,
     linear_weight: Tensor,
@@ -264,7 +271,7 @@ def _operands(
         )
     shape, device = hidden.shape[:-1], hidden.device.type
     dtype = hidden.dtype
-    if torch.is_autocast_enabled(device):
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
         to = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(to), weight.to(to)
         bias = None if bias is None else bias.to(to)
@@ -293,7 +300,8 @@ def _compute(
     hidden, target = operands.hidden, operands.class_numbers
     kept = None
     capturing = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not (capturing or with_log_sums or torch.compiler.is_compiling()):
+    is_eager = _is_eager(hidden, operands.weight, operands.bias, target)
+    if is_eager and not (capturing or with_log_sums):
         counts = target != settings.ignore_index
         kept = counts.nonzero().squeeze(1)
         if len(kept) == len(target):
@@ -309,6 +317,10 @@ def _compute(
         kept is None,
         with_log_sums,
     )
+    if not is_eager:
+        losses, log_sums = composed(rows, hidden, operands.weight, operands.bias)
+        shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
+        return losses.reshape(shape), log_sums
     if not target.is_cuda:
         _check_classes(name, rows)
     size = _size(operands, hidden, settings, reduction)
@@ -344,6 +356,14 @@ def _size(operands: _Operands, hidden: Tensor, settings: Settings, reduction: st
         reduced=reduction != "none",
         bent=settings.softcap != 0,
     )
+
+
+def _is_eager(*tensors: Tensor | None) -> bool:
+    """Tell whether tensors have memory and nothing transforms or traces their operators."""
+    if torch.compiler.is_exporting() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    plain = (Tensor, torch.nn.Parameter)
+    return all(x is None or (type(x) in plain and not x.is_meta) for x in tensors)
 
 
 def _check_classes(name: str, rows: Rows) -> None:
