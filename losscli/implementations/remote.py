@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -144,6 +144,11 @@ class Workers:
         """End the workers of a file, or all."""
         for key in [key for key in self._workers if file in (None, key[0])]:
             self.logs[key[0]] = self._workers.pop(key).end()
+
+    def end_others(self, files: Collection[UserFile | None]) -> None:
+        """End the workers of all files but these."""
+        for file in {file for file, _ in self._workers} - {*files}:
+            self.end(file)
 
 
 workers = Workers()

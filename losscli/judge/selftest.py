@@ -33,14 +33,14 @@ _FIRST_LINE = re.compile(
 )
 _OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slower"}
+OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slows_others", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "honest, and to be passed"
 _KINDS: dict[str, tuple[Code, ...]] = {
     "functions replaced, answers forged": ("patched", "forged"),
     "answers that are kept for later": ("wrong_later",),
-    "times that are not the clock's": ("clock_disagrees",),
+    "times that are not the clock's": ("clock_disagrees", "slows_others"),
     "processes, flags and files left behind": ("left_behind", "left_process"),
     "wrong values or gradients": ("wrong", "misfit", "overwrote", "no_gradient", "limited"),
     "ends, hangs or takes too much": (

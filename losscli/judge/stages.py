@@ -18,6 +18,7 @@ import msgspec
 import torch
 
 from losscli import __version__
+from losscli.bench.plan import Task
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.build.diagnosis import placed_error
@@ -30,12 +31,13 @@ from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.sandbox.process import Allowance
 from losscli.implementations.subject import Subject, bind
+from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
 from losscli.judge.job import Job
-from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
+from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
 from losscli.machine import devices
@@ -52,8 +54,6 @@ from losscli.verify.shrink import Shrinker
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
 """How the names of results end that a candidate has to have, whatever operands it refuses."""
-CLEARLY_SLOWER = 0.8
-"""A ratio that is below this with its interval is slower, however few the samples."""
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
@@ -65,6 +65,8 @@ RENAMED: dict[Code, Code] = {"hangs": "timeout", "does_not_build": "build_failed
 """The codes of results that a verdict calls otherwise."""
 AT_EDGE: dict[Code, Code] = {"raised": "refuses", "wrong": "limited"}
 """What they are called where a parameter is at an end of its domain."""
+_known: beside.Known = {}
+"""Of the losses' references, in this process."""
 ASSERTED = "device-side assert"
 """What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
@@ -391,13 +393,28 @@ class _Judging:
 
     def _time(self) -> None:
         """Time it beside others."""
-        several = self.against.in_processes and not self.job.quick
+        against, job = self.against, self.job
+        several = against.in_processes and not job.quick
+        timed: list[tuple[Task, list[BenchResult]]] = []
         with Processes(self.device, torch.get_num_threads()) as processes:
-            for task in self.against.tasks(trains=bool(self.draft.trains)):
+            run: beside.Run = processes.run if several else _runner(self.device).run
+            for task in against.tasks(trains=bool(self.draft.trains)):
                 self._check_time()
-                run = processes.run if several else _runner(self.device).run
+                timed.append((task, []))
                 for result in run(task):
+                    timed[-1][-1].append(result)
                     self._take_time(result)
+            known = {} if several or isinstance(against, AnyModel) else _known
+            for task, results in timed:
+                reference = next(
+                    r.implementation
+                    for r in results
+                    if against.called(r.implementation) == REFERENCE
+                )
+                for code, text, pass_ in beside.findings(
+                    run, task, results, job.file, reference, known
+                ):
+                    self.draft.add(code, text, case=f"{task.case.name}, {pass_}")
 
     def _take_time(self, result: BenchResult) -> None:
         """Take a result of the bench: only the candidate's is judged."""
@@ -412,7 +429,7 @@ class _Judging:
             draft.add(result.code or "wrong", result.reason, case=name)
             return
         if result.status == SKIPPED:
-            code: Code = "no_room" if result.code in ("no_room", "out_of_memory") else "error"
+            code: Code = "no_room" if result.code in beside.NO_ROOM else "error"
             if result.code != "not_applicable":
                 draft.add(code, result.reason, case=name)
             return
@@ -426,7 +443,7 @@ class _Judging:
         draft.speed.append(Speed(result.case.name, result.pass_, *measured))
         for other in against.compared:
             ratio = ratios.get(other)
-            if ratio and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER):
+            if ratio and (ratio.verdict == "slower" or ratio.high < beside.CLEARLY_SLOWER):
                 text = f"{1 / ratio.value:.2f} times the time of {other}"
                 draft.add("slower", text, case=name)
 
