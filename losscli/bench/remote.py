@@ -20,7 +20,8 @@ from losscli.axes import PassName
 from losscli.bench.contents import Contents
 from losscli.cases import Case
 from losscli.implementations.call_data import toggle
-from losscli.implementations.remote import RemoteSubject
+from losscli.implementations.process_state import reason_of
+from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.reasons import Reason
@@ -109,7 +110,8 @@ class RemotePass:
         """Do nothing: the worker does."""
 
     def warm_up(self) -> Warm:
-        """Warm the worker up."""
+        """Warm the worker up; what it has changed in its process until now does not count."""
+        changes_of(self.subject.file)
         warm: WarmData = self.subject.warm_up()
         self.peak_extra_bytes = warm.peak_extra_bytes
         return Warm(self, 1, warm.host_seconds)
@@ -126,11 +128,13 @@ class RemotePass:
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Say how the judge's clock disagrees with the median of the samples; None if it does not.
+        """Say what the samples have left behind, or how the judge's clock disagrees with them.
 
         A loop of calls finds warm caches and queues its work, so it takes no longer a call than
         the device or the host, whichever takes longer.
         """
+        if changed := changes_of(self.subject.file):
+            return reason_of(changed)
         kind = self.case.device.partition(":")[0]
         return disagreement(self.subject.looped, kind, seconds, host_seconds, self.clock)
 

@@ -39,7 +39,7 @@ LEFT_OUT = ("changed_operands",)
 ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
 QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "remembered", "memory", "specials", "steps"),
-    *("left_behind", "determinism", "retained", "second_derivatives"),
+    *("left_behind", "determinism", "retained", "second_derivatives", "graphs"),
     *("row_values", "row_layouts", "row_relations"),
 )
 AT_DEFAULTS = ("value", "branches")

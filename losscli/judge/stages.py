@@ -23,6 +23,7 @@ from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.build.diagnosis import placed_error
 from losscli.cases import Case
+from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
@@ -383,7 +384,7 @@ class _Judging:
             except SubjectError as error:
                 self.draft.end(error.code, str(error))
             if left:
-                self.draft.end("left_process", f"left running: {', '.join(left[:5])}")
+                self.draft.end("left_process", printable(f"left running: {', '.join(left[:5])}"))
 
     def _check_time(self) -> None:
         """End the judging when its time is over."""

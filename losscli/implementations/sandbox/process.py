@@ -29,7 +29,7 @@ import torch
 
 from losscli.cases import Case
 from losscli.directories import user_directory
-from losscli.errors import LosscliError, UnfitError
+from losscli.errors import LosscliError, UnfitError, printable
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
     NotBuiltError,
@@ -98,7 +98,7 @@ class _Log:
         left_out = self.count - len(self.head) - len(self.tail)
         between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
         head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))
-        return head + between + tail
+        return printable(head + between + tail)
 
 
 class Zygote:
@@ -325,6 +325,8 @@ class Worker:
             raise self._forged(str(error)) from None
         if reply is None:
             raise self._ended()
+        if isinstance(reply, Raised):
+            reply.text = printable(reply.text)
         return reply
 
     def _error(self, raised: Raised) -> Exception:
