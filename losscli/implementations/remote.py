@@ -40,6 +40,8 @@ class Setting:
     order: tuple[str, ...] = ()
     mends: bool = False
     """Whether a result of another shape or dtype than is due gets these."""
+    lacking: tuple[str, ...] = ()
+    """Operands of which files have no gradient, as PyTorch's own function has none."""
     built: dict[str, str] = field(default_factory=dict)
     """Files that hold what a file has compiled, by the digest of that file's source."""
 
@@ -76,6 +78,11 @@ def mend(file: UserFile) -> None:
     _change(replace(setting(), mends=True))
     for worker in workers.known(file):
         worker.ask("mend", case=None)
+
+
+def leave_out(operands: tuple[str, ...]) -> None:
+    """Ask for no gradient of some operands from now on."""
+    _change(replace(setting(), lacking=operands))
 
 
 def share_build(file: UserFile, device: str) -> None:

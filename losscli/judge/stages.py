@@ -292,6 +292,7 @@ class _Judging:
                     problem.operands[name].copy_(values)
                 self._check_value(problem.like(problem.operands), subject, "new contents: ")
             subject.answer(problem.call(problem.filled(1.0)))
+            self._look_at_others(problem, subject)
             draft.trains = draft.trains is not False
         except SubjectError as error:
             if error.code == "no_gradient":
@@ -304,6 +305,19 @@ class _Judging:
                 draft.end(error.code, str(error), case=case.name)
             draft.add("refuses", str(error), check="value", case=case.name)
             self._look_at(other)
+
+    def _look_at_others(self, problem: Problem, subject: Subject) -> None:
+        """Find out whether it refuses gradients of which PyTorch's own function has none."""
+        operands = problem.case.spec.operands
+        lacking = tuple(each.name for each in operands if not each.torch_differentiates)
+        if {*lacking} & {*problem.wrt}:
+            try:
+                subject.answer(problem.call(problem.filled(1.0, problem.wrt)))
+            except SubjectError as error:
+                if not error.refused:
+                    raise
+                remote.leave_out(lacking)
+                self.draft.add("refuses", str(error), check="gradients", case=problem.case.name)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
         """Take a value that is wrong; an operand that was overwritten ends the judging."""
