@@ -29,6 +29,7 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations.languages import languages_of
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.sandbox.process import Allowance
 from losscli.implementations.subject import Subject, bind
@@ -93,6 +94,7 @@ class Draft:
     accuracy: Accuracy = field(default_factory=Accuracy)
     trains: bool | None = None
     isolation: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
     now: Stage = "parse"
 
     @property
@@ -143,6 +145,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             draft.end("quarantined", trouble)
         with draft.stage("parse"):
             file = read_file(job.file)
+            draft.languages = languages_of(file.source)
             job, model = _recognised(job, file, device)
             named = model or job.loss or loss_of(file)
             definition = file.definition("" if model else named)
@@ -155,7 +158,8 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
                 against = KnownLoss(job, device, definition, named, seed)
         limits = job.limits
         allowance = Allowance(
-            limits.build_seconds, limits.call_seconds, limits.memory_bytes, limits.output_bytes
+            *(limits.build_seconds, limits.call_seconds, limits.tuning_seconds),
+            *(limits.memory_bytes, limits.output_bytes),
         )
         with remote.use(remote.Setting(allowance, tuple(job.arguments))):
             _Judging(job, device, file, against, draft, notify).run()
@@ -187,6 +191,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         checks=draft.checks,
         trains=draft.trains,
         isolation=draft.isolation,
+        languages=draft.languages,
         seconds=draft.seconds,
         log=log[-LOG_CHARACTERS:],
         sha256=file.sha256 if file else "",
@@ -246,6 +251,7 @@ class _Judging:
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
                 ended = False
+            self._take_tuning()
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
         if ended:
             raise Ended
@@ -400,6 +406,13 @@ class _Judging:
             if left:
                 self.draft.end("left_process", printable(f"left running: {', '.join(left[:5])}"))
 
+    def _take_tuning(self) -> None:
+        """Take how long it has tuned kernels until now."""
+        for worker in remote.workers.known(self.file):
+            with contextlib.suppress(SubjectError):  # it has died
+                if tuned := worker.ask("tuned", case=None):
+                    self.draft.seconds["tuning"] = round(tuned, 3)
+
     def _check_time(self) -> None:
         """End the judging when its time is over."""
         if time.monotonic() > self.over:
@@ -419,6 +432,7 @@ class _Judging:
                 for result in run(task):
                     timed[-1][-1].append(result)
                     self._take_time(result)
+            self._take_tuning()
             known = {} if several or isinstance(against, AnyModel) else _known
             for task, results in timed:
                 reference = next(

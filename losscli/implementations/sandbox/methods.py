@@ -111,6 +111,7 @@ class Method(NamedTuple):
 
 METHODS: dict[str, Method] = {
     "mend": Method(tuple[()], None),
+    "tuned": Method(tuple[()], float, lambda seconds: 0 <= seconds < math.inf),
     "built": Method(tuple[()], Tensor, _are_bytes),
     "bound": Method(tuple[()], None, builds=True),
     "loss": Method(tuple[Operands, tuple[str, ...]], Tensor),

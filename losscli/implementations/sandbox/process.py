@@ -38,7 +38,15 @@ from losscli.implementations.errors import (
 )
 from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox import confinement, messages
-from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
+from losscli.implementations.sandbox.messages import (
+    Load,
+    Raised,
+    Ready,
+    Replied,
+    Reply,
+    Request,
+    Tunes,
+)
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing
 from losscli.machine import allocator
@@ -52,6 +60,9 @@ END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which on their memory is given back after each reply."""
+SAMPLING = ("samples", "looped")
+"""The methods whose time counts, in which nothing may be tuned."""
+TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 LOG_BYTES = 2**16
 """Bytes that are kept of the beginning and of the end of what a candidate writes."""
 
@@ -62,6 +73,7 @@ class Allowance:
 
     build_seconds: float = 600.0
     call_seconds: float = 60.0
+    tuning_seconds: float = 1200.0
     memory_bytes: int = 0
     """Bytes of the host's memory that can be written, on a CPU; 0 is half of what is free."""
     output_bytes: int = 16 * 2**20
@@ -189,7 +201,7 @@ class Worker:
         """
         self.file, self.device, self.allowance = file, device, allowance
         self.died: SandboxError | None = None
-        self._flooded = False
+        self._flooded = self.tuned = False
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -258,6 +270,8 @@ class Worker:
         asked = METHODS[method]
         seconds = self.allowance.build_seconds if asked.builds else self.allowance.call_seconds
         reply = self._answer(number, seconds)
+        if self.tuned and method in SAMPLING:
+            raise SubjectError(TUNES_BETWEEN, "clock_disagrees")
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
@@ -307,9 +321,12 @@ class Worker:
     def _answer(self, number: int, seconds: float) -> Replied | Raised:
         """Wait for the answer to a question, so long and no longer."""
         reply = self._reply(seconds)
+        self.tuned = isinstance(reply, Tunes) and reply.number == number
+        if self.tuned:
+            reply = self._reply(self.allowance.tuning_seconds)
         if isinstance(reply, Raised) and reply.kind == "forked":
             raise self._fatal("left_process", reply.text)
-        if isinstance(reply, Ready) or reply.number != number:
+        if isinstance(reply, Ready | Tunes) or reply.number != number:
             raise self._forged("an answer that belongs to no question")
         return reply
 

@@ -28,7 +28,15 @@ from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.sandbox import builds, messages
-from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
+from losscli.implementations.sandbox.messages import (
+    Load,
+    Raised,
+    Ready,
+    Replied,
+    Reply,
+    Request,
+    Tunes,
+)
 from losscli.implementations.sandbox.methods import (
     METHODS,
     Samples,
@@ -36,6 +44,7 @@ from losscli.implementations.sandbox.methods import (
 )
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.timed import TimedPass
+from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.sandbox.wire import Incoming
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
@@ -59,6 +68,7 @@ def serve(
     with Channel(socket.socket(fileno=channel)) as connection:
         messages.send(connection, Ready(list(reached), scratch))
         server, own = _Server(Incoming(operands, results), device, scratch), os.getpid()
+        server.tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
         while (question := messages.receive_question(connection)) is not None:
             reply = server.reply(question)
             if os.getpid() != own:
@@ -79,9 +89,13 @@ class _Server:
         self.file: UserFile
         self.order: tuple[str, ...] = ()
         self.mends = False
+        self.number = 0
+        self.tuning = Tuning(lambda: None)
 
     def reply(self, question: Load | Request) -> Reply:
         """Answer one question; what is raised is an answer as well."""
+        self.number = question.number
+        self.tuning.watch()
         try:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
@@ -101,6 +115,7 @@ class _Server:
         beside = "" if question.revision else question.path
         name = Path(question.path).stem
         self.module = loading.import_source(question.source, beside, name, self.scratch)
+        self.tuning.watch()
         return self.incoming.encode(None)
 
     def _answer(self, request: Request) -> Any:
@@ -152,6 +167,10 @@ class _Server:
         if not packed:
             return torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(packed, dtype=torch.uint8)
+
+    def do_tuned(self, subject: LocalSubject | None) -> float:
+        """Return how many seconds its tuners have taken until now."""
+        return self.tuning.seconds
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""
