@@ -9,6 +9,7 @@ follow:
 - ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
 - ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
 - ``# gpu``: needs CUDA;
+- ``# needs: MODULE``: needs a package that is not losscli's;
 - ``# slow``: the tests of each run leave it out.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,9 @@ _FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
     r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
-_OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
+_OPTION = re.compile(
+    r"# (?P<name>gpu|slow|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?"
+)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slows_others", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
@@ -80,6 +84,12 @@ class Candidate:
             options[option["name"]] = option["value"] or ""
         codes = tuple(found["codes"].split(",")) if found["codes"] else ()
         return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
+
+    @property
+    def missing(self) -> str:
+        """The package that it needs and that is not installed; empty where there is none."""
+        module = self.options.get("needs", "")
+        return module if module and find_spec(module) is None else ""
 
     @property
     def kind(self) -> str:
@@ -145,7 +155,11 @@ def root() -> Path:
 def candidates(device: str) -> list[Candidate]:
     """Return the files that can be judged on a device, by name."""
     found = map(Candidate.read, sorted(root().glob("*.py")))
-    return [each for each in found if device != "cpu" or "gpu" not in each.options]
+    return [
+        each
+        for each in found
+        if not each.missing and (device != "cpu" or "gpu" not in each.options)
+    ]
 
 
 def outcomes(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Outcome]:
