@@ -38,27 +38,34 @@ NOTHING = PersistingCache(0, 0)
 
 def persisting_cache() -> PersistingCache:
     """Return what persists; nothing where CUDA has not been started, or is broken."""
-    if not torch.cuda.is_initialized():
+    driver = _driver() if torch.cuda.is_initialized() else None
+    if driver is None:
         return NOTHING
     size, window = ctypes.c_size_t(), ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
-    _driver().cuCtxGetLimit(ctypes.byref(size), _PERSISTING_L2_CACHE_SIZE)
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    _driver().cuStreamGetAttribute(stream, _ACCESS_POLICY_WINDOW, window)
+    driver.cuCtxGetLimit(ctypes.byref(size), _PERSISTING_L2_CACHE_SIZE)
+    driver.cuStreamGetAttribute(_stream(), _ACCESS_POLICY_WINDOW, window)
     return PersistingCache(size.value, struct.unpack_from(_WINDOW, window)[1])
 
 
 def reset_persisting_cache(before: PersistingCache) -> None:
     """Set aside what was set aside before, and let nothing persist that does now."""
-    if not torch.cuda.is_initialized():
-        return
-    torch.cuda.synchronize()
-    window = ctypes.create_string_buffer(struct.pack(_WINDOW, 0, 0, 0.0, 0, 0), _ATTRIBUTE_BYTES)
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    _driver().cuStreamSetAttribute(stream, _ACCESS_POLICY_WINDOW, window)
-    _driver().cuCtxResetPersistingL2Cache()
-    _driver().cuCtxSetLimit(_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before.bytes))
+    if driver := _driver():
+        torch.cuda.synchronize()
+        window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)
+        none = ctypes.create_string_buffer(window, _ATTRIBUTE_BYTES)
+        driver.cuStreamSetAttribute(_stream(), _ACCESS_POLICY_WINDOW, none)
+        driver.cuCtxResetPersistingL2Cache()
+        driver.cuCtxSetLimit(_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before.bytes))
+
+
+def _stream() -> ctypes.c_void_p:
+    return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
 
 @cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+def _driver() -> ctypes.CDLL | None:
+    """Return the driver; None where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None

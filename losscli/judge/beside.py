@@ -34,7 +34,7 @@ Run = Callable[[Task], Iterable[BenchResult]]
 Times = dict[PassName, Seconds]
 """The times of a reference."""
 Known = dict[tuple[str, PassName], float]
-"""The slow fifth of the times of a reference without any candidate, by case and pass."""
+"""The slow fifth of the times of a reference without any candidate, by case, device and pass."""
 
 
 def findings(
@@ -99,10 +99,11 @@ def slowed(
         beside: the times of the reference beside the candidate.
         known: what is known of its times without one; more is added.
     """
+    case = f"{task.case.name} {task.case.device}"
     most = TOLERANCE[task.case.device.partition(":")[0]]
 
     def too_slow(beside: Times) -> dict[PassName, float]:
-        without = {pass_: known.get((task.case.name, pass_), 0.0) for pass_ in beside}
+        without = {pass_: known.get((case, pass_), 0.0) for pass_ in beside}
         return {
             pass_: each.median / without[pass_] if without[pass_] else math.inf
             for pass_, each in beside.items()
@@ -116,6 +117,6 @@ def slowed(
         if number:
             beside = times(run, task, found, reference, candidate)
         alone = times(run, task, found, reference)
-        known.update({(task.case.name, pass_): each.p80 for pass_, each in alone.items()})
+        known.update({(case, pass_): each.p80 for pass_, each in alone.items()})
         found = too_slow({pass_: beside[pass_] for pass_ in alone if pass_ in beside})
     return found
