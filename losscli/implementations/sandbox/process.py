@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 import torch
 
+from losscli.build import headers
 from losscli.cases import Case
 from losscli.directories import user_directory
 from losscli.errors import LosscliError, UnfitError, printable
@@ -176,6 +177,12 @@ def _allocator() -> dict[str, str]:
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
+def environment_of_workers(given: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with what makes workers compute and compile as they should."""
+    path = headers.search_path(given.get("CPATH", ""))
+    return {**given, **_allocator(), **({"CPATH": path} if path else {})}
+
+
 def _random_number() -> int:
     return int.from_bytes(os.urandom(6))
 
@@ -218,8 +225,7 @@ class Worker:
             "scratch": str(scratch),
             "memory_bytes": allowance.memory_bytes,
             "environ": {
-                **os.environ,
-                **_allocator(),
+                **environment_of_workers(os.environ),
                 confinement.CACHE_VARIABLE: str(scratch.parent),
             },
         }
