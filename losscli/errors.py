@@ -83,3 +83,8 @@ def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return f"unknown {kind} '{given}'.{hint} Choose from: {', '.join(names)}."
+
+
+def printable(text: str) -> str:
+    """Show the control characters of others' text, which a terminal would obey; lines stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

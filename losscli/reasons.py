@@ -33,6 +33,7 @@ Code = Literal[
     "flooded_output",
     "memory_limit",
     "clock_disagrees",
+    "slows_others",
     "syntax",
     "nothing_to_judge",
     "ambiguous",
@@ -74,7 +75,8 @@ A verdict has these, and others that no single result has. DOES NOT BUILD: ``syn
 Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it defines several, ``signature`` its
 arguments do not fit, ``import_failed`` it raised while it was imported, ``build_failed`` a compiler
 failed. RIGHT: ``refuses`` it raises for operands that it does not take, as of other layouts or
-shapes. SLOWER: ``slower``. CHEATS: ``impossible`` faster than the memory. HANGS: ``timeout``. NOT
+shapes. SLOWER: ``slower``. CHEATS: ``impossible`` faster than the memory,
+``slows_others`` what is timed beside it is faster without its process. HANGS: ``timeout``. NOT
 JUDGED: ``bad_reference`` the reference does not run or has no gradient, ``bad_job`` a job that
 makes no sense, ``quarantined`` a GPU that did not recover, ``interrupted``, ``error`` of losscli
 itself.

@@ -105,6 +105,8 @@ def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, p
     from losscli.judge.stages import judge_job
 
     candidate = Candidate.read(path)
+    if candidate.missing:
+        pytest.skip(f"{candidate.missing} is not installed")
     before = descendants()
 
     verdict = judge_job(candidate.job())
@@ -192,4 +194,5 @@ def test_a_right_word_for_another_reason_is_not_what_is_due():
 def test_every_candidate_has_a_kind_and_those_of_a_gpu_are_judged_there_alone():
     assert all(Candidate.read(path).kind for path in PATHS)
     names = {device: {each.path for each in candidates(device)} for device in ("cpu", "cuda:0")}
-    assert names["cuda:0"] == {*PATHS} > names["cpu"]
+    installed = {path for path in PATHS if not Candidate.read(path).missing}
+    assert names["cuda:0"] == installed > names["cpu"]

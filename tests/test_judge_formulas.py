@@ -49,6 +49,27 @@ def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp
     assert verdict.checks.get(PASS, 0) + verdict.checks.get(WARN, 0) > 10
 
 
+WITH_LOGITS = """
+from torch.nn import functional as F
+
+def binary_cross_entropy_with_logits(input, target, *, pos_weight=None, reduction="mean"):
+    return F.binary_cross_entropy_with_logits(
+        input, target, pos_weight=POS_WEIGHT, reduction=reduction
+    )
+"""
+
+
+@pytest.mark.parametrize(("given", "right"), [("pos_weight", True), ("None", False)])
+def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(WITH_LOGITS.replace("POS_WEIGHT", given))
+
+    verdict = judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
+
+    assert verdict.right == right, verdict.reasons
+    assert any("pos_weight" in each.case for each in verdict.reasons)
+
+
 def problem(loss, shape=(33, 65), *, of_others=True):
     spec = EVERY_LOSS[loss]
     target = spec.default_target_shape(shape)

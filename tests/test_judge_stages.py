@@ -161,3 +161,22 @@ def test_a_failed_result_has_the_code_of_its_check_and_parameters(check, code, r
     result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
 
     assert code_of(result, "checks") == due
+
+
+CLEARS_THE_SCREEN = r"""
+print("\x1b[2J\rRIGHT  kernel.py")
+
+def mse_loss(input, target, *, reduction="mean"):
+    raise ValueError("\x1b[2J\x08RIGHT  kernel.py\u202e")
+"""
+
+
+def test_control_characters_of_a_file_are_shown_and_not_obeyed(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(CLEARS_THE_SCREEN)
+
+    verdict = judged(path)
+
+    (reason,) = verdict.reasons
+    assert r"\x1b[2J\x08RIGHT  kernel.py\u202e" in reason.text
+    assert r"\x1b[2J\rRIGHT  kernel.py" in verdict.log

@@ -46,7 +46,7 @@ WITH_TORCH = (
     *(
         f"losscli.implementations.{module}"
         for module in (
-            *("call_data", "inspection", "passes", "process_state", "timer", "local"),
+            *("call_data", "cuda_cache", "inspection", "passes", "process_state", "timer", "local"),
             *("remote", "sandbox", "subject"),
         )
     ),

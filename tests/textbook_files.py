@@ -37,6 +37,11 @@ TORCHS = {
         "input, target, *, log_input=True, full=False, eps=1e-8",
         "F.poisson_nll_loss(input, target, log_input=log_input, full=full, eps=eps)",
     ),
+    "binary_cross_entropy_with_pos_weight": (
+        "input, target, pos_weight",
+        "F.binary_cross_entropy_with_logits(input, target, pos_weight=pos_weight)",
+    ),
+    "soft_margin": ("input, target", "F.soft_margin_loss(input, target)"),
     "smooth_l1": ("input, target, *, beta=1.0", "F.smooth_l1_loss(input, target, beta=beta)"),
     "cosine_embedding": (
         "input1, input2, target, *, margin=0.0",
@@ -60,7 +65,7 @@ TORCHS = {
         "F.triplet_margin_loss(anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap)",
     ),
 }
-"""The arguments and the call of PyTorch's function, where it has a gradient of each operand."""
+"""The arguments and the call of PyTorch's function."""
 TEXTBOOKS = {
     "binary_cross_entropy_with_logits": (
         "input, target",
@@ -81,6 +86,10 @@ TEXTBOOKS = {
         "input, target, *, beta=1.0",
         "torch.where((input - target).abs() < beta, 0.5 * (input - target) ** 2 / beta,"
         " (input - target).abs() - 0.5 * beta)",
+    ),
+    "binary_cross_entropy_with_pos_weight": (
+        "input, target, pos_weight",
+        "-(pos_weight * target * F.logsigmoid(input) + (1 - target) * F.logsigmoid(-input))",
     ),
     "soft_margin": ("input, target", "torch.log(1 + torch.exp(-target * input))"),
     "binary_cross_entropy": (

@@ -34,7 +34,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
-from losscli.implementations.remote import RemoteSubject
+from losscli.implementations.remote import RemoteSubject, workers
 from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
@@ -94,9 +94,11 @@ class Runner:
         """Yield the outcomes of each pass of a task.
 
         An implementation that cannot run has an outcome with the reason; only an error that ends
-        the whole run is raised.
+        the whole run is raised. Processes of files that the task does not name are ended.
         """
         case = task.case
+        named = {find_implementation(name).file for names in task.passes.values() for name in names}
+        workers.end_others(named)
         free = self.free_bytes(self.device)
         lineups = {pass_: _lineup(task, pass_, free) for pass_ in task.passes}
         contents = None

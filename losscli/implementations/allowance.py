@@ -12,6 +12,8 @@ class Allowance(Record, frozen=True, forbid_unknown_fields=True):
     """Seconds of import and compilation."""
     call_seconds: float = 60.0
     """Seconds of one question: a few calls, or a batch of samples."""
+    tuning_seconds: float = 1200.0
+    """Seconds of one question in which a kernel is tuned."""
     total_seconds: float = 1800.0
     """Seconds of all stages of a judgement."""
     memory_bytes: int = 0

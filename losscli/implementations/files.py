@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from losscli.errors import UsageError
@@ -48,13 +49,13 @@ class UserFile:
                     "nothing_to_judge", f"{self.named}: there is no '{self.name}'. {_told(found)}"
                 )
             return found[self.name]
-        known = dict.fromkeys((_function_name(loss), loss, MODULE))
+        known = dict.fromkeys((*_function_names(loss), loss, MODULE))
         operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
         wanted = [name for name in known if name in found]
         if not wanted:
             public = [name for name in found if not name.startswith("_")]
             losses = [name for name in public if name.endswith("_loss")] or public
-            named = {*EVERY_LOSS, *map(_function_name, EVERY_LOSS)}
+            named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
             of_others = named & set(losses)
             reference = {REFERENCE_MODULE, "get_inputs", "get_init_inputs"}
             losses = [name for name in losses if name not in of_others | reference]
@@ -65,7 +66,7 @@ class UserFile:
                 if name.endswith("_loss") or found[name].signature.is_loss(operands)
             ]
         if not wanted:
-            function = f"a function {_function_name(loss)} or " if loss else ""
+            function = f"a function {_function_names(loss)[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError("nothing_to_judge", f"{text}. {_told(found)}")
         if len(wanted) > 1 and MODULE in wanted:
@@ -174,9 +175,9 @@ def _at_revision(path: Path, revision: str) -> bytes:
 
 
 @cache
-def _function_name(loss: str) -> str:
-    """Return what the public function of a loss is called; of no known loss what it would be."""
-    return EVERY_LOSS[loss].function_name if loss in EVERY_LOSS else f"{loss}_loss"
+def _function_names(loss: str) -> tuple[str, ...]:
+    """Return what the functions of a loss are called; of no known loss what one would be."""
+    return EVERY_LOSS[loss].function_names if loss in EVERY_LOSS else (f"{loss}_loss",)
 
 
 def _told(found: Mapping[str, Definition]) -> str:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from losscli.errors import printable
+from losscli.implementations.cuda_cache import persisting_cache, reset_persisting_cache
 from losscli.reasons import Code, Reason
 
 _SUBNORMAL = sys.float_info.min / 4
@@ -292,6 +294,7 @@ FACETS: tuple[Facet, ...] = (
     _attribute("benchmark mode of cuDNN", _CUDNN, "benchmark"),
     _autocast("cpu"),
     _autocast("cuda"),
+    Facet("persisting L2 cache", persisting_cache, reset_persisting_cache),
     Facet("working directory", os.getcwd, os.chdir),
     Facet("environment variables", _environment, _set_environment, _names),
     Facet("signal handlers", _handlers, _set_handlers, _names),
@@ -310,7 +313,7 @@ class StateChange(NamedTuple):
 def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason that changes are: that a function was replaced says most."""
     codes: set[Code] = {change.code for change in changes}
-    text = f"left behind: {'; '.join(change.text for change in changes)}"
+    text = printable(f"left behind: {'; '.join(change.text for change in changes)}")
     return Reason("patched" if "patched" in codes else "left_behind", text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +42,8 @@ class Setting:
     order: tuple[str, ...] = ()
     mends: bool = False
     """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
+    lacking: tuple[str, ...] = ()
+    """Operands of which files have no gradient, as PyTorch's own function has none."""
     built: dict[str, str] = field(default_factory=dict)
     """Files that hold what a file has compiled, by the digest of that file's source."""
 
@@ -78,6 +80,11 @@ def mend(file: UserFile) -> None:
     _change(replace(setting(), mends=True))
     for worker in workers.known(file):
         worker.ask("mend", case=None)
+
+
+def leave_out(operands: tuple[str, ...]) -> None:
+    """Ask for no gradient of some operands from now on."""
+    _change(replace(setting(), lacking=operands))
 
 
 def share_build(file: UserFile, device: str) -> None:
@@ -157,6 +164,11 @@ class Workers:
         """End the workers of a file, or all."""
         for key in [key for key in self._workers if file in (None, key[0])]:
             self.logs[key[0]] = self.logs.get(key[0], "") + self._workers.pop(key).end()
+
+    def end_others(self, files: Collection[UserFile | None]) -> None:
+        """End the workers of all files but these."""
+        for file in {file for file, _ in self._workers} - {*files}:
+            self.end(file)
 
 
 workers = Workers()

@@ -20,7 +20,7 @@ from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.files import UserFile
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
-from losscli.losses import ELEMENT, EVERY_LOSS, ROW_FORMS
+from losscli.losses import ELEMENT, EVERY_LOSS
 from losscli.verify.checks import CHECKS
 from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
@@ -39,7 +39,7 @@ LEFT_OUT = ("changed_operands",)
 ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
 QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "remembered", "memory", "specials", "steps"),
-    *("left_behind", "determinism", "retained", "second_derivatives"),
+    *("left_behind", "determinism", "retained", "second_derivatives", "graphs"),
     *("row_values", "row_layouts", "row_relations"),
 )
 AT_DEFAULTS = ("value", "branches")
@@ -70,8 +70,17 @@ class KnownLoss:
         """Compare a candidate's parameters with those of the truth: a loss has none."""
 
     def firsts(self) -> list[Case]:
-        """Return the smallest case, which is looked at before all others."""
-        return [next(expand(self._config(SMALL), self.device))]
+        """Return the smallest case, and of forms that may lack a gradient theirs."""
+        config = self._config(SMALL)
+        lacking = [
+            LossChoice(name)
+            for name in forms(self.loss, self.definition)
+            if not all(operand.torch_differentiates for operand in EVERY_LOSS[name].operands)
+        ]
+        return [
+            next(expand(replace(config, losses=(loss,)), self.device))
+            for loss in (*config.losses, *lacking)
+        ]
 
     def small(self, *, trains: bool) -> Iterator[Checks]:
         """Yield few checks."""
@@ -229,9 +238,9 @@ def loss_of(file: UserFile) -> str:
     """Return the loss that a file defines by its name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
-        name = spec.function_name
-        if file.name == name or (not file.name and file.defines(name)):
-            named.setdefault(name, []).append(loss)
+        for name in spec.function_names:
+            if file.name == name or (not file.name and file.defines(name)):
+                named.setdefault(name, []).append(loss)
     found = [_form_of(file, losses) for losses in named.values()]
     if len(found) == 1:
         return found[0]
@@ -259,8 +268,8 @@ def forms(loss: str, definition: Definition) -> list[str]:
     named = definition.signature.keywords
     return [
         name
-        for name, form in ROW_FORMS.items()
-        if form.function_name == spec.function_name
+        for name, form in EVERY_LOSS.items()
+        if spec.function_name in form.function_names
         and len(form.names) > len(spec.names)
         and all(operand in form.operands for operand in spec.operands)
         and {*form.names} - {*spec.names} <= named

@@ -35,7 +35,8 @@ ALL_CHECKS = (
     *("second_derivatives", "remembered", "memory", "left_behind", "determinism"),
 )
 """The checks that need to know nothing of the formula."""
-GPU_CHECKS = ("streams", "graphs", "captured_backward")
+GPU_CHECKS: tuple[str, ...] = ("graphs", "streams", "captured_backward")
+"""Those of a GPU, of which ``--quick`` makes the first."""
 FEW_CHECKS = ("value", "gradients", "layouts", "left_behind", "determinism")
 """The checks of large arguments: others would make dozens of copies, or a hundred calls."""
 FORWARD_CHECKS = (
@@ -128,7 +129,9 @@ class AnyModel:
         """Yield the other checks in rounds, each of which has to be passed."""
         for small, full in zip(self.smallest, self.full, strict=True):
             names = ALL_CHECKS if small.largest <= FEW_ELEMENTS else FEW_CHECKS
-            gpu = () if self.job.quick or self.device == "cpu" else GPU_CHECKS
+            gpu = GPU_CHECKS if self.device != "cpu" else ()
+            if self.job.quick:
+                gpu = gpu[:1]
             yield self._of_draws(small, (*names, *gpu), trains)
             if small is not full:
                 yield self._of_draws(full, SMALL_CHECKS, trains)

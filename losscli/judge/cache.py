@@ -15,7 +15,6 @@ import platform
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -25,6 +24,7 @@ from losscli import __version__
 from losscli.directories import cache_directory
 from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
+from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import Verdict
@@ -37,8 +37,8 @@ UNUSED_SECONDS = 30 * 24 * 3600.0
 """Verdicts that nobody asked for in so long are removed."""
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
-    *("clock_disagrees", "impossible", "process_died", "broke_device", "memory_limit", "timeout"),
-    *("no_room", "quarantined", "interrupted", "error"),
+    *("clock_disagrees", "slows_others", "impossible", "process_died", "broke_device"),
+    *("memory_limit", "timeout", "no_room", "quarantined", "interrupted", "error"),
 }
 """Words and reasons of verdicts that depend on chance, and are not kept."""
 _LONGEST_NAME = 255
@@ -121,11 +121,8 @@ def is_certain(verdict: Verdict) -> bool:
 def describe_machine() -> Iterator[str]:
     """Yield what decides a verdict beside its job."""
     yield f"losscli {__version__} {_sources()}"
-    for package in ("torch", "triton"):
-        try:
-            yield f"{package} {version(package)}"
-        except PackageNotFoundError:
-            yield f"{package} -"
+    for package in ("torch", *(language.package for language in LANGUAGES)):
+        yield f"{package} {version_of(package)}"
     yield f"python {platform.python_version()} {platform.platform()} {platform.node()}"
     yield f"cpu {cpu_model()} {core_count()}"
     yield f"compiler {first_line([*(command_in('CXX') or ('c++',)), '--version'])}"

@@ -39,6 +39,7 @@ class Draft:
     accuracy: Accuracy = field(default_factory=Accuracy)
     trains: bool | None = None
     isolation: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
     now: Stage = "parse"
 
     @property

@@ -63,6 +63,7 @@ ADVICE: dict[Code, str] = {
     "wrong_later": "Compute every call from its operands; keep no results between calls.",
     "clock_disagrees": "Finish all work on the current stream before the call counts as done: join "
     "side streams and threads, and compute nothing lazily.",
+    "slows_others": "Leave no kernel, thread or process running when a call returns.",
     "impossible": "Read every element of every operand in every call.",
     "slower": "Read each operand once, write the gradient in the same pass, and use all cores or "
     "the whole GPU.",

@@ -44,7 +44,9 @@ WORDS: dict[Word, tuple[Code, ...]] = {
         *("syntax", "nothing_to_judge", "ambiguous", "signature"),
         *("import_failed", "build_failed"),
     ),
-    "CHEATS": ("patched", "forged", "clock_disagrees", "impossible", "wrong_later"),
+    "CHEATS": (
+        *("patched", "forged", "clock_disagrees", "slows_others", "impossible", "wrong_later"),
+    ),
     "HANGS": ("timeout",),
     "CRASHED": ("process_died", "broke_device", "flooded_output", "memory_limit", "raised"),
     "WRONG": ("wrong", "misfit", "overwrote", "left_behind", "left_process"),

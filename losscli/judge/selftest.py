@@ -9,6 +9,7 @@ follow:
 - ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
 - ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
 - ``# gpu``: needs CUDA;
+- ``# needs: MODULE``: needs a package that is not losscli's;
 - ``# slow``: the tests of each run leave it out.
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,11 @@ _FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
     r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
-_OPTION = re.compile(r"# (?P<name>gpu|slow|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
+_OPTION = re.compile(
+    r"# (?P<name>gpu|slow|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?"
+)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slower"}
+OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slows_others", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
 OF_MACHINE: set[Code] = {"no_gpu", "no_room", "quarantined"}
 """Codes of what this machine lacks to judge a file, whatever the file is."""
@@ -43,7 +47,7 @@ HONEST = "honest, and to be passed"
 _KINDS: dict[str, tuple[Code, ...]] = {
     "functions replaced, answers forged": ("patched", "forged"),
     "answers that are kept for later": ("wrong_later",),
-    "times that are not the clock's": ("clock_disagrees",),
+    "times that are not the clock's": ("clock_disagrees", "slows_others"),
     "processes, flags and files left behind": ("left_behind", "left_process"),
     "wrong values or gradients": ("wrong", "misfit", "overwrote", "no_gradient", "limited"),
     "ends, hangs or takes too much": (
@@ -83,6 +87,12 @@ class Candidate:
             options[option["name"]] = option["value"] or ""
         codes = tuple(found["codes"].split(",")) if found["codes"] else ()
         return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
+
+    @property
+    def missing(self) -> str:
+        """The package that it needs and that is not installed; empty where there is none."""
+        module = self.options.get("needs", "")
+        return module if module and find_spec(module) is None else ""
 
     @property
     def kind(self) -> str:
@@ -155,7 +165,11 @@ def root() -> Path:
 def candidates(device: str) -> list[Candidate]:
     """Return the files that can be judged on a device, by name."""
     found = map(Candidate.read, sorted(root().glob("*.py")))
-    return [each for each in found if device != "cpu" or "gpu" not in each.options]
+    return [
+        each
+        for each in found
+        if not each.missing and (device != "cpu" or "gpu" not in each.options)
+    ]
 
 
 def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Judged]:

@@ -16,25 +16,29 @@ import msgspec
 import torch
 
 from losscli import __version__
+from losscli.bench.plan import Task
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.build.diagnosis import placed_error
 from losscli.cases import Case
+from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations.languages import languages_of
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.subject import Subject, bind
+from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
 from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
-from losscli.judge.parts import Speed, word_of
+from losscli.judge.parts import REFERENCE, Speed, word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
 from losscli.machine import devices
@@ -48,8 +52,6 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
-CLEARLY_SLOWER = 0.8
-"""A ratio that is below this with its interval is slower, however few the samples."""
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
@@ -58,6 +60,8 @@ FATAL = (
 )
 """Codes after which nothing more is asked."""
 UNMARKED = "in a process that does not look like a judge's: "
+_known: beside.Known = {}
+"""Of the losses' references, in this process."""
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 LOG_CHARACTERS = 4000
 
@@ -86,6 +90,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             draft.end("quarantined", trouble)
         with draft.stage("parse"):
             file = read_file(job.file)
+            draft.languages = languages_of(file.source)
             job, model = _recognised(job, file, device)
             named = model or job.loss or loss_of(file)
             definition = file.definition("" if model else named)
@@ -126,6 +131,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         checks=draft.checks,
         trains=draft.trains,
         isolation=draft.isolation,
+        languages=draft.languages,
         seconds=draft.seconds,
         log=log[-LOG_CHARACTERS:],
         sha256=file.sha256 if file else "",
@@ -186,6 +192,7 @@ class _Judging:
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
                 ended = False
+            self._take_tuning()
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
         if ended:
             raise Ended
@@ -232,6 +239,7 @@ class _Judging:
                     problem.operands[name].copy_(values)
                 self._check_value(problem.like(problem.operands), subject, "new contents: ")
             subject.answer(problem.call(problem.filled(1.0)))
+            self._look_at_others(problem, subject)
             draft.trains = draft.trains is not False
         except SubjectError as error:
             if error.code == "no_gradient":
@@ -266,6 +274,19 @@ class _Judging:
                 if outcome.status == FAIL:
                     text = f"{UNMARKED}{part}: {outcome.reason}"
                     self.draft.end("wrong", text, check="value", case=case.name)
+
+    def _look_at_others(self, problem: Problem, subject: Subject) -> None:
+        """Find out whether it refuses gradients of which PyTorch's own function has none."""
+        operands = problem.case.spec.operands
+        lacking = tuple(each.name for each in operands if not each.torch_differentiates)
+        if {*lacking} & {*problem.wrt}:
+            try:
+                subject.answer(problem.call(problem.filled(1.0, problem.wrt)))
+            except SubjectError as error:
+                if not error.refused:
+                    raise
+                remote.leave_out(lacking)
+                self.draft.add("refuses", str(error), check="gradients", case=problem.case.name)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
         """Take a value that is wrong; an operand that was overwritten ends the judging."""
@@ -329,7 +350,14 @@ class _Judging:
             except SubjectError as error:
                 self.draft.end(error.code, str(error))
             if left:
-                self.draft.end("left_process", f"left running: {', '.join(left[:5])}")
+                self.draft.end("left_process", printable(f"left running: {', '.join(left[:5])}"))
+
+    def _take_tuning(self) -> None:
+        """Take how long it has tuned kernels until now."""
+        for worker in remote.workers.known(self.file):
+            with contextlib.suppress(SubjectError):  # it has died
+                if tuned := worker.ask("tuned", case=None):
+                    self.draft.seconds["tuning"] = round(tuned, 3)
 
     def _check_time(self) -> None:
         """End the judging when its time is over."""
@@ -339,13 +367,29 @@ class _Judging:
 
     def _time(self) -> None:
         """Time it beside others."""
-        several = self.against.in_processes and not self.job.quick
+        against, job = self.against, self.job
+        several = against.in_processes and not job.quick
+        timed: list[tuple[Task, list[BenchResult]]] = []
         with Processes(self.device, torch.get_num_threads()) as processes:
-            for task in self.against.tasks(trains=bool(self.draft.trains)):
+            run: beside.Run = processes.run if several else _runner(self.device).run
+            for task in against.tasks(trains=bool(self.draft.trains)):
                 self._check_time()
-                run = processes.run if several else _runner(self.device).run
+                timed.append((task, []))
                 for result in run(task):
+                    timed[-1][-1].append(result)
                     self._take_time(result)
+            self._take_tuning()
+            known = {} if several or isinstance(against, AnyModel) else _known
+            for task, results in timed:
+                reference = next(
+                    r.implementation
+                    for r in results
+                    if against.called(r.implementation) == REFERENCE
+                )
+                for code, text, pass_ in beside.findings(
+                    run, task, results, job.file, reference, known
+                ):
+                    self.draft.add(code, text, case=f"{task.case.name}, {pass_}")
 
     def _take_time(self, result: BenchResult) -> None:
         """Take a result of the bench: only the candidate's is judged."""
@@ -360,7 +404,7 @@ class _Judging:
             draft.add(result.code or "wrong", result.reason, case=name)
             return
         if result.status == SKIPPED:
-            code: Code = "no_room" if result.code in ("no_room", "out_of_memory") else "error"
+            code: Code = "no_room" if result.code in beside.NO_ROOM else "error"
             if result.code != "not_applicable":
                 draft.add(code, result.reason, case=name)
             return
@@ -374,7 +418,7 @@ class _Judging:
         draft.speed.append(Speed(result.case.name, result.pass_, *measured))
         for other in against.compared:
             ratio = ratios.get(other)
-            if ratio and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER):
+            if ratio and (ratio.verdict == "slower" or ratio.high < beside.CLEARLY_SLOWER):
                 text = f"{1 / ratio.value:.2f} times the time of {other}"
                 draft.add("slower", text, case=name)
 

@@ -38,8 +38,10 @@ class Verdict(Record, frozen=True):
     """Whether it has a gradient; None where that was not reached."""
     isolation: tuple[str, ...] = ()
     """What the worker was closed in by: ``session``, ``pid``, ``network``, ``files`` and so on."""
+    languages: tuple[str, ...] = ()
+    """The languages inside Python that it imports, with their versions: ``Triton 3.6.0``."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    """How long each stage took."""
+    """How long each stage took, and ``tuning`` within them."""
     log: str = ""
     """The end of what it wrote."""
     sha256: str = ""

@@ -55,6 +55,8 @@ class Operand:
     """Its role, as a person says it: ``predictions``."""
     differentiable: bool = True
     """Whether it has a gradient."""
+    torch_differentiates: bool = True
+    """Whether PyTorch's own function has a gradient of it, where that raises else."""
     shape: Callable[[Shape], Shape] = same_shape
     """Its shape in a generated case, from the shape of the prediction."""
     domain: Domain = REAL
@@ -182,6 +184,8 @@ class Spec:
     kernels are compared with in time. It has the gradients of the reference's operands."""
     loss: LossFunction
     """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
+    form_of: str = ""
+    """The function of PyTorch's that computes it where it is given the last operand as well."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Fix the reduction and parameters of ``loss`` as a person writes such a call; None where that
     takes the operands of the spec in their order."""
@@ -263,6 +267,11 @@ class Spec:
     def function_name(self) -> str:
         """The name of the public function, which is torch's where torch has it."""
         return str(getattr(self.loss, "__name__", f"{self.name}_loss"))
+
+    @property
+    def function_names(self) -> tuple[str, ...]:
+        """The names under which others define it."""
+        return (self.function_name, self.form_of) if self.form_of else (self.function_name,)
 
     def default_target_shape(self, shape: Shape) -> Shape:
         """Return the shape of the target in a generated case, from that of the prediction."""

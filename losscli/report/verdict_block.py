@@ -20,7 +20,7 @@ from losscli.report.bench_table import MARKS, SHORT_PASSES
 from losscli.report.phrases import count, format_ulp
 from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, fill, lay_out, left_out
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
-from losscli.units import format_bytes, format_seconds
+from losscli.units import format_bytes, format_duration, format_seconds
 
 INDENT = "  "
 WIDEST_FILE = 44
@@ -62,6 +62,8 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "same bits": SAME_BITS[verdict.accuracy.deterministic],
         "gradient": _NO_GRADIENT[verdict.trains],
         "speed": "" if verdict.speed else "not tested",
+        "written in": ", ".join(verdict.languages),
+        "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
         "isolation": ", ".join(verdict.isolation) or "none was needed, for nothing ran",
     }
     for name, text in parts.items():

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case, grad_output_values
+from losscli.implementations import remote
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SubjectError
@@ -119,8 +120,9 @@ class Problem:
 
     @property
     def wrt(self) -> tuple[str, ...]:
-        """The names of the operands that have a gradient."""
-        return self.case.spec.differentiable
+        """The names of the operands whose gradients are asked for."""
+        lacking = remote.setting().lacking if self.of_others else ()
+        return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
         """Return a problem of other operands; of the same case if none is given."""

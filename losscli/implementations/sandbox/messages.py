@@ -92,8 +92,14 @@ class Raised(msgspec.Struct, tag="raised"):
     number: int = 0
 
 
+class Tunes(msgspec.Struct, tag="tunes"):
+    """The candidate tunes a kernel, so that the answer to a question takes as long as a build."""
+
+    number: int
+
+
 Question = Request | Load
-Reply = Ready | Replied | Raised
+Reply = Ready | Replied | Raised | Tunes
 
 _questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
 _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)

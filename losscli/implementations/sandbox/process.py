@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,10 @@ from typing import Any
 import msgspec
 import torch
 
+from losscli.build import headers
 from losscli.cases import Case
 from losscli.directories import CACHE_VARIABLE, cache_directory
-from losscli.errors import LosscliError, UnfitError
+from losscli.errors import LosscliError, UnfitError, printable
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
@@ -38,7 +39,15 @@ from losscli.implementations.errors import (
 )
 from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox import messages
-from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
+from losscli.implementations.sandbox.messages import (
+    Load,
+    Raised,
+    Ready,
+    Replied,
+    Reply,
+    Request,
+    Tunes,
+)
 from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.machine import allocator
@@ -52,6 +61,9 @@ END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which on their memory is given back after each reply."""
+SAMPLING = ("samples", "looped")
+"""The methods whose time counts, in which nothing may be tuned."""
+TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 LOG_BYTES = 2**16
 """Bytes that are kept of the beginning and of the end of what a candidate writes."""
 
@@ -87,7 +99,7 @@ class _Log:
         left_out = self.count - len(self.head) - len(self.tail)
         between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
         head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))
-        return head + between + tail
+        return printable(head + between + tail)
 
 
 class Zygote:
@@ -151,6 +163,12 @@ def _allocator() -> dict[str, str]:
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
+def environment_of_workers(given: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with what makes workers compute and compile as they should."""
+    path = headers.search_path(given.get("CPATH", ""))
+    return {**given, **_allocator(), **({"CPATH": path} if path else {})}
+
+
 def _random_number() -> int:
     return int.from_bytes(os.urandom(6))
 
@@ -179,7 +197,7 @@ class Worker:
         """
         self.file, self.device, self.allowance = file, device, allowance
         self.died: SandboxError | None = None
-        self._flooded = False
+        self._flooded = self.tuned = False
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -196,8 +214,7 @@ class Worker:
             "scratch": str(scratch),
             "memory_bytes": allowance.memory_bytes,
             "environ": {
-                **os.environ,
-                **_allocator(),
+                **environment_of_workers(os.environ),
                 CACHE_VARIABLE: str(scratch.parent),
             },
         }
@@ -249,6 +266,8 @@ class Worker:
         asked = METHODS[method]
         seconds = self.allowance.build_seconds if asked.takes_long else self.allowance.call_seconds
         reply = self._answer(number, seconds)
+        if self.tuned and method in SAMPLING:
+            raise SubjectError(TUNES_BETWEEN, "clock_disagrees")
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
@@ -291,9 +310,12 @@ class Worker:
     def _answer(self, number: int, seconds: float) -> Replied | Raised:
         """Wait for the answer to a question, so long and no longer."""
         reply = self._reply(seconds)
+        self.tuned = isinstance(reply, Tunes) and reply.number == number
+        if self.tuned:
+            reply = self._reply(self.allowance.tuning_seconds)
         if isinstance(reply, Raised) and reply.kind == "forked":
             raise self._fatal("left_process", reply.text)
-        if isinstance(reply, Ready) or reply.number != number:
+        if isinstance(reply, Ready | Tunes) or reply.number != number:
             raise self._forged("an answer that belongs to no question")
         return reply
 
@@ -309,6 +331,8 @@ class Worker:
             raise self._forged(str(error)) from None
         if reply is None:
             raise self._ended()
+        if isinstance(reply, Raised):
+            reply.text = printable(reply.text)
         return reply
 
     def _error(self, raised: Raised) -> Exception:

@@ -28,7 +28,15 @@ from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.sandbox import builds, messages, unmarked
-from losscli.implementations.sandbox.messages import Load, Raised, Ready, Replied, Reply, Request
+from losscli.implementations.sandbox.messages import (
+    Load,
+    Raised,
+    Ready,
+    Replied,
+    Reply,
+    Request,
+    Tunes,
+)
 from losscli.implementations.sandbox.methods import (
     METHODS,
     Samples,
@@ -37,6 +45,7 @@ from losscli.implementations.sandbox.methods import (
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
+from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.sandbox.wire import Incoming, read
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
@@ -61,6 +70,7 @@ def serve(
     with Channel(socket.socket(fileno=channel)) as connection:
         messages.send(connection, Ready(list(reached), scratch))
         server, own = _Server(Incoming(operands, results), device, scratch), os.getpid()
+        server.tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
         while (question := messages.receive_question(connection)) is not None:
             reply = server.reply(question)
             if os.getpid() != own:
@@ -82,9 +92,13 @@ class _Server:
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
         self.mends = False
+        self.number = 0
+        self.tuning = Tuning(lambda: None)
 
     def reply(self, question: Load | Request) -> Reply:
         """Answer one question; what is raised is an answer as well."""
+        self.number = question.number
+        self.tuning.watch()
         try:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
@@ -107,6 +121,7 @@ class _Server:
         self.source = question.source, beside, name, self.scratch
         if not question.unmarked:
             self.module = import_source(*self.source)
+            self.tuning.watch()
         return self.incoming.encode(None)
 
     def _answer(self, request: Request) -> Any:
@@ -167,6 +182,10 @@ class _Server:
         packed = builds.pack(self.scratch)
         empty = torch.empty(0, dtype=torch.uint8)
         return torch.frombuffer(packed, dtype=torch.uint8) if packed else empty
+
+    def do_tuned(self, subject: LocalSubject | None) -> float:
+        """Return how many seconds its tuners have taken until now."""
+        return self.tuning.seconds
 
     def do_bound(self, subject: LocalSubject) -> None:
         """Bind a subject, which has been done."""

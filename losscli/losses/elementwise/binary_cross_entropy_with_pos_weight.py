@@ -86,8 +86,15 @@ SPEC = element_loss(
     operands=(
         Operand("input", "logits"),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
-        Operand("pos_weight", "weights of label 1", shape=last_dimension, domain=POSITIVE),
+        Operand(
+            "pos_weight",
+            "weights of label 1",
+            shape=last_dimension,
+            domain=POSITIVE,
+            torch_differentiates=False,
+        ),
     ),
+    form_of="binary_cross_entropy_with_logits",
     reference=reference,
     functional=functional,
     branch_coordinate=prediction,

@@ -90,7 +90,10 @@ SPEC = element_loss(
     soft_margin_loss,
     "SoftMarginLoss",
     formula="log(1 + exp(-x * y))",
-    operands=(Operand("input", "logits"), Operand("target", "labels", domain=SIGNS)),
+    operands=(
+        Operand("input", "logits"),
+        Operand("target", "labels", domain=SIGNS, torch_differentiates=False),
+    ),
     reference=reference,
     functional=functional,
     branch_coordinate=product,

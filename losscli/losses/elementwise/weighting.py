@@ -47,6 +47,7 @@ def weighted(spec: LossSpec) -> LossSpec:
         branch_coordinate=lambda *operands: spec.branch_coordinate(*operands[:-1]),
         bind_loss=partial(_bind, spec, Calls(name)),
         loss=partial(_call, spec, Calls(name)),
+        form_of="",
         loss_with_grad=partial(_call_with_grad, spec, Calls(name)),
         temporaries=spec.temporaries + 2,
         tolerance=_tolerance(spec.tolerance),

@@ -1,0 +1,122 @@
+"""Looks whether a candidate slows what is timed beside it, by timing that without the candidate.
+
+A kernel that stays on the GPU, a thread or a process may keep others from running, and rest while
+the candidate runs: then its ratio to the reference is too good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from losscli.axes import PassName
+from losscli.bench.plan import Task
+from losscli.reasons import Code
+from losscli.runs.records import BenchResult, Seconds
+
+ROUNDS = 3
+"""Times, beside the candidate and without it in turn, that all have to differ: other programs slow
+only some of them."""
+TOLERANCE = {"cpu": 2.0, "cuda": 1.2}
+"""How many times the slow fifth of its samples without the candidate the median beside it may be.
+On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own."""
+SLACK = 5e-6
+"""Seconds that are always allowed: after another process a GPU has to find its addresses anew."""
+CLEARLY_SLOWER = 0.8
+"""A ratio that is below this with its interval is slower, however few the samples."""
+NO_ROOM = ("no_room", "out_of_memory")
+SAMPLED_SECONDS = 0.2
+"""How long samples are taken: only a large difference counts."""
+
+Run = Callable[[Task], Iterable[BenchResult]]
+"""Takes times, after ending the processes of files that a task does not name."""
+Times = dict[PassName, Seconds]
+"""The times of a reference."""
+Known = dict[tuple[str, PassName], float]
+"""The slow fifth of the times of a reference without any candidate, by case, device and pass."""
+
+
+def findings(
+    run: Run,
+    task: Task,
+    results: Sequence[BenchResult],
+    candidate: str,
+    reference: str,
+    known: Known,
+) -> Iterator[tuple[Code, str, PassName]]:
+    """Yield what the times of a reference without a candidate say: code, text and pass.
+
+    Args:
+        run: takes times.
+        task: that was timed.
+        results: of the task.
+        candidate: the implementation that may slow another.
+        reference: which other.
+        known: what is known of its times without a candidate; more is added.
+    """
+    own = {r.pass_: r.seconds for r in results if r.implementation == candidate and r.seconds}
+    other = {r.pass_: r for r in results if r.implementation == reference and r.pass_ in own}
+    beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
+    for pass_, factor in slowed(run, task, candidate, reference, beside, known).items():
+        text = f"the reference takes {factor:.2f} times as long beside it as without its process"
+        yield "slows_others", text, pass_
+    crowded = [pass_ for pass_, result in other.items() if result.code in NO_ROOM]
+    if crowded:
+        for pass_, alone in times(run, task, crowded, reference).items():
+            factor = own[pass_].median / alone.median
+            if factor > 1 / CLEARLY_SLOWER:
+                text = f"{factor:.2f} times the time of the reference, which had no room beside it"
+                yield "slower", text, pass_
+
+
+def times(
+    run: Run, task: Task, passes: Iterable[PassName], reference: str, *candidate: str
+) -> Times:
+    """Time a reference in some passes of a task, alone or beside a candidate."""
+    timing = replace(task.timing, min_time=SAMPLED_SECONDS, max_time=SAMPLED_SECONDS)
+    names = (*candidate, reference)
+    short = replace(
+        task, passes=dict.fromkeys(passes, names), timing=timing, limited=False, peaks=False
+    )
+    return {
+        result.pass_: result.seconds
+        for result in run(short)
+        if result.implementation == reference and result.seconds
+    }
+
+
+def slowed(
+    run: Run, task: Task, candidate: str, reference: str, beside: Times, known: Known
+) -> dict[PassName, float]:
+    """Return the passes in which a reference is slower beside a candidate, and how many times.
+
+    Args:
+        run: takes times.
+        task: that was timed.
+        candidate: the implementation that may slow another.
+        reference: which other.
+        beside: the times of the reference beside the candidate.
+        known: what is known of its times without one; more is added.
+    """
+    case = f"{task.case.name} {task.case.device}"
+    most = TOLERANCE[task.case.device.partition(":")[0]]
+
+    def too_slow(beside: Times) -> dict[PassName, float]:
+        without = {pass_: known.get((case, pass_), 0.0) for pass_ in beside}
+        return {
+            pass_: each.median / without[pass_] if without[pass_] else math.inf
+            for pass_, each in beside.items()
+            if each.median > most * without[pass_] + SLACK
+        }
+
+    found = too_slow(beside)
+    for number in range(ROUNDS):
+        if not found:
+            break
+        if number:
+            beside = times(run, task, found, reference, candidate)
+        alone = times(run, task, found, reference)
+        known.update({(case, pass_): each.p80 for pass_, each in alone.items()})
+        found = too_slow({pass_: beside[pass_] for pass_ in alone if pass_ in beside})
+    return found

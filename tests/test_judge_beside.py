@@ -1,0 +1,74 @@
+"""A reference that is slower beside a candidate than without it: each time, or by chance."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+
+import pytest
+
+from losscli.bench.plan import Task
+from losscli.bench.statistics import summarize
+from losscli.config.schema import Timing
+from losscli.judge.beside import findings
+from losscli.runs.records import OK, SKIPPED, BenchResult
+from tests.handmade import case
+
+OWN, OTHER, USUAL = "kernel.py", "reference", 1e-3
+TASK = Task(case(device="cpu"), {"forward": (OWN, OTHER)}, Timing())
+
+
+def result(name, seconds):
+    if seconds is None:
+        return BenchResult(TASK.case, name, "forward", SKIPPED, code="no_room")
+    return BenchResult(TASK.case, name, "forward", OK, seconds=summarize([seconds] * 10))
+
+
+class Machine:
+    """Times the reference beside a candidate and alone: each time as the next number says."""
+
+    def __init__(self, beside, alone=(), own=USUAL):
+        self.beside, self.alone = (chain(each, repeat(USUAL)) for each in (beside, alone))
+        self.own, self.tasks = own, []
+
+    def run(self, task):
+        self.tasks.append(task.passes["forward"])
+        if OWN in self.tasks[-1]:
+            yield result(OWN, self.own)
+            yield result(OTHER, next(self.beside))
+        else:
+            yield result(OTHER, next(self.alone))
+
+    def findings(self, known):
+        first = list(self.run(TASK))
+        return [each[:2] for each in findings(self.run, TASK, first, OWN, OTHER, known)]
+
+
+def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it():
+    ((code, text),) = Machine([3 * USUAL] * 3).findings({})
+
+    assert code == "slows_others"
+    assert "takes 3.00 times as long beside it" in text
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_machine_that_was_busy_beside_a_candidate_is_no_fault_of_it(rounds):
+    assert not Machine([3 * USUAL] * rounds).findings({})
+
+
+def test_what_all_processes_cost_is_no_fault_of_a_candidate():
+    assert not Machine([1.6 * USUAL] * 3).findings({})
+
+
+def test_times_of_a_reference_are_taken_once_for_many_candidates():
+    known = {}
+    machines = [Machine([USUAL]) for _ in range(2)]
+
+    assert not any(machine.findings(known) for machine in machines)
+    assert [len(machine.tasks) for machine in machines] == [2, 1]
+
+
+@pytest.mark.parametrize(("own", "codes"), [(2 * USUAL, ["slower"]), (USUAL, [])])
+def test_a_reference_without_room_beside_a_candidate_is_timed_without_it(own, codes):
+    found = Machine([None], own=own).findings({})
+
+    assert [code for code, _ in found] == codes
