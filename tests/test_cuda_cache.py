@@ -5,23 +5,44 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.implementations.cuda_cache import NOTHING, persisting_cache
-from losscli.implementations.process_state import ProcessState
+from losscli.implementations import process_state
+from losscli.implementations.cuda_cache import persisting_cache
+from losscli.implementations.process_state import Facet, ProcessState
 from tests.candidates.persisting_l2_window import BYTES, keep_in_cache
+
+
+def test_what_cuda_sets_aside_when_it_starts_is_no_change(monkeypatch: pytest.MonkeyPatch):
+    found: list[int | None] = [None]
+    restored: list[int | None] = []
+    facet = Facet("cache", lambda: found[-1], restored.append, waits=True)
+    monkeypatch.setattr(process_state, "FACETS", (facet,))
+    before = ProcessState.read()
+
+    found.append(11)
+    assert before.restore() == []
+
+    before = before.completed()
+    found.append(16)
+    assert [change.text for change in before.restore()] == ["cache (11 before, 16 after)"]
+    assert restored == [11]
+    assert before.completed() == before
 
 
 @pytest.mark.gpu
 def test_a_window_of_a_stream_and_what_is_set_aside_for_it_are_told_and_reset():
     kept = torch.ones(2**18, device="cuda:0")
     with torch.cuda.stream(torch.cuda.Stream("cuda:0")):
-        before = ProcessState.read()
-        assert persisting_cache() == NOTHING
+        before, first = ProcessState.read(), persisting_cache()
+        assert first is not None
+        assert first.window_bytes == 0
 
         keep_in_cache(kept)
 
-        assert persisting_cache().window_bytes == kept.nbytes
-        assert persisting_cache().bytes >= BYTES // 2
+        now = persisting_cache()
+        assert now is not None
+        assert now.window_bytes == kept.nbytes
+        assert now.bytes >= BYTES // 2
         (change,) = before.restore()
         assert change.code == "left_behind"
-        assert "persisting L2 cache (0 B" in change.text
-        assert persisting_cache() == NOTHING
+        assert "persisting L2 cache (" in change.text
+        assert persisting_cache() == first

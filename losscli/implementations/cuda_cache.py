@@ -33,17 +33,19 @@ class PersistingCache(NamedTuple):
         return f"{format_bytes(self.bytes)}, with a window of {format_bytes(self.window_bytes)}"
 
 
-NOTHING = PersistingCache(0, 0)
+def persisting_cache() -> PersistingCache | None:
+    """Return what persists; None where CUDA has not been started, or is broken.
 
-
-def persisting_cache() -> PersistingCache:
-    """Return what persists; nothing where CUDA has not been started, or is broken."""
+    What may persist is 11 MiB of an H200 as soon as CUDA is started, though nothing does.
+    """
     driver = _driver() if torch.cuda.is_initialized() else None
     if driver is None:
-        return NOTHING
+        return None
     size, window = ctypes.c_size_t(), ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
-    driver.cuCtxGetLimit(ctypes.byref(size), _PERSISTING_L2_CACHE_SIZE)
-    driver.cuStreamGetAttribute(_stream(), _ACCESS_POLICY_WINDOW, window)
+    failed = driver.cuCtxGetLimit(ctypes.byref(size), _PERSISTING_L2_CACHE_SIZE)
+    failed = failed or driver.cuStreamGetAttribute(_stream(), _ACCESS_POLICY_WINDOW, window)
+    if failed:
+        return None
     return PersistingCache(size.value, struct.unpack_from(_WINDOW, window)[1])
 
 

@@ -62,6 +62,12 @@ class Facet:
     """Say how two readings differ; empty if they do not."""
     code: Code = "left_behind"
     """The code of a change that is left."""
+    waits: bool = False
+    """Whether it can be read only once CUDA has been started; until then a reading is None."""
+
+    def told(self, before: Any, after: Any) -> str:
+        """Say how two readings differ; empty if they do not, or if one of them was none."""
+        return "" if self.waits and None in (before, after) else self.differ(before, after)
 
 
 def _unlike(before: Any, after: Any) -> str:
@@ -294,7 +300,7 @@ FACETS: tuple[Facet, ...] = (
     _attribute("benchmark mode of cuDNN", _CUDNN, "benchmark"),
     _autocast("cpu"),
     _autocast("cuda"),
-    Facet("persisting L2 cache", persisting_cache, reset_persisting_cache),
+    Facet("persisting L2 cache", persisting_cache, reset_persisting_cache, waits=True),
     Facet("working directory", os.getcwd, os.chdir),
     Facet("environment variables", _environment, _set_environment, _names),
     Facet("signal handlers", _handlers, _set_handlers, _names),
@@ -328,13 +334,22 @@ class ProcessState:
         """Read all facets."""
         return cls(tuple(facet.read() for facet in FACETS))
 
+    def completed(self) -> ProcessState:
+        """Return it with what could not be read then as it is now."""
+        return ProcessState(
+            tuple(
+                facet.read() if facet.waits and reading is None else reading
+                for facet, reading in zip(FACETS, self.readings, strict=True)
+            )
+        )
+
     def restore(self) -> list[StateChange]:
         """Bring back what has been changed since; return it."""
         # All are read first, for to restore one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
         changed = []
         for facet, before, after in zip(FACETS, self.readings, readings, strict=True):
-            told = facet.differ(before, after)
+            told = facet.told(before, after)
             if told:
                 facet.restore(before)
                 changed.append(StateChange(f"{facet.name}{told}", facet.code))

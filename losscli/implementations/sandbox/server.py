@@ -130,6 +130,8 @@ class _Server:
         asked = METHODS[request.method]
         self.incoming.read(request.storages)
         arguments = self.incoming.decode(request.arguments, asked.arguments)
+        # The operands have started CUDA.
+        self.before = self.before.completed()
         case = request.model or request.case
         subject = self._subject(case, request.generation) if case else None
         own = getattr(self, f"do_{request.method}", None)
