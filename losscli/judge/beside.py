@@ -18,9 +18,10 @@ from losscli.runs.records import BenchResult, Seconds
 ROUNDS = 3
 """Times, beside the candidate and without it in turn, that all have to differ: other programs slow
 only some of them."""
-TOLERANCE = {"cpu": 2.0, "cuda": 1.2}
+TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
 """How many times the slow fifth of its samples without the candidate the median beside it may be.
-On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own."""
+On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. What it is on a GPU
+has not been measured, so much is allowed there."""
 SLACK = 5e-6
 """Seconds that are always allowed: after another process a GPU has to find its addresses anew."""
 CLEARLY_SLOWER = 0.8
