@@ -194,14 +194,17 @@ class KnownLoss:
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
         """Return sizes below the largest that is timed, at which no corner can be known to be cut.
 
-        They have from half of its rows and columns to all of them.
+        They have from half of its rows and columns to all of them, odd numbers of which no tile is
+        a divisor.
         """
         random = Random(self.seed)
         largest = max(self._timed, key=math.prod)
-        return [
-            tuple(random.randint(-(-length // 2), length) for length in largest)
-            for _ in range(count)
-        ]
+
+        def drawn(length: int) -> int:
+            half = -(-length // 2)
+            return random.randint(half, max(length - 1, half)) | 1
+
+        return [tuple(map(drawn, largest)) for _ in range(count)]
 
     def _drawn(self) -> list[dict[str, tuple[float, ...]]]:
         """Return parameters from all over their domains, which nobody can know before."""

@@ -21,11 +21,6 @@ _SMALL = 1 / 16
 """The share of a GPU's memory up to which a loss takes its logits whole without looking."""
 
 
-_not_compiled = torch.compiler.disable(
-    reason="it looks at the free memory, and takes ignored rows out"
-)
-
-
 class _Operands(NamedTuple):
     """Hidden states as rows, and the linear layer that makes logits of them."""
 
@@ -39,7 +34,6 @@ class _Operands(NamedTuple):
     """Of a loss in the dtype of the logits."""
 
 
-@_not_compiled  # type: ignore[untyped-decorator]
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -83,7 +77,7 @@ def linear_cross_entropy(
             float32, without a gradient.
         memory_budget: bytes that the logits and the sums of gradients may take, besides operands
             and gradients. None is half of what is free: the same call may then be computed in other
-            parts, and round otherwise.
+            parts, and round otherwise. Within torch.compile and transforms all logits are made.
 
     Returns:
         The loss in the dtype of the logits, under autocast in float32; with ``return_lse`` also
@@ -128,7 +122,6 @@ def linear_cross_entropy(
     return losses
 
 
-@_not_compiled  # type: ignore[untyped-decorator]
 def linear_token_log_probs(
     hidden: Tensor,
     linear_weight: Tensor,
