@@ -38,7 +38,7 @@ class Machine:
 def test_a_clock_that_says_what_the_samples_say_agrees(kind):
     machine = Machine(CLAIMED)
     assert machine.disagreement(kind) is None
-    assert machine.calls == pytest.approx(100 if kind == "cpu" else 3 * 100, abs=2)
+    assert machine.calls == pytest.approx(50 if kind == "cpu" else 3 * 50, abs=2)
 
 
 def test_a_busy_machine_that_disturbs_each_long_loop_is_no_disagreement():

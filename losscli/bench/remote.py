@@ -34,7 +34,7 @@ LARGEST_FLIP_BYTES = 2**16
 """Bytes that change before a sample: few, so that they do not warm a cache."""
 QUIET_SECONDS = 0.002
 """The time after which the threads of torch in this process sleep: at first they wait for work."""
-LOOP_SECONDS = 0.1
+LOOP_SECONDS = 0.05
 LOOPS = 3
 SHORT_LOOP_SECONDS = 0.005
 SHORT_LOOPS = 100
