@@ -110,7 +110,7 @@ class KnownLoss:
                 self.job.file,
                 *((REFERENCE,) if quick else (*self.compared, CUSTOM)),
             ),
-            timing=Timing(0.05, 0.1, processes=1) if quick else Timing(0.2, 1.5, processes=3),
+            timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
         return [worth_processes(task) for task in plan_bench(config, self.device)]
 
