@@ -21,7 +21,7 @@ from losscli.machine.allocations import measure_peak
 
 STEPS, SHOWN, ROWS = 300, 100, 1024
 WIDTH, VOCABULARY = 32, 4096
-BUDGET = 2**20
+BUDGET = 2 * 2**20
 TEXT = Path(__file__).parents[1] / "LICENSE"
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 

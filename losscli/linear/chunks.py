@@ -36,6 +36,7 @@ def forward(
         if wanted[2]:
             sums = logits.sum(0, dtype=wide(logits.dtype))
             of_bias = sums if of_bias is None else of_bias.add_(sums)
+        del logits
     total, factor = rows.reduced(torch.cat(losses))
     nothing = hidden.new_empty(0)
     kept = [

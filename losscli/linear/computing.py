@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,11 +27,13 @@ class Losses(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the losses, and of the gradients what the plan makes at once."""
         wanted = ctx.needs_input_grad[:3]
-        kind = plan.kind if any(wanted) else SLICES
-        losses, log_sums, kept = _PLANS[kind].forward(rows, plan, hidden, weight, bias, wanted)
-        ctx.rows, ctx.plan = rows, plan
+        with _without_autocast(hidden):
+            forward = _PLANS[plan.kind].forward
+            losses, log_sums, kept = forward(rows, plan, hidden, weight, bias, wanted)
+        ctx.rows, ctx.plan = replace(rows, target=rows.target[:0], class_weight=None), plan
         if any(wanted):
-            ctx.save_for_backward(hidden, weight, bias, *kept)
+            operands = (hidden, weight, bias)
+            ctx.save_for_backward(*operands, rows.target, rows.class_weight, *kept)
         if log_sums is not None:
             ctx.mark_non_differentiable(log_sums)
         return losses, log_sums
@@ -37,17 +41,25 @@ class Losses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, incoming: Tensor, _: Any) -> tuple[Any, ...]:
         """Compute the gradients."""
-        hidden, weight, bias, *kept = ctx.saved_tensors
+        hidden, weight, bias, target, class_weight, *kept = ctx.saved_tensors
+        rows = replace(ctx.rows, target=target, class_weight=class_weight)
         wanted, operands = ctx.needs_input_grad[:3], (hidden, weight, bias)
-        if not torch.is_grad_enabled():
-            computed = _PLANS[ctx.plan.kind].backward
-            return (*computed(ctx.rows, ctx.plan, incoming, *operands, kept, wanted), None, None)
-        losses, _ = composed(ctx.rows, *operands)
-        places = [k for k, wants in enumerate(wanted) if wants]
-        found = torch.autograd.grad(
-            losses, [operands[k] for k in places], incoming.to(losses.dtype), create_graph=True
-        )
+        with _without_autocast(hidden):
+            if not torch.is_grad_enabled():
+                computed = _PLANS[ctx.plan.kind].backward
+                return (*computed(rows, ctx.plan, incoming, *operands, kept, wanted), None, None)
+            # Views, so that what one operand has to do with another is no part of the gradient.
+            views: list[Any] = [None if x is None else x.view_as(x) for x in operands]
+            losses, _ = composed(rows, views[0], views[1], views[2])
+            places = [k for k, wants in enumerate(wanted) if wants]
+            found = torch.autograd.grad(
+                losses, [views[k] for k in places], incoming.to(losses.dtype), create_graph=True
+            )
         return (*(found[places.index(k)] if k in places else None for k in range(3)), None, None)
+
+
+def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def composed(

@@ -21,6 +21,12 @@ _SMALL = 1 / 16
 """The share of a GPU's memory up to which a loss takes its logits whole without looking."""
 
 
+_GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
+"""Arguments of the function that the module has itself, or takes with each call."""
+_NO_TOKEN = -(2**31)
+"""What rows that a mask leaves out have in place of their token."""
+
+
 class _Operands(NamedTuple):
     """Hidden states as rows, and the linear layer that makes logits of them."""
 
@@ -63,7 +69,8 @@ def linear_cross_entropy(
         linear_weight: ``(C, D)`` for C classes, in the dtype of ``input``; differentiable.
         target: the number of each row's class in int64, int32 or uint8, ``(...)``.
         linear_bias: ``(C)``; differentiable.
-        weight: a number for each class, ``(C)``, that multiplies its loss.
+        weight: a number for each class, ``(C)``, that multiplies its loss; in the dtype of the
+            logits.
         reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``). The mean
             divides by the sum of what multiplies the losses: of ``weight`` and ``token_weight``.
         ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
@@ -74,7 +81,7 @@ def linear_cross_entropy(
         z_loss: multiplies the square of each row's log of the sum of exponentials, which is added.
         token_weight: a number for each row, ``(...)``, that multiplies its loss.
         return_lse: also return the logarithm of each row's sum of exponentials, ``(...)``, in
-            float32, without a gradient.
+            float32 (of float64 in float64), without a gradient. Then ignored rows are computed too.
         memory_budget: bytes that the logits and the sums of gradients may take, besides operands
             and gradients. None is half of what is free: the same call may then be computed in other
             parts, and round otherwise. Within torch.compile and transforms all logits are made.
@@ -109,6 +116,7 @@ def linear_cross_entropy(
             f"{name}: token_weight must have the shape of target {list(operands.shape)}, but is "
             f"{list(token_weight.shape)}"
         )
+    weight = None if weight is None else weight.to(operands.weight.dtype)
     inner = reduction if token_weight is None else "none"
     losses, log_sums = _compute(
         name, operands, weight, settings, inner, memory_budget, with_log_sums=return_lse
@@ -160,7 +168,7 @@ def linear_token_log_probs(
     """
     name = "linear_token_log_probs"
     operands = _operands(name, hidden, linear_weight, tokens, linear_bias, "tokens")
-    ignored = -100
+    ignored = _NO_TOKEN
     if mask is not None:
         if mask.dtype != torch.bool or mask.shape != operands.shape:
             raise ValueError(
@@ -168,9 +176,7 @@ def linear_token_log_probs(
                 f"but is {mask.dtype} of {list(mask.shape)}"
             )
         numbers = operands.class_numbers
-        operands = operands._replace(
-            class_numbers=torch.where(mask.reshape(-1), numbers.long(), ignored)
-        )
+        operands = operands._replace(class_numbers=torch.where(mask.reshape(-1), numbers, ignored))
     settings = Settings(ignored, 0.0, temperature, softcap, 0.0, entropy)
     _check_settings(name, settings)
     if entropy:
@@ -203,8 +209,8 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         super().__init__()
         self.linear = torch.nn.Linear(in_features, num_classes, bias, device=device, dtype=dtype)
         self.register_buffer("weight", weight)
-        own = inspect.signature(linear_cross_entropy).parameters
-        if unknown := [name for name in settings if name not in own or name == "linear_bias"]:
+        own = {*inspect.signature(linear_cross_entropy).parameters} - _GIVEN_WITH_CALLS
+        if unknown := [name for name in settings if name not in own]:
             raise TypeError(f"{type(self).__name__} has no setting {unknown[0]!r}")
         self.settings = settings
 
@@ -252,7 +258,7 @@ def _operands(
             f"{name}: linear_bias must be {list(weight.shape[:1])}, one for each class, but is "
             f"{list(bias.shape)}"
         )
-    if numbers.is_floating_point():
+    if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
         raise TypeError(
             f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
             f"{numbers.dtype}; for probabilities call cross_entropy of the logits"
@@ -264,7 +270,8 @@ def _operands(
         )
     shape, device = hidden.shape[:-1], hidden.device.type
     dtype = hidden.dtype
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+    is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if is_autocast and hidden.dtype != torch.float64:
         to = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(to), weight.to(to)
         bias = None if bias is None else bias.to(to)
@@ -275,8 +282,9 @@ def _operands(
                 f"{name}: {said} must have the dtype of {first} {hidden.dtype}, but is "
                 f"{other.dtype}"
             )
-    rows = hidden.reshape(-1, hidden.shape[-1])
-    return _Operands(rows, weight, bias, numbers.reshape(-1), shape, dtype)
+    rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
+    # In uint8 numbers would be compared with others modulo 256.
+    return _Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
 
 
 def _compute(
@@ -292,6 +300,8 @@ def _compute(
     """Return the losses, of rows in the shape of the hidden states without their width."""
     hidden, target = operands.hidden, operands.class_numbers
     kept = None
+    if target.device.type == "cpu":
+        _check_classes(name, target, len(operands.weight), settings)
     capturing = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
     is_eager = _is_eager(hidden, operands.weight, operands.bias, target)
     if is_eager and not (capturing or with_log_sums):
@@ -304,7 +314,7 @@ def _compute(
     rows = Rows(
         target,
         len(operands.weight),
-        None if class_weight is None else class_weight.to(hidden.dtype),
+        class_weight,
         settings,
         reduction,
         kept is None,
@@ -314,8 +324,6 @@ def _compute(
         losses, log_sums = composed(rows, hidden, operands.weight, operands.bias)
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
-    if not target.is_cuda:
-        _check_classes(name, rows)
     size = _size(operands, hidden, settings, reduction)
     plan = _plan(name, size, budget, hidden.device)
     try:
@@ -359,14 +367,14 @@ def _is_eager(*tensors: Tensor | None) -> bool:
     return all(x is None or (type(x) in plain and not x.is_meta) for x in tensors)
 
 
-def _check_classes(name: str, rows: Rows) -> None:
-    if not rows.wrong.any():
-        return
-    row = int(rows.wrong.nonzero()[0])
-    raise IndexError(
-        f"{name}: row {row} of those that count has class {int(rows.target[row])}, but there are "
-        f"classes 0 to {rows.classes - 1}"
-    )
+def _check_classes(name: str, target: Tensor, classes: int, settings: Settings) -> None:
+    wrong = ((target < 0) | (target >= classes)) & (target != settings.ignore_index)
+    if _is_eager(target) and wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise IndexError(
+            f"{name}: row {row} has class {int(target[row])}, but there are classes 0 to "
+            f"{classes - 1}"
+        )
 
 
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
@@ -408,7 +416,7 @@ def _weighted(
     numbers = operands.class_numbers.view(operands.shape)
     counts = weights
     if class_weight is not None:
-        known = numbers.clamp(0, len(class_weight) - 1).long()
+        known = numbers.clamp(0, len(class_weight) - 1)
         counts = counts * class_weight.to(losses.dtype)[known]
     counts = counts.masked_fill(numbers == settings.ignore_index, 0.0)
     return losses.sum() / counts.sum()

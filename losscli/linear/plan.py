@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,8 @@ _USUAL_SLICE = 8192
 """Classes of a slice, of more of which products are no faster."""
 _FORWARD_BYTES = 2**28
 """What the logits of a slice take without gradients, more of which makes nothing faster."""
+_NUMBERS = 20
+"""Bytes of the numbers that are held of each row and slice at most: five in float32."""
 _SHARE_OF_FREE = 0.5
 """What a loss takes of the free memory where no budget says otherwise."""
 
@@ -82,8 +85,13 @@ def chunks(size: Size, rows: int) -> Plan:
 
 def slices(size: Size, classes: int, kept: int = 0) -> Plan:
     """Return the plan of so many classes at a time, the logits of some of which are kept."""
-    one = size.rows * classes
-    return Plan(SLICES, classes, kept, one * (_at_work(size) + kept * size.item) + size.sums)
+    one = size.rows * classes * (_at_work(size) + kept * size.item)
+    return Plan(SLICES, classes, kept, one + _of_slices(size, classes) + size.sums)
+
+
+def _of_slices(size: Size, classes: int) -> int:
+    """Return the bytes of what is known of each slice and row."""
+    return _NUMBERS * size.rows * -(-size.classes // max(classes, 1))
 
 
 def _of_chunk(size: Size) -> int:
@@ -106,7 +114,9 @@ def _sliced(size: Size, budget: int) -> Plan:
     """Return the plan of slices that makes the fewest logits again."""
     if not size.gradients:
         budget = min(budget, _FORWARD_BYTES)
-    most = _most(size.classes, size.rows * _at_work(size), budget - size.sums)
+    left = budget - size.sums
+    most = _most(size.classes, size.rows * _at_work(size), left)
+    most = _most(size.classes, size.rows * _at_work(size), left - _of_slices(size, most))
     if not size.gradients:
         return slices(size, most)
     usual = min(most, _USUAL_SLICE)
@@ -116,8 +126,15 @@ def _sliced(size: Size, budget: int) -> Plan:
 
 
 def least(size: Size) -> Plan:
-    """Return the plan that takes the least memory."""
-    return slices(size, 1)
+    """Return the plan that takes the least memory: some number of slices, or all at once.
+
+    More slices are smaller, and have more numbers: the fewest bytes are near the square root.
+    """
+    numbers = range(1, 2 * math.isqrt(size.classes) + 2)
+    found = [slices(size, max(-(-size.classes // number), 1)) for number in numbers]
+    if size.whole and size.gradients:
+        found.append(whole(size))
+    return min(found, key=lambda plan: plan.bytes)
 
 
 def candidates(size: Size, budget: int) -> list[Plan]:
@@ -149,9 +166,9 @@ def choose(size: Size, budget: int | None, free: int) -> Plan:
         if plan.bytes <= most:
             return plan
     smallest = least(size)
-    if budget is None:
+    if budget is None or smallest.bytes <= most:
         return smallest
     raise ValueError(
-        f"memory_budget is {format_bytes(budget)}, but the logits of one class and the sums of the "
-        f"gradient take {format_bytes(smallest.bytes)}: give at least {smallest.bytes} bytes"
+        f"memory_budget is {format_bytes(budget)}, but no plan takes less than "
+        f"{format_bytes(smallest.bytes)}: give at least {smallest.bytes} bytes"
     )

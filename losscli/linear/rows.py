@@ -56,7 +56,7 @@ class Rows:
     """The rows of one call."""
 
     target: Tensor
-    """The class of each row."""
+    """The class of each row, in int64."""
     classes: int
     class_weight: Tensor | None
     settings: Settings
@@ -68,9 +68,9 @@ class Rows:
 
     @cached_property
     def known(self) -> Tensor:
-        """Return class numbers in int64, in place of those that are none the first."""
+        """Return class numbers, in place of those that are none the first."""
         inside = (self.target >= 0) & (self.target < self.classes)
-        return torch.where(inside, self.target, 0).long()
+        return torch.where(inside, self.target, 0)
 
     @cached_property
     def ignored(self) -> Tensor | None:
@@ -103,7 +103,9 @@ class Rows:
         if self.reduction == "sum":
             return total.to(losses.dtype), one
         count = self.weighted(losses.new_ones(len(losses))).sum(dtype=torch.float64)
-        return (total / count).to(losses.dtype), (1 / count).to(losses.dtype)
+        # Where no row counts, the mean is NaN and its gradient 0, as PyTorch's.
+        factor = torch.where(count == 0, 0.0, 1 / count)
+        return (total / count).to(losses.dtype), factor.to(losses.dtype)
 
     def losses(self, surprise: Tensor, log_sums: Tensor, logits: Tensor | None) -> Tensor:
         """Return the losses of rows.

@@ -50,7 +50,7 @@ def forward(
     the other slices have is added to what that slice lacks.
     """
     entropy, logs, entropies, kept_logits = rows.settings.entropy, [], [], []
-    own = hidden.new_zeros((3, len(hidden)), dtype=wide(hidden.dtype))
+    own = hidden.new_zeros((2, len(hidden)), dtype=wide(hidden.dtype))
     weighted = own.new_zeros(len(hidden)) if rows.settings.label_smoothing else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
         logits = linear(hidden, weight[classes], None if bias is None else bias[classes])
@@ -63,15 +63,16 @@ def forward(
             entropies.append(of_slice)
         logit = some.logit()
         # Where any logit may be infinite, the class looked at may have none of the sum.
-        are_finite = bias is None and logits.dtype == torch.bfloat16
-        logs.append(logit - found if are_finite else log_sums_of(some.bent))
-        own = torch.where(some.inside, torch.stack([logit, -found, logs[-1]]), own)
+        logs.append(log_sums_of(some.bent) if _may_be_infinite(hidden, bias) else logit - found)
+        own = torch.where(some.inside, torch.stack([logit, -found]), own)
         if weighted is not None:
             weighted += _weighted_sum(some.bent, rows, classes)
-    log, (logit, surprise, log_of_own) = torch.stack(logs), own
+        del logits, some
+    log, (logit, surprise) = torch.stack(logs), own
     log_sums = torch.logsumexp(log, 0)
-    if len(logs) > 1:
-        surprise = _with_others(surprise, logit, log_of_own, log, log_sums)
+    if len(log) > 1:
+        others = torch.arange(len(log), device=log.device).unsqueeze(1) != rows.known // plan.part
+        surprise = _with_others(surprise, logit, others, log, log_sums)
     surprise = surprise.masked_fill(rows.wrong, torch.nan)
     shown = log_sums if rows.with_log_sums else None
     if entropy:
@@ -130,7 +131,7 @@ def backward(
         gradient = slice_gradient(
             some.bent, some.number, value, into, factors.of_share, of_classes
         ).to(hidden.dtype)
-        if bias is not None:
+        if _may_be_infinite(hidden, bias):
             # Of classes of which none is possible the kernel returns NaN.
             gradient.masked_fill_((log[k] == -torch.inf).unsqueeze(1), 0.0)
         del some
@@ -140,18 +141,26 @@ def backward(
             products.weight_gradient(gradient, hidden, power, of_weight[classes])
         if of_bias is not None:
             of_bias[classes] = gradient.sum(0, dtype=surprise.dtype) * power
+        del gradient
     if of_hidden is not None:
         of_hidden = (of_hidden * power).to(hidden.dtype)
     return [of_hidden, of_weight, of_bias]
 
 
+def _may_be_infinite(hidden: Tensor, bias: Tensor | None) -> bool:
+    """Tell whether logits may be -inf: by a bias, or too large for their dtype."""
+    return bias is not None or hidden.dtype != torch.bfloat16
+
+
 def _with_others(
-    surprise: Tensor, logit: Tensor, log_of_own: Tensor, log: Tensor, log_sums: Tensor
+    surprise: Tensor, logit: Tensor, others: Tensor, log: Tensor, log_sums: Tensor
 ) -> Tensor:
-    """Return minus the log-probability among all classes, from that among those of a slice."""
-    others = torch.where(log == log_of_own, 0.0, (log - logit).exp()).sum(0)
-    near = torch.log1p(torch.expm1(surprise) + others)
-    far = log_sums - logit
+    """Return minus the log-probability among all classes, from that among those of a slice.
+
+    ``others``: which slices are not that of the row's class, ``(slices, N)``.
+    """
+    rest = torch.where(others, (log - logit).exp(), 0.0).sum(0)
+    near, far = torch.log1p(torch.expm1(surprise) + rest), log_sums - logit
     return torch.where(far < 1, near, far)
 
 

@@ -42,6 +42,8 @@ def backward(
     """Return the gradients of the hidden states, the weight and the bias: two products."""
     gradient, factor = kept
     of_rows = (incoming * factor).expand(len(hidden))
+    if rows.ignored is not None:
+        of_rows = of_rows.masked_fill(rows.ignored, 0.0)
     column, power = of_rows.unsqueeze(1), products.power_of(of_rows, hidden.dtype)
     found: list[Tensor | None] = [None, None, None]
     if wanted[1]:
