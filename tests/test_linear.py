@@ -285,7 +285,10 @@ def test_all_rows_ignored(
     given["target"].fill_(-100)
     hidden, weight, _ = leaves(given)
     found = functional.linear_cross_entropy(
-        hidden, weight, given["target"], reduction=reduction, return_lse=return_lse
+        *(hidden, weight, given["target"]),
+        reduction=reduction,
+        label_smoothing=0.1,
+        return_lse=return_lse,
     )
     loss = found[0] if return_lse else found
     truth = cross_entropy(linear(hidden, weight), given["target"], reduction=reduction)

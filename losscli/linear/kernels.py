@@ -97,7 +97,9 @@ def slice_gradient(
         incoming, bent.logits, number, *settings, [True]
     )
     if share is not None:
-        weights = torch.ones_like(gradient[0]) if weight is None else weight.to(gradient.dtype)
+        weights = (
+            gradient.new_ones(gradient.shape[1]) if weight is None else weight.to(gradient.dtype)
+        )
         gradient.addr_((share / bent.temperature).to(gradient.dtype), weights, alpha=-1)
     value = (value / bent.temperature).to(gradient.dtype)
     gradient.scatter_(1, number.unsqueeze(1), value.unsqueeze(1))

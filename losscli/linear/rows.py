@@ -104,7 +104,9 @@ class Rows:
             return total.to(losses.dtype), one
         count = self.weighted(losses.new_ones(len(losses))).sum(dtype=torch.float64)
         # Where no row counts, the mean is NaN and its gradient 0, as PyTorch's.
-        factor = torch.where(count == 0, 0.0, 1 / count)
+        ignored = losses.new_zeros(len(losses), dtype=torch.bool)
+        nothing = (ignored if self.ignored is None else self.ignored).all()
+        factor = torch.where(nothing, 0.0, 1 / count)
         return (total / count).to(losses.dtype), factor.to(losses.dtype)
 
     def losses(self, surprise: Tensor, log_sums: Tensor, logits: Tensor | None) -> Tensor:
