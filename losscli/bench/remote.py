@@ -48,8 +48,8 @@ LARGEST_GPU_LOOP = 20_000
 CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
 """How many times as long as its samples a call of a loop may take: other programs disturb a CPU,
 and the host's part of a call to a GPU."""
-CLOCK_SLACK = 200e-6
-"""Seconds that are always allowed."""
+CLOCK_SLACK = {"cpu": 50e-6, "cuda": 200e-6}
+"""Seconds of a call that are always allowed."""
 LONG_RUN_SECONDS = 0.02
 LONG_RUN_TOLERANCE = 1.1
 """What a GPU may take in runs that take so long. A question and its answer take up to the slack
@@ -214,10 +214,10 @@ def disagreement(
         idle = min(idle, between - start)
         run_seconds = clock() - between - idle
         least = min(least, run_seconds / calls)
-        allowed = CLOCK_TOLERANCE[kind] * due + CLOCK_SLACK
+        allowed = CLOCK_TOLERANCE[kind] * due + CLOCK_SLACK[kind]
         if kind != "cpu" and run_seconds >= LONG_RUN_SECONDS:
             allowed = max(LONG_RUN_TOLERANCE * seconds, CLOCK_TOLERANCE[kind] * host_seconds)
-            allowed += CLOCK_SLACK / calls
+            allowed += CLOCK_SLACK[kind] / calls
         # On a CPU no further loop could change it; on a GPU longer ones are allowed less.
         if least <= allowed and (kind == "cpu" or number >= LOOPS - 1):
             return None
