@@ -11,7 +11,7 @@ from losscli.implementations.process_state import Facet, ProcessState
 from tests.candidates.persisting_l2_window import BYTES, keep_in_cache
 
 
-def test_what_cuda_sets_aside_when_it_starts_is_no_change(monkeypatch: pytest.MonkeyPatch):
+def test_starting_cuda_is_no_change_of_the_persisting_cache(monkeypatch: pytest.MonkeyPatch):
     found: list[int | None] = [None]
     restored: list[int | None] = []
     facet = Facet("cache", lambda: found[-1], restored.append, waits=True)

@@ -55,7 +55,7 @@ def test_a_machine_that_was_busy_beside_a_candidate_is_no_fault_of_it(rounds):
     assert not Machine([3 * USUAL] * rounds).findings({})
 
 
-def test_what_all_processes_cost_is_no_fault_of_a_candidate():
+def test_a_reference_that_is_a_little_slower_beside_a_process_is_no_finding():
     assert not Machine([1.6 * USUAL] * 3).findings({})
 
 

@@ -313,7 +313,7 @@ def test_a_second_backward_of_a_retained_graph_returns_the_same(
 
 @pytest.mark.parametrize("frozen", ["hidden", "weight"])
 @pytest.mark.parametrize("kind", PLANS)
-def test_what_wants_no_gradient_gets_none(kind: str, frozen: str, device: str, by_plan: Any):
+def test_frozen_operands_get_no_gradient(kind: str, frozen: str, device: str, by_plan: Any):
     by_plan(kind)
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
@@ -496,7 +496,7 @@ def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
     assert gradient.isfinite().all()
 
 
-def test_what_backward_needs_may_not_be_changed_before(device: str):
+def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str):
     given = operands(torch.float32, device)
     hidden, weight, _ = leaves(given)
     loss = functional.linear_cross_entropy(

@@ -399,13 +399,13 @@ class _Judging:
         slower = [r.seconds.median for r in results if self._slower(r) and r.seconds]
         if not slower or max(slower) > SURELY_SLOW_SECONDS:
             return results
-        again = {r.pass_: r for r in run(task) if r.implementation == self.job.file and r.seconds}
-        return [
-            again.get(r.pass_, r)
-            if self._slower(r) and not self._slower(again.get(r.pass_, r))
-            else r
-            for r in results
-        ]
+        again = {r.pass_: r for r in run(task) if self._is_faultless(r)}
+        return [again.get(r.pass_, r) if self._slower(r) else r for r in results]
+
+    def _is_faultless(self, result: BenchResult) -> bool:
+        """Tell whether a result is of the candidate, has times, and none of them is slower."""
+        own = result.implementation == self.job.file
+        return own and bool(result.seconds) and not self._slower(result)
 
     def _slower(self, result: BenchResult) -> dict[str, float]:
         """Return the ratios of a candidate's times to those of others that are clearly shorter."""

@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+
+from losscli.losses.formulas import widened
 
 from . import products
-from .kernels import Bent, log_sums_of, losses_in_place, wide
+from .kernels import Bent, log_sums_of, losses_in_place
 from .plan import Plan
+from .products import Layer
 from .rows import Rows
 
 
 def forward(
-    rows: Rows,
-    plan: Plan,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    wanted: tuple[bool, ...],
+    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
     """Return the losses, the logarithms of the sums, and gradients with sums in float32."""
+    hidden, weight, _ = layer
     of_weight = of_bias = None
     losses, log_sums, of_hidden = [], [], []
     for part in products.parts(len(hidden), plan.part):
-        some, target = hidden[part], rows.target[part]
-        logits = linear(some, weight, bias)
+        logits, target = layer.logits(rows=part), rows.target[part]
         if rows.with_log_sums:
             log_sums.append(log_sums_of(Bent.of(logits, rows.settings)))
         losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings))
         if wanted[0]:
             of_hidden.append(products.wide(logits, weight))
         if wanted[1]:
-            of_weight = products.add(of_weight, logits.t(), some)
+            of_weight = products.add(of_weight, logits.t(), hidden[part])
         if wanted[2]:
-            sums = logits.sum(0, dtype=wide(logits.dtype))
+            sums = logits.sum(0, dtype=widened(logits.dtype))
             of_bias = sums if of_bias is None else of_bias.add_(sums)
         del logits
     total, factor = rows.reduced(torch.cat(losses))
@@ -51,10 +48,8 @@ def forward(
 def backward(
     _: Rows,
     __: Plan,
+    layer: Layer,
     incoming: Tensor,
-    hidden: Tensor,
-    ___: Tensor,
-    ____: Tensor | None,
     kept: list[Tensor],
     wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
@@ -62,6 +57,6 @@ def backward(
     *gradients, factor = kept
     by = incoming * factor
     return [
-        (gradient * by).to(hidden.dtype) if wants else None
+        (gradient * by).to(layer.hidden.dtype) if wants else None
         for gradient, wants in zip(gradients, wanted, strict=True)
     ]

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+
+from losscli.losses.formulas import widened
 
 from . import chunks, slices, whole
-from .kernels import wide
 from .plan import CHUNKS, SLICES, WHOLE, Plan
+from .products import Layer
 from .rows import Rows
 
 _PLANS: dict[str, Any] = {WHOLE: whole, CHUNKS: chunks, SLICES: slices}
@@ -29,11 +30,10 @@ class Losses(torch.autograd.Function):
         wanted = ctx.needs_input_grad[:3]
         with _without_autocast(hidden):
             forward = _PLANS[plan.kind].forward
-            losses, log_sums, kept = forward(rows, plan, hidden, weight, bias, wanted)
+            losses, log_sums, kept = forward(rows, plan, Layer(hidden, weight, bias), wanted)
         ctx.rows, ctx.plan = replace(rows, target=rows.target[:0], class_weight=None), plan
         if any(wanted):
-            operands = (hidden, weight, bias)
-            ctx.save_for_backward(*operands, rows.target, rows.class_weight, *kept)
+            ctx.save_for_backward(hidden, weight, bias, rows.target, rows.class_weight, *kept)
         if log_sums is not None:
             ctx.mark_non_differentiable(log_sums)
         return losses, log_sums
@@ -43,14 +43,14 @@ class Losses(torch.autograd.Function):
         """Compute the gradients."""
         hidden, weight, bias, target, class_weight, *kept = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
-        wanted, operands = ctx.needs_input_grad[:3], (hidden, weight, bias)
+        wanted, layer = ctx.needs_input_grad[:3], Layer(hidden, weight, bias)
         with _without_autocast(hidden):
             if not torch.is_grad_enabled():
                 computed = _PLANS[ctx.plan.kind].backward
-                return (*computed(rows, ctx.plan, incoming, *operands, kept, wanted), None, None)
+                return (*computed(rows, ctx.plan, layer, incoming, kept, wanted), None, None)
             # Views, so that what one operand has to do with another is no part of the gradient.
-            views: list[Any] = [None if x is None else x.view_as(x) for x in operands]
-            losses, _ = composed(rows, views[0], views[1], views[2])
+            views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
+            losses, _ = composed(rows, Layer(*views))
             places = [k for k, wants in enumerate(wanted) if wants]
             found = torch.autograd.grad(
                 losses, [views[k] for k in places], incoming.to(losses.dtype), create_graph=True
@@ -62,20 +62,18 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
-def composed(
-    rows: Rows, hidden: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
+def composed(rows: Rows, layer: Layer) -> tuple[Tensor, Tensor | None]:
     """Return the losses by operators that can be traced and transformed, of all logits at once.
 
     And the logarithms of the sums of exponentials, if they are asked for.
     """
-    logits, loss, settings = linear(hidden, weight, bias), torch.ops.losscli, rows.settings
+    logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
     bent = logits / settings.temperature
     if settings.softcap:
         bent = settings.softcap * torch.tanh(bent / settings.softcap)
     log_sums = None
     if rows.with_log_sums:
-        log_sums = torch.logsumexp(bent.detach().to(wide(bent.dtype)), 1)
+        log_sums = torch.logsumexp(bent.detach().to(widened(bent.dtype)), 1)
     if settings.entropy:
         found = loss.token_log_probs(bent, rows.known, "none", 1.0, 1.0)
         ignored = rows.ignored

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from losscli.losses import REDUCTIONS
+from losscli.losses import find_loss
+from losscli.losses.calling import Calls
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.units import format_bytes
 
 from .computing import Losses, composed
 from .kernels import Settings
 from .plan import Plan, Size, choose, least, whole
+from .products import Layer
 from .rows import Rows
 
 _SMALL = 1 / 16
 """The share of a GPU's memory up to which a loss takes its logits whole without looking."""
-
-
 _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
 """Arguments of the function that the module has itself, or takes with each call."""
 _NO_TOKEN = -(2**31)
@@ -98,11 +98,9 @@ def linear_cross_entropy(
         torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
     """
     name = "linear_cross_entropy"
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
     ignored = -100 if ignore_index is None else ignore_index
     settings = Settings(ignored, label_smoothing, temperature, softcap, z_loss)
-    _check_settings(name, settings)
+    _check_settings(name, settings, reduction)
     operands = _operands(name, input, linear_weight, target, linear_bias, "target")
     if weight is not None and weight.shape != linear_weight.shape[:1]:
         raise ValueError(
@@ -179,11 +177,8 @@ def linear_token_log_probs(
         operands = operands._replace(class_numbers=torch.where(mask.reshape(-1), numbers, ignored))
     settings = Settings(ignored, 0.0, temperature, softcap, 0.0, entropy)
     _check_settings(name, settings)
-    if entropy:
-        found, _ = _compute(name, operands, None, settings, "none", memory_budget)
-        return found[0], found[1]
-    losses, _ = _compute(name, operands, None, settings, "none", memory_budget)
-    return -losses
+    found, _ = _compute(name, operands, None, settings, "none", memory_budget)
+    return (found[0], found[1]) if entropy else -found
 
 
 class LinearCrossEntropyLoss(torch.nn.Module):
@@ -231,12 +226,11 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
 
 
-def _check_settings(name: str, settings: Settings) -> None:
-    from losscli.losses import find_loss
-
-    for parameter in find_loss("cross_entropy").parameters:
-        if wrong := parameter.check(getattr(settings, parameter.name)):
-            raise ValueError(f"{name}: {wrong}")
+def _check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
+    """Raise what cross entropy does for a reduction or a setting out of its domain."""
+    calls = Calls(name)
+    calls.parameters = find_loss("cross_entropy").parameters
+    calls.check({"reduction": reduction, **settings._asdict()})
 
 
 def _operands(
@@ -276,10 +270,10 @@ def _operands(
         hidden, weight = hidden.to(to), weight.to(to)
         bias = None if bias is None else bias.to(to)
         dtype = torch.float32
-    for other, said in ((weight, "linear_weight"), (bias, "linear_bias")):
+    for other, called in ((weight, "linear_weight"), (bias, "linear_bias")):
         if other is not None and other.dtype != hidden.dtype:
             raise TypeError(
-                f"{name}: {said} must have the dtype of {first} {hidden.dtype}, but is "
+                f"{name}: {called} must have the dtype of {first} {hidden.dtype}, but is "
                 f"{other.dtype}"
             )
     rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
@@ -300,10 +294,10 @@ def _compute(
     """Return the losses, of rows in the shape of the hidden states without their width."""
     hidden, target = operands.hidden, operands.class_numbers
     kept = None
-    if target.device.type == "cpu":
+    is_eager = _is_eager(hidden, operands.weight, operands.bias, target)
+    if is_eager and not target.is_cuda:
         _check_classes(name, target, len(operands.weight), settings)
     capturing = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
-    is_eager = _is_eager(hidden, operands.weight, operands.bias, target)
     if is_eager and not (capturing or with_log_sums):
         counts = target != settings.ignore_index
         kept = counts.nonzero().squeeze(1)
@@ -321,7 +315,7 @@ def _compute(
         with_log_sums,
     )
     if not is_eager:
-        losses, log_sums = composed(rows, hidden, operands.weight, operands.bias)
+        losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
     size = _size(operands, hidden, settings, reduction)
@@ -369,7 +363,7 @@ def _is_eager(*tensors: Tensor | None) -> bool:
 
 def _check_classes(name: str, target: Tensor, classes: int, settings: Settings) -> None:
     wrong = ((target < 0) | (target >= classes)) & (target != settings.ignore_index)
-    if _is_eager(target) and wrong.any():
+    if wrong.any():
         row = int(wrong.nonzero()[0])
         raise IndexError(
             f"{name}: row {row} has class {int(target[row])}, but there are classes 0 to "
@@ -413,10 +407,6 @@ def _weighted(
         return losses
     if reduction == "sum":
         return losses.sum()
-    numbers = operands.class_numbers.view(operands.shape)
-    counts = weights
-    if class_weight is not None:
-        known = numbers.clamp(0, len(class_weight) - 1)
-        counts = counts * class_weight.to(losses.dtype)[known]
-    counts = counts.masked_fill(numbers == settings.ignore_index, 0.0)
-    return losses.sum() / counts.sum()
+    numbers, classes = operands.class_numbers, len(operands.weight)
+    rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
+    return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

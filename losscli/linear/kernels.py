@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from losscli.losses.formulas import widened
+
 
 class Settings(NamedTuple):
     """The settings of a loss of logits, as cross entropy's."""
@@ -18,11 +20,6 @@ class Settings(NamedTuple):
     z_loss: float = 0.0
     entropy: bool = False
     """Whether each row has its entropy besides, in place of all but temperature and softcap."""
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of losses and factors: at least float32."""
-    return torch.promote_types(dtype, torch.float32)
 
 
 def losses_in_place(
@@ -53,7 +50,7 @@ class Bent(NamedTuple):
         """Bend logits; of 16 bits in float32, so that nothing is rounded in between."""
         if not settings.softcap:
             return cls(logits, settings.temperature, None)
-        raw = logits.to(wide(logits.dtype)) / (settings.temperature * settings.softcap)
+        raw = logits.to(widened(logits.dtype)) / (settings.temperature * settings.softcap)
         slope = raw.tanh_()
         bent = slope * settings.softcap
         return cls(bent, 1.0, slope.square_().neg_().add_(1).div_(settings.temperature))
@@ -69,7 +66,7 @@ class Bent(NamedTuple):
 def log_sums_of(bent: Bent) -> Tensor:
     """Return the logarithm of each row's sum of exponentials, found from the largest."""
     top, number = bent.logits.max(1)
-    largest = top.to(wide(top.dtype)) / bent.temperature
+    largest = top.to(widened(top.dtype)) / bent.temperature
     # Of no class that is possible the sum is 0.
     return torch.where(largest == -torch.inf, largest, largest - bent.log_probs(number))
 

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 NARROW = (torch.float16, torch.bfloat16)
+
+
+class Layer(NamedTuple):
+    """Hidden states, and the weight and the bias that make logits of them."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+    def logits(self, rows: slice = slice(None), classes: slice = slice(None)) -> Tensor:
+        """Return the logits of some rows and classes."""
+        bias = None if self.bias is None else self.bias[classes]
+        return linear(self.hidden[rows], self.weight[classes], bias)
 
 
 def wide(first: Tensor, second: Tensor) -> Tensor:

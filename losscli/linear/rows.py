@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from losscli.losses.formulas import widened
+
 from .kernels import Settings
 
 
@@ -150,6 +152,4 @@ class Rows:
     def _total_weight(self) -> Tensor | float:
         if self.class_weight is None:
             return float(self.classes)
-        return self.class_weight.sum(
-            dtype=torch.promote_types(self.class_weight.dtype, torch.float32)
-        )
+        return self.class_weight.sum(dtype=widened(self.class_weight.dtype))

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+
+from losscli.losses.formulas import widened
 
 from . import products
-from .kernels import Bent, log_sums_of, slice_gradient, wide
+from .kernels import Bent, log_sums_of, slice_gradient
 from .plan import Plan
+from .products import Layer
 from .rows import Rows
 
 
@@ -33,27 +35,23 @@ class _Slice:
     def logit(self) -> Tensor:
         """Return the logit of that class over the temperature."""
         found = self.bent.logits.gather(1, self.number.unsqueeze(1)).squeeze(1)
-        return found.to(wide(found.dtype)) / self.bent.temperature
+        return found.to(widened(found.dtype)) / self.bent.temperature
 
 
 def forward(
-    rows: Rows,
-    plan: Plan,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    wanted: tuple[bool, ...],
+    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
     """Return the losses, the logarithms of the sums, and what backward needs of each row.
 
     The probability of a row's class in its own slice keeps its digits where it is near 1; what
     the other slices have is added to what that slice lacks.
     """
+    hidden, weight, _ = layer
     entropy, logs, entropies, kept_logits = rows.settings.entropy, [], [], []
-    own = hidden.new_zeros((2, len(hidden)), dtype=wide(hidden.dtype))
+    own = hidden.new_zeros((2, len(hidden)), dtype=widened(hidden.dtype))
     weighted = own.new_zeros(len(hidden)) if rows.settings.label_smoothing else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
-        logits = linear(hidden, weight[classes], None if bias is None else bias[classes])
+        logits = layer.logits(classes=classes)
         if any(wanted) and k < plan.kept:
             kept_logits.append(logits)
         some = _Slice.of(rows, logits, classes)
@@ -63,7 +61,7 @@ def forward(
             entropies.append(of_slice)
         logit = some.logit()
         # Where any logit may be infinite, the class looked at may have none of the sum.
-        logs.append(log_sums_of(some.bent) if _may_be_infinite(hidden, bias) else logit - found)
+        logs.append(log_sums_of(some.bent) if _may_be_infinite(layer) else logit - found)
         own = torch.where(some.inside, torch.stack([logit, -found]), own)
         if weighted is not None:
             weighted += _weighted_sum(some.bent, rows, classes)
@@ -88,14 +86,13 @@ def forward(
 def backward(
     rows: Rows,
     plan: Plan,
+    layer: Layer,
     incoming: Tensor,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
     kept: list[Tensor],
     wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
     """Return the gradients of the hidden states, the weight and the bias."""
+    hidden, weight, _ = layer
     surprise, log_sums, log, factor, *kept_logits = kept
     entropy = entropies = None
     if rows.settings.entropy:
@@ -108,11 +105,7 @@ def backward(
     of_weight = torch.empty_like(weight) if wanted[1] else None
     of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
-        part = weight[classes]
-        if k < len(kept_logits):
-            logits = kept_logits[k]
-        else:
-            logits = linear(hidden, part, None if bias is None else bias[classes])
+        logits = kept_logits[k] if k < len(kept_logits) else layer.logits(classes=classes)
         some = _Slice.of(rows, logits, classes)
         del logits
         log_share = log[k] - log_sums
@@ -131,12 +124,12 @@ def backward(
         gradient = slice_gradient(
             some.bent, some.number, value, into, factors.of_share, of_classes
         ).to(hidden.dtype)
-        if _may_be_infinite(hidden, bias):
+        if _may_be_infinite(layer):
             # Of classes of which none is possible the kernel returns NaN.
             gradient.masked_fill_((log[k] == -torch.inf).unsqueeze(1), 0.0)
         del some
         if wanted[0]:
-            of_hidden = products.add(of_hidden, gradient, part)
+            of_hidden = products.add(of_hidden, gradient, weight[classes])
         if of_weight is not None:
             products.weight_gradient(gradient, hidden, power, of_weight[classes])
         if of_bias is not None:
@@ -147,9 +140,9 @@ def backward(
     return [of_hidden, of_weight, of_bias]
 
 
-def _may_be_infinite(hidden: Tensor, bias: Tensor | None) -> bool:
+def _may_be_infinite(layer: Layer) -> bool:
     """Tell whether logits may be -inf: by a bias, or too large for their dtype."""
-    return bias is not None or hidden.dtype != torch.bfloat16
+    return layer.bias is not None or layer.hidden.dtype != torch.bfloat16
 
 
 def _with_others(
@@ -168,6 +161,6 @@ def _weighted_sum(bent: Bent, rows: Rows, classes: slice) -> Tensor:
     """Return the sum of each row's logits over the temperature times the weights of classes."""
     logits = bent.logits
     if rows.class_weight is None:
-        return logits.sum(1, dtype=wide(logits.dtype)) / bent.temperature
+        return logits.sum(1, dtype=widened(logits.dtype)) / bent.temperature
     weights = rows.class_weight[classes].to(logits.dtype).unsqueeze(1)
     return products.wide(logits, weights).squeeze(1) / bent.temperature

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from . import products
 from .kernels import Bent, log_sums_of, losses_in_place
 from .plan import Plan
+from .products import Layer
 from .rows import Rows
 
 
 def forward(
-    rows: Rows, _: Plan, hidden: Tensor, weight: Tensor, bias: Tensor | None, __: tuple[bool, ...]
+    rows: Rows, _: Plan, layer: Layer, __: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
     """Return the losses, the logarithms of the sums, and the gradient of the logits.
 
     That is of each row's loss, or for a mean of the mean.
     """
-    logits = linear(hidden, weight, bias)
+    logits = layer.logits()
     log_sums = log_sums_of(Bent.of(logits, rows.settings)) if rows.with_log_sums else None
     # A gradient of float16 over the number of rows would be 0 for most classes.
-    divided = rows.reduction == "mean" and hidden.dtype != torch.float16
+    divided = rows.reduction == "mean" and logits.dtype != torch.float16
     reduction = "mean" if divided else "none"
     losses = losses_in_place(logits, rows.target, rows.class_weight, rows.settings, reduction)
     losses, factor = (losses, losses.new_ones(())) if divided else rows.reduced(losses)
@@ -31,15 +31,14 @@ def forward(
 
 def backward(
     rows: Rows,
-    _: Plan,
+    __: Plan,
+    layer: Layer,
     incoming: Tensor,
-    hidden: Tensor,
-    weight: Tensor,
-    __: Tensor | None,
     kept: list[Tensor],
     wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
     """Return the gradients of the hidden states, the weight and the bias: two products."""
+    hidden, weight, _ = layer
     gradient, factor = kept
     of_rows = (incoming * factor).expand(len(hidden))
     if rows.ignored is not None:

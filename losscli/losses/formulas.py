@@ -20,15 +20,20 @@ def reduce(elements: Tensor, reduction: str) -> Tensor:
     return elements.sum() if reduction == "sum" else elements
 
 
+def widened(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums of a dtype: at least float32."""
+    import torch
+
+    return torch.promote_types(dtype, torch.float32)
+
+
 def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
     """Return the operands in their promoted dtype, at least float32, and that of the loss.
 
     For references of many steps, which would round 16 bits after each.
     """
-    import torch
-
     dtype = _promoted(operands)
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = widened(dtype)
     return tuple(operand.to(wide) for operand in operands), dtype
 
 

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from losscli.losses import ROW_LOSSES, RowSpec
+from losscli.losses.formulas import widened
 
 from .elementwise import AUTOGRAD, KERNELS, tensors
 
@@ -108,7 +109,7 @@ def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
     loss: Tensor
     loss, gradient = getattr(torch.ops.losscli, f"{spec.name}_with_grad")(first, *others)
     first.copy_(gradient)
-    return loss.to(_widened(loss.dtype))
+    return loss.to(widened(loss.dtype))
 
 
 def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
@@ -119,7 +120,7 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
         if promotes and operand is not None:
             dtype = torch.promote_types(dtype, operand.dtype)
     if spec.wide:
-        dtype = _widened(dtype)
+        dtype = widened(dtype)
     shape: tuple[int, ...] = ()
     if arguments[len(spec.operands)] == "none":
         shape = spec.rows_shape(first.shape)
@@ -131,12 +132,7 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
 
 def _fake_in_place(spec: RowSpec, *arguments: Any) -> Tensor:
     loss = _fake_loss(spec, *arguments)
-    return loss.to(_widened(loss.dtype))
-
-
-def _widened(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of sums of a dtype: of 16 bits float32."""
-    return torch.promote_types(dtype, torch.float32)
+    return loss.to(widened(loss.dtype))
 
 
 def _fake_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
