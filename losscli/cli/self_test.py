@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from losscli.progress import Progress
 
 if TYPE_CHECKING:
     from losscli.judge.selftest import Judged
+    from losscli.judge.verdict import Verdict
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
@@ -100,12 +102,19 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
     resolved = resolve_device(device)
     files = candidates(resolved)
-    workers = default_workers(0 if resolved == "cpu" else 1)
-    batch = judge_batch([each.job(resolved) for each in files], LocalPool(workers, notify=note))
+
+    def judged() -> Generator[Verdict, None, None]:
+        # What needs no GPU comes first: more of it can be judged at once.
+        for gpus in (0, 1):
+            chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
+            pool = LocalPool(default_workers(gpus), notify=note)
+            with closing(judge_batch(chosen, pool)) as verdicts:
+                yield from verdicts
+
     found: list[Judged] = []
     interrupted = False
     try:
-        with closing(follow(batch, Progress([1.0] * len(files)), "judging")) as verdicts:
+        with closing(follow(judged(), Progress([1.0] * len(files)), "judging")) as verdicts:
             for outcome in judged_files(verdicts, files):
                 found.append(outcome)
                 if outcome.exit_code == EXIT_FAILED and not keep_going:

@@ -95,6 +95,11 @@ class Candidate:
         return module if module and find_spec(module) is None else ""
 
     @property
+    def needs_gpu(self) -> bool:
+        """Whether it can be judged on a GPU alone; all others are judged on the CPU."""
+        return "gpu" in self.options
+
+    @property
     def kind(self) -> str:
         """What it stands for."""
         if {*self.words} <= {*RIGHT_WORDS}:
@@ -115,7 +120,7 @@ class Candidate:
         return Job(
             file=str(self.path),
             loss="" if "reference" in self.options else self.options.get("loss", "smooth_l1"),
-            device=gpu if "gpu" in self.options else "cpu",
+            device=gpu if self.needs_gpu else "cpu",
             dtypes=dtypes,
             quick=True,
             timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
@@ -168,7 +173,7 @@ def candidates(device: str) -> list[Candidate]:
     return [
         each
         for each in found
-        if not each.missing and (device != "cpu" or "gpu" not in each.options)
+        if not each.missing and (device != "cpu" or not each.needs_gpu)
     ]
 
 
