@@ -87,8 +87,8 @@ class RowIncoming {
   __device__ __forceinline__ RowIncoming(const RowArguments& arguments, const RowMemory& memory,
                                          bool later = false) {
     release_next();
-    // Which is launched early.
-    if (arguments.guess == Guess::check) await_ahead();
+    // Backward may be launched early; with a count, behind the launch that counts.
+    if (arguments.guess == Guess::check || (arguments.grad_output && !memory.count)) await_ahead();
     const bool leads = blockIdx.x == 0 && threadIdx.x == 0;
     if (arguments.guess == Guess::write) {
       const volatile Expectation& shared = *arguments.expectation;

@@ -39,9 +39,11 @@ struct Call {
   const LaunchContext& context;
   RowPolicy policy = {};
 
-  // Whether the walk begins early: where it awaits the launch ahead before it reads, or the count
-  // of the rows, which the launch ahead makes.
-  bool is_early() const { return memory.count || arguments.guess == Guess::check; }
+  // Whether the walk begins early: it awaits the launch ahead before it reads, or its count.
+  bool is_early() const {
+    const bool waits = arguments.guess == Guess::check || !Loss::reads;
+    return memory.count || (waits && arguments.grad_output);
+  }
   // The walk sums up so many rows at a time. A block of them puts the sum where it goes.
   void sum_up(int64_t rows, bool block = true) {
     memory.terms = divide_up(arguments.rows(), rows);

@@ -39,13 +39,16 @@ class GeneralRows {
   __device__ __forceinline__ void run() {
     if (kGradient) state_.look(!Loss::reads);
     if (state_.incoming.is_done) return;
-    if (kGradient) state_.template count<block_threads(threads)>();
     // The threads of columns wait for each other, those of rows beyond the last as well.
     constexpr int kTeams = threads <= 32 ? block_threads(threads) / threads : 1;
     const int place = kColumns ? threadIdx.x % kTeams : threads == 32 ? team_.warp : 0;
     const int64_t step = static_cast<int64_t>(gridDim.x) / team_.blocks * kTeams;
-    for (int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
-         first < a_.rows(); first += step)
+    int64_t first = static_cast<int64_t>(blockIdx.x) / team_.blocks * kTeams;
+    // Zeros, whatever comes in, are written before that is awaited: a thread has one row.
+    if (kGradient && !Loss::reads && first + place < a_.rows())
+      fill(go_to(first + place), first + place, 0);
+    if (kGradient) state_.template count<block_threads(threads)>();
+    for (; first < a_.rows(); first += step)
       if (kColumns || first + place < a_.rows()) one(first + place);
     if (kSums) state_.template sum_block<block_threads(threads), 1>(leads_);
     team_.leave();
@@ -75,12 +78,7 @@ class GeneralRows {
     const bool writes = kGradient && state_.incoming.writes && exists;
     const RowNumbers numbers = RowNumbers::read<Loss>(a_, row);
     const Row whole = go_to(row);
-    if constexpr (!Loss::reads) {
-      // Gradients that are 0, whatever comes in, are written before that is awaited: a thread has
-      // one row.
-      if (writes) fill(whole, row, 0);
-      if (kGradient) state_.settle();
-    }
+    if (kGradient && !Loss::reads) state_.settle();
     state_.begin(row, {a_, state_.loss, numbers});
     const bool normal = state_.known.is_normal();
     leads_ = exists && team_.number() == 0;
