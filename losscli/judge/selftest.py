@@ -170,11 +170,7 @@ def root() -> Path:
 def candidates(device: str) -> list[Candidate]:
     """Return the files that can be judged on a device, by name."""
     found = map(Candidate.read, sorted(root().glob("*.py")))
-    return [
-        each
-        for each in found
-        if not each.missing and (device != "cpu" or not each.needs_gpu)
-    ]
+    return [each for each in found if not each.missing and (device != "cpu" or not each.needs_gpu)]
 
 
 def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Judged]:

@@ -44,6 +44,13 @@ def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tenso
     return (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus
 
 
+def _from_left(input: Tensor, target: Tensor, pos_weight: Tensor | float = 1.0) -> Tensor:
+    """The same, whose gradients autograd adds up in another order: for some targets it is worse."""
+    return (1 - target) * input + (1 + (pos_weight - 1) * target) * (
+        torch.log1p(torch.exp(-input.abs())) + (-input).clamp(min=0)
+    )
+
+
 def _gaussian_nll(input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float) -> Tensor:
     var = var.clamp(min=eps)
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
@@ -96,8 +103,8 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
 
 FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "binary_cross_entropy": (_binary_cross_entropy,),
-    "binary_cross_entropy_with_logits": (_with_logits, _with_sigmoid),
-    "binary_cross_entropy_with_pos_weight": (_with_pos_weight,),
+    "binary_cross_entropy_with_logits": (_with_logits, _with_sigmoid, _from_left),
+    "binary_cross_entropy_with_pos_weight": (_with_pos_weight, _from_left),
     "gaussian_nll": (_gaussian_nll,),
     "poisson_nll": (_poisson_nll,),
     "log_cosh": (_log_cosh, _log_cosh_by_softplus),
