@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 
+import msgspec
 import pytest
 
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.languages import languages_of
+from losscli.implementations.sandbox.messages import Replied, Tunes
+from losscli.implementations.sandbox.process import Worker
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 
@@ -94,3 +97,13 @@ def test_samples_in_which_a_kernel_is_tuned_do_not_count(judged):
 )
 def test_languages_are_known_by_what_a_file_imports(source, languages):
     assert [each.partition(" (")[0] for each in languages_of(source)] == languages
+
+
+def test_each_process_of_a_question_may_say_that_it_tunes(monkeypatch):
+    replies = [Tunes(7), Tunes(7), Replied(7, msgspec.Raw(b"3"))]
+    worker = object.__new__(Worker)
+    worker.allowance = Allowance()
+    monkeypatch.setattr(worker, "_reply", lambda seconds: replies.pop(0))
+
+    assert worker._answer(7, 1.0) == Replied(7, msgspec.Raw(b"3"))
+    assert worker.tuned

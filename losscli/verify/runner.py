@@ -272,15 +272,16 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     An implementation that broke a GPU is remembered. Other errors of CUDA, such as those of a
     capture, leave a GPU as it was.
     """
-    is_dead = DEAD in str(error)
-    if is_dead and devices.is_broken(device):
+    is_of_cuda = DEAD in str(error)
+    is_dead = is_of_cuda and devices.is_broken(device)
+    if is_dead:
         text = f"{device} was broken earlier by {name}"
         broken.setdefault(device, Reason("device_broken", text))
     if isinstance(error, SubjectError):
-        # The code of a process, of a GPU, which may be broken, or of one call.
+        # Of a file it says itself whether it broke the GPU of its process.
         code = "broke_device" if is_dead and error.code == "raised" else error.code
         return FAIL, str(error), code
-    if is_dead:
+    if is_of_cuda:
         return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", "broke_device"
     if is_out_of_memory(error):
         return SKIPPED, f"{device} ran out of memory", "out_of_memory"

@@ -172,6 +172,13 @@ def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
     }
 
 
+def test_an_error_of_cuda_that_leaves_a_gpu_as_it_was_breaks_nothing(make_case):
+    def waits_in_a_capture(case, input, target):
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    assert {r.code for r in judge(make_case(), waits_in_a_capture)} == {"raised"}
+
+
 @pytest.fixture
 def strays(monkeypatch):
     """The check of value finds the device broken; later checks cannot use it."""

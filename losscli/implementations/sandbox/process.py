@@ -310,9 +310,11 @@ class Worker:
     def _answer(self, number: int, seconds: float) -> Replied | Raised:
         """Wait for the answer to a question, so long and no longer."""
         reply = self._reply(seconds)
-        self.tuned = isinstance(reply, Tunes) and reply.number == number
-        if self.tuned:
-            reply = self._reply(self.allowance.tuning_seconds)
+        self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
+        # Each process that a question starts says so for itself.
+        while isinstance(reply, Tunes) and reply.number == number:
+            self.tuned = True
+            reply = self._reply(max(over - time.monotonic(), 0.0))
         if isinstance(reply, Raised) and reply.kind == "forked":
             raise self._fatal("left_process", reply.text)
         if isinstance(reply, Ready | Tunes) or reply.number != number:
