@@ -1,14 +1,18 @@
-# expect: CHEATS slows_others,clock_disagrees: a kernel that stays, with which others share the GPU
+# expect: CHEATS slows_others,clock_disagrees,left_process: kernels that wait while others run
 # reference: Model
 # gpu
 # slow
+import threading
+import time
+
 import torch
 from torch import nn
 from torch.nn import functional
 
-CYCLES = 60_000_000
-"""Some 30 ms of one multiprocessor: the candidate's own kernels run beside it."""
-resident = {}
+CYCLES = 20_000_000
+"""Some 10 ms of one multiprocessor: the GPU is shared out between processes by time."""
+IDLE_SECONDS = 0.005
+last_call: dict[torch.device, float] = {}
 
 
 class Model(nn.Module):
@@ -17,21 +21,25 @@ class Model(nn.Module):
 
 
 def stay(device):
-    """Launch a kernel that only waits, on a stream of its own, when the last one has ended."""
-    stream, ended = resident.setdefault(device, (torch.cuda.Stream(device), torch.cuda.Event()))
-    if ended.query():
-        with torch.cuda.stream(stream):
-            torch.cuda._sleep(CYCLES)
-            ended.record()
+    """Launch a kernel that only waits, on a stream of its own, whenever the loss does not run."""
+    stream, ended = torch.cuda.Stream(device), torch.cuda.Event()
+    while True:
+        time.sleep(0.001)
+        if ended.query() and time.monotonic() - last_call[device] > IDLE_SECONDS:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(CYCLES)
+                ended.record()
 
 
 class ModelNew(nn.Module):
     def forward(self, input, target):
-        loss = functional.smooth_l1_loss(input, target)
         if input.is_cuda and not torch.cuda.is_current_stream_capturing():
-            stay(input.device)
-        return loss
+            is_new = input.device not in last_call
+            last_call[input.device] = time.monotonic()
+            if is_new:
+                threading.Thread(target=stay, args=(input.device,), daemon=True).start()
+        return functional.smooth_l1_loss(input, target)
 
 
 def get_inputs():
-    return [torch.rand(16384, 32768), torch.rand(16384, 32768)]
+    return [torch.rand(8192, 8192), torch.rand(8192, 8192)]
