@@ -15,7 +15,7 @@ from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
-from losscli.losses import LOSSES
+from losscli.losses import LINEAR_LOSSES, LOSSES
 
 DEFAULT = "default"
 
@@ -216,9 +216,12 @@ def _override(config: Config, overrides: Mapping[str, object]) -> Config:
     if "seed" in changes:
         changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))
     if "losses" in changes:
+        # Sizes of hidden states say nothing to other losses.
+        linear = {choice.name for choice in config.losses} <= {*LINEAR_LOSSES}
         changes["losses"] = tuple(
             choice
             for name in changes["losses"]
+            if name in LINEAR_LOSSES or not linear or "sizes" in overrides
             for choice in [c for c in config.losses if c.name == name] or [LossChoice(name)]
         )
     return replace(config, **changes)

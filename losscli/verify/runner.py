@@ -261,7 +261,7 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
     """
     if implementation.torchs_own and result.code in ("wrong", "limited"):
         return replace(result, status=WARN, code=NO_WORSE_THAN_TORCH)
-    if result.code == NO_WORSE_THAN_TORCH and implementation.held_to_oracle:
+    if result.code in (NO_WORSE_THAN_TORCH, "less_accurate") and implementation.held_to_oracle:
         return replace(result, status=FAIL, code="wrong")
     return result
 
