@@ -185,7 +185,7 @@ def test_batches_with_host_gaps_are_reported(bench, timer, monkeypatch):
     gaps = len(timer.batches)
     assert result.conditions == {"host_gaps": gaps}
     assert result.reason.endswith(
-        f"; batches with host gaps: {gaps}; memory limit not measured: no nvcc"
+        f"; batches with host gaps: {gaps}; limit not measured: no nvcc"
     )
 
 

@@ -109,7 +109,7 @@ def test_each_reason_for_a_missing_limit_is_printed_once():
     text = render(run(*(result(no_limit=reason) for reason in reasons)), "table")
     assert (
         text.split("\n\n")[3]
-        == "memory limit not measured: no nvcc\nmemory limit not measured: no room"
+        == "limit not measured: no nvcc\nlimit not measured: no room"
     )
 
 

@@ -55,7 +55,9 @@ class Parameter:
 
     def written(self, value: float) -> str:
         """Return a value as names of cases and tables have it."""
-        return format_memory(value) if self.is_bytes else f"{value:g}"
+        if self.is_bytes:
+            return format_memory(value) if value else "none"
+        return f"{value:g}"
 
     @property
     def ends(self) -> tuple[float, float]:

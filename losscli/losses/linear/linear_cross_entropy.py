@@ -65,5 +65,4 @@ SPEC = LinearSpec(
     functional_takes=frozenset({"ignore_index", "label_smoothing", MEMORY_BUDGET.name}),
     loss=public("linear_cross_entropy"),
     temporaries=7,
-    widens=True,
 )
