@@ -28,8 +28,8 @@ COLUMNS = {
     "median": "median, p20-p80: time of a call",
     "GB/s": "GB/s: the fewest bytes of the pass over the median",
     "TFLOP/s": "TFLOP/s: the additions and multiplications of the matrix products over the median",
-    "% of\nlimit": "% of limit: the time of kernels that only move these bytes, or of hidden states "
-    "of the matrix products alone, over the median",
+    "% of\nlimit": "% of limit: the time of kernels that only move these bytes, or of hidden "
+    "states of the matrix products alone, over the median",
     "host": "host: how long a call keeps the host busy",
     "vs ref": "vs ref: the time of the reference over this one",
     "ulp": "ulp: the largest error in units in the last place; 2 of a mean or sum and 4 of an "

@@ -23,7 +23,10 @@ def reference(
 ) -> Tensor:
     """``F.linear`` and ``F.cross_entropy``."""
     logits = logits_of(input, linear_weight, linear_bias)
-    return cross_entropy.functional(logits, target, None, reduction=reduction, **settings)
+    loss = cross_entropy.functional(
+        logits, target.reshape(-1), None, reduction=reduction, **settings
+    )
+    return loss.view(target.shape) if reduction == "none" else loss
 
 
 def functional(

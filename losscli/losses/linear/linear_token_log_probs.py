@@ -28,7 +28,8 @@ def reference(
     logits = logits_of(hidden, linear_weight, linear_bias)
     settings = {"ignore_index": NO_INDEX, "temperature": temperature, "softcap": softcap}
     wide = logits.to(widened(logits.dtype))
-    return -cross_entropy.reference(wide, tokens, None, reduction=reduction, **settings)
+    loss = cross_entropy.reference(wide, tokens.reshape(-1), None, reduction=reduction, **settings)
+    return -loss.view(tokens.shape)
 
 
 _SHARED = [each for each in cross_entropy.PARAMETERS if each.name in ("temperature", "softcap")]

@@ -183,10 +183,10 @@ def public(name: str) -> Callable[..., Any]:
 
 
 def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the logits, in the dtype of the hidden states."""
+    """Return the logits of each token, in the dtype of the hidden states: ``(N, C)``."""
     import torch
 
-    return torch.nn.functional.linear(hidden, weight, bias)
+    return torch.nn.functional.linear(hidden, weight, bias).reshape(-1, len(weight))
 
 
 def forms(spec: LinearSpec) -> Iterator[LinearSpec]:
