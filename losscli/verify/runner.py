@@ -136,8 +136,10 @@ def _choose(
     """
     best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
-        adapted = trial[1].adapt(case)
-        rank = 0 if _shortage(adapted, *trial, free) else 1 + case.elements
+        implementation, check = trial
+        applies = not check.why_not(case, implementation)
+        fits = applies and not _shortage(check.adapt(case), *trial, free)
+        rank = 1 + case.elements if fits else 0
         if rank > best.get(_key(case, trial), (-1,))[0]:
             best[_key(case, trial)] = rank, (number, case)
     return {key: place for key, (_, place) in best.items()}
