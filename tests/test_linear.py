@@ -14,7 +14,17 @@ from torch.testing import assert_close
 from losscli import functional, nn
 from losscli.linear import functions
 from losscli.linear import whole as whole_logits
-from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Plan, Size, choose, chunks, least, slices
+from losscli.losses.linear.plan import (
+    CHUNKS,
+    SLICES,
+    WHOLE,
+    Plan,
+    Size,
+    choose,
+    chunks,
+    least,
+    slices,
+)
 from losscli.losses.linear.plan import whole as whole_plan
 from losscli.machine.allocations import measure_peak
 

@@ -12,11 +12,15 @@ import pytest
 from losscli.cli import main
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, ROW_FORMS, Operand, Parameter
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Operand, Parameter
 from losscli.losses.domain import PROBABILITIES
 from losscli.machine import devices
 
-LISTED = LOSSES | {n: spec for n, spec in ROW_FORMS.items() if not n.startswith("weighted_")}
+LISTED = {
+    **LOSSES,
+    **{name: spec for name, spec in ROW_FORMS.items() if not name.startswith("weighted_")},
+    **LINEAR_LOSSES,
+}
 
 
 def listing(capsys, *arguments):

@@ -9,8 +9,7 @@ from losscli.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import Implementation
 from losscli.reasons import Reason
-from losscli.truth.blocks import block_elements
-from losscli.truth.linear_oracle import oracle_bytes
+from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
 RESERVE = 512 * 2**20
@@ -73,7 +72,7 @@ def plan_memory(
     temporaries = {i.name: i.temporary_bytes(case) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     reserve += 8 * case.spec.term_tensors * min(case.elements, block_elements(case.device))
-    reserve += KEPT_TRUTHS * oracle_bytes(case)
+    reserve += KEPT_TRUTHS * linear_oracle_bytes(case)
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 

@@ -167,7 +167,7 @@ PACKAGES = (
     _package(
         "liger",
         "liger_kernel",
-        "Liger Kernel's cross entropy, of logits on a copy of them, which it overwrites",
+        "Liger Kernel's cross entropy; logits, which it overwrites, are copied",
         {
             LOGITS: _Kernel(_liger, _LIGER_SETTINGS),
             HIDDEN: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),

@@ -97,6 +97,8 @@ class Parameter:
 
     def drawn(self, random: Random) -> list[float]:
         """Return values all over the domain: its ends, and others between, small and large ones."""
+        if self.is_bytes:  # of a size that no small case reaches: a smaller one may be refused
+            return [self.default, self.off_default]
         ends = [end for end in self.ends if math.isfinite(end)]
         is_bounded = len(ends) == len(self.ends)
         if self.is_integer:

@@ -20,17 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.blocks import block_elements, blocks, whole
+from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
 from losscli.truth.oracle import Oracle, Truth, exact_sum
 from losscli.truth.tolerances import ELEMENT_ULP, sum_roundings, unit_roundoff
-
-_BLOCK, _GPU_BLOCK = 2**22, 2**27
-"""Logits of a block: as many as make the products efficient."""
-_HELD_OF_BLOCK, _HELD_OF_GRADIENT = 14, 3
-"""float64 tensors of a block, and of each gradient, that are held at once."""
 
 _FEWEST = 512
 """Elements of a gradient that is judged as a whole: the norm of so many errors says something."""
@@ -62,16 +56,6 @@ class _Logits(NamedTuple):
     """How far roundings move them."""
     slope_moved: Tensor | float
     """How far those move their derivative."""
-
-
-def oracle_bytes(case: Case) -> int:
-    """Return the bytes that the oracle of a case holds; 0 where it is that of another unit."""
-    if not isinstance(case.spec, LinearSpec):
-        return 0
-    limit = _BLOCK if case.device == "cpu" else _GPU_BLOCK
-    gradients = sum(math.prod(case.shapes[name]) for name in case.spec.trained)
-    block = _HELD_OF_BLOCK * min(case.temporary_elements, limit)
-    return 8 * (_HELD_OF_GRADIENT * gradients + block)
 
 
 @dataclass(frozen=True)
@@ -183,7 +167,7 @@ class LinearOracle(Oracle):
 
     @property
     def _limit(self) -> int:
-        return _BLOCK if self.device.type == "cpu" else _GPU_BLOCK
+        return logits_block_elements(self.device.type)
 
     def _blocks_of_rows(self) -> Iterator[Tensor]:
         """Yield the places of some rows that count."""

@@ -37,10 +37,9 @@ def functional(
     *,
     reduction: str,
     ignore_index: float = -100,
-    label_smoothing: float = 0.0,
     **_: float,
 ) -> Tensor:
-    """PyTorch's own function, in chunks of rows."""
+    """PyTorch's own function, in chunks of rows, which know no label smoothing."""
     import torch
 
     own: Any = torch.nn.functional
@@ -52,7 +51,6 @@ def functional(
         linear_bias=linear_bias,
         reduction=reduction,
         ignore_index=int(ignore_index),
-        label_smoothing=label_smoothing,
         options=options.LinearCrossEntropyOptions(),
     )
     return loss
@@ -65,7 +63,7 @@ SPEC = LinearSpec(
     parameters=(*cross_entropy.PARAMETERS, MEMORY_BUDGET),
     reference=reference,
     functional=functional,
-    functional_takes=frozenset({"ignore_index", "label_smoothing", MEMORY_BUDGET.name}),
+    functional_takes=frozenset({"ignore_index", MEMORY_BUDGET.name}),
     loss=public("linear_cross_entropy"),
     temporaries=7,
 )

@@ -17,7 +17,7 @@ from losscli.implementations.subject import Subject, bind
 from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
-from losscli.losses.rows.forms import IGNORE_INDEX
+from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
@@ -86,7 +86,7 @@ def linear_values(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     for name, change in VALUES.items():
         yield name, partial(_changed, problem, change)
-    if IGNORE_INDEX.name in problem.case.params:
+    if ignored_index(problem.case.params) is not None:
         for name, where in IGNORED.items():
             yield name, partial(_ignored, problem, where)
 
@@ -261,6 +261,8 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
         case = structs.replace(
             problem.case, params={**problem.case.params, MEMORY_BUDGET.name: float(budget)}
         )
+        if subject.implementation.unavailable(case):
+            continue  # it takes no budget
         own = bind(subject.implementation, case)
         name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
         for incoming in dict.fromkeys((problem.usual, problem.others[-1])):
