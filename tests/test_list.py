@@ -48,7 +48,7 @@ def blocks(capsys):
         words = re.split("  +", line.strip())
         if not line.startswith(" "):
             name, _, formula = line.partition(": ")
-            name = name.removesuffix(", by row")
+            name = name.partition(", by ")[0]
             found[name] = [[formula]]
         elif line.startswith(" " * 5):  # of a line that did not fit
             found[name][-1][-1] += f" {words[0]}"
