@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from losscli.build import targets
-from losscli.losses import EVERY_LOSS, LOSSES, ROW_FORMS, ROW_LOSSES, WEIGHTED
+from losscli.losses import EVERY_LOSS, LOSSES, ROW_LOSSES, WEIGHTED, operators_for
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
@@ -66,14 +66,8 @@ def changed_files(commit: str) -> frozenset[str]:
 @cache
 def files_of(loss: str, device: str) -> frozenset[str]:
     """Return the files of csrc from which the kernels of a loss are compiled."""
-    spec = EVERY_LOSS[loss]
-    if loss in ROW_FORMS:  # A form has the kernels of the operator that takes its operands.
-        loss = next(
-            name
-            for name, each in ROW_LOSSES.items()
-            if each.loss.__name__ == spec.loss.__name__ and {*spec.operands} <= {*each.operands}
-        )
-    return frozenset(targets.read_sources(CSRC, targets.Target(targets.LOSS, device, loss)))
+    libraries = [targets.Target(targets.LOSS, device, name) for name in operators_for(loss)]
+    return frozenset(file for each in libraries for file in targets.read_sources(CSRC, each))
 
 
 def changed_losses(losses: Iterable[str], device: str, commit: str) -> list[str]:

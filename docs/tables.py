@@ -75,6 +75,8 @@ def with_tables(text: str) -> str:
             made, age = ages.table(), ""
         elif kind == functions.__name__:
             made, age = functions(file), ""
+        elif not path.exists():
+            made, age = f"Not measured yet: there is no record `{file}`.", ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -238,6 +240,33 @@ def rows(run: Run) -> str:
         body.append([name, *map(_both, columns)])
     headers = ["case", CUSTOM, "% of limit", "fastest of PyTorch", *OTHERS, "speedup"]
     return _table(headers, body)
+
+
+def linear(run: Run) -> str:
+    """Return a row per case of hidden states: losscli's time, share of the products, and memory.
+
+    And those of each peer.
+    """
+    rows = []
+    for group in cells(run):
+        custom = group.get(CUSTOM)
+        if custom is None or not custom.operations:
+            continue
+        name = _without(custom.case.name, custom.case.reduction, custom.case.distribution)
+        speed = f"{custom.teraflops:,.0f}" if custom.teraflops else ""
+        peers = [_with_memory(group[peer]) if peer in group else "" for peer in (*EAGER, *OTHERS)]
+        own = [_time(custom), speed, _share(custom), _extra(custom)]
+        rows.append([name, SHORT_PASSES[custom.pass_], *own, *peers])
+    headers = ["case", "pass", CUSTOM, "TFLOP/s", "% of limit", "extra memory", *EAGER, *OTHERS]
+    return _table(headers, rows)
+
+
+def _with_memory(result: BenchResult) -> str:
+    return ", ".join(filter(None, (_time(result), _extra(result))))
+
+
+def _extra(result: BenchResult) -> str:
+    return "" if result.peak_extra_bytes is None else format_bytes(result.peak_extra_bytes)
 
 
 def goals(run: Run) -> str:
@@ -500,6 +529,7 @@ KINDS: dict[str, Callable[[Run], str]] = {
         losses,
         limits,
         floors,
+        linear,
         goals,
         rows,
         ratios,

@@ -22,6 +22,7 @@ from losscli.axes import (
 )
 from losscli.losses import (
     CLASS_NUMBERS,
+    HIDDEN_STATE,
     MASK,
     ROW,
     Operand,
@@ -82,6 +83,7 @@ class Case(Record, frozen=True):
 
     loss: str
     shape: Shape
+    """That of the prediction; of losses of hidden states tokens, width and classes."""
     target_shape: Shape
     dtype: DType
     reduction: Reduction
@@ -115,16 +117,21 @@ class Case(Record, frozen=True):
     def shapes(self) -> dict[str, Shape]:
         """The shape of each operand by its name, in the spec's order.
 
-        What follows the target has the shape that the loss gives it beside the prediction.
+        All but the target have the shape that the loss gives them.
         """
-        prediction, target, *others = self.spec.operands
-        shapes = {prediction.name: self.shape, target.name: self.target_shape}
-        return shapes | {operand.name: operand.shape(self.shape) for operand in others}
+        target = self.spec.operands[1].name
+        shapes = {operand.name: operand.shape(self.shape) for operand in self.spec.operands}
+        return shapes | {target: self.target_shape}
 
     @property
     def elements(self) -> int:
         """Number of elements of the prediction."""
-        return math.prod(self.shape)
+        return math.prod(self.spec.operands[0].shape(self.shape))
+
+    @property
+    def temporary_elements(self) -> int:
+        """Number of elements of the largest tensor that the reference makes."""
+        return self.spec.temporary_elements(self.shape)
 
     @property
     def unreduced_shape(self) -> Shape:
@@ -149,6 +156,8 @@ class Case(Record, frozen=True):
     def impossible(self) -> Reason | None:
         """Why the size cannot have the layout; None if it can."""
         text = layouts.impossible(self.size, self.layout)
+        if self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
+            return Reason("layout", f"{self.layout}: cases of {self.loss} are contiguous")
         if self.spec.unit == ROW:
             if self.layout == BROADCAST_MIDDLE:
                 return Reason("layout", f"{self.layout}: rows of {self.loss} do not broadcast")
@@ -251,7 +260,7 @@ class Case(Record, frozen=True):
     def name_with(self, shown: Collection[str] = ()) -> str:
         """Return the name with these parameters, even where they have their defaults."""
         changed = [
-            f"{p.name}={self.params[p.name]:g}"
+            f"{p.name}={p.written(self.params[p.name])}"
             for p in self.spec.parameters
             if self.params[p.name] != p.default or p.name in shown
         ]
@@ -267,24 +276,34 @@ class Case(Record, frozen=True):
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
         """Return the case with contiguous operands of other shapes.
 
-        ``target_shape``: None is the loss's default for this shape.
+        Args:
+            shape: that of the case; of hidden states also tokens and classes, for the same width.
+            target_shape: None is the loss's default for this shape.
+            changes: of other fields.
         """
+        if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
+            shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:
             target_shape = self.spec.default_target_shape(shape)
         shapes: dict[str, Any] = {"shape": shape, "target_shape": target_shape}
         return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
+    def operations(self, pass_: PassName) -> int:
+        """Return the additions and multiplications that limit a pass; 0 where memory does."""
+        return self.spec.operations(self.shape, backward=pass_ == FORWARD_BACKWARD)
+
     def floor_bytes(self, pass_: PassName) -> int:
         """Return the fewest bytes that a pass must move through memory.
 
         Forward reads each operand once and writes the loss where it has a shape. Forward and
-        backward writes the gradient of the prediction as well; without a reduction the incoming
-        gradient is a tensor, known only later, so the operands are read again beside it. Of a
+        backward writes the gradients that a step of training asks for as well; without a reduction
+        the incoming gradient is a tensor, known only later, so the operands are read again. Of a
         prediction of which a loss takes one element for each row forward reads as many sectors, and
         backward nothing.
         """
+        bytes_of = self.operand_bytes
         input = self.elements * self.item_bytes
-        again = operands = sum(self.operand_bytes.values())
+        again = operands = sum(bytes_of.values())
         if self.spec.picks:
             again = operands - input
             rows = math.prod(self.spec.loss_shape([self.shape]))
@@ -292,7 +311,7 @@ class Case(Record, frozen=True):
         loss = self.loss_bytes
         moved = operands + loss
         if pass_ == FORWARD_BACKWARD:
-            moved += input
+            moved += sum(bytes_of[name] for name in self.spec.trained)
             if self.reduction == "none":
                 moved += again + loss
         return moved

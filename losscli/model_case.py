@@ -226,8 +226,6 @@ def _spec(tensors: tuple[Argument, ...]) -> Spec:
         reductions=("none",),
         reference=_unknown,
         loss=_unknown,
-        loss_with_grad=_unknown,
-        module=object,  # type: ignore[arg-type]
     )
 
 

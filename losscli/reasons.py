@@ -24,6 +24,7 @@ Code = Literal[
     "limited",
     "wrong_later",
     "no_worse_than_torch",
+    "less_accurate",
     "broke_device",
     "process_died",
     "does_not_build",
@@ -69,7 +70,8 @@ its process or the one that measured it ended; of a file, ``does_not_build`` it 
 it took more memory than it may, ``clock_disagrees`` its time is not what the judge's clock says. It
 is a warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the
 same inputs, or of a file a textbook's; of a bench that it is PyTorch's own, wrong in single
-elements and right as a whole.
+elements and right as a whole; ``less_accurate`` a gradient of hidden states is right in each
+element and as a whole less accurate than one product.
 
 A verdict has these, and others that no single result has. DOES NOT BUILD: ``syntax`` it is no
 Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it defines several, ``signature`` its

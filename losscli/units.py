@@ -11,6 +11,9 @@ from losscli.errors import UsageError
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
+_MEMORY = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1}
+_MEMORY_UNITS = _MEMORY | {"": 1} | {unit: scale for scale, unit in _BYTES}
+
 
 def format_size(shape: Sequence[int]) -> str:
     """Return ``1024x1024``; a scalar is ``scalar``."""
@@ -41,6 +44,26 @@ def format_bytes(count: float) -> str:
         if abs(count) >= scale:
             return f"{count / scale:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def format_memory(count: float) -> str:
+    """Return bytes in one word that :func:`parse_memory` reads: ``1.2GB``, ``300MB``."""
+    unit, scale = next(item for item in _MEMORY.items() if count >= item[1] or item[1] == 1)
+    return f"{count / scale:.10g}{unit}"
+
+
+def parse_memory(text: str) -> float:
+    """Parse ``1.2GB``, ``300 MB``, ``1GiB`` or bare bytes.
+
+    Raises:
+        UsageError: it is none of these, or no whole number of bytes.
+    """
+    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([kKMGT]?i?B|)\s*", text)
+    number = _number(match[1]) if match else None
+    scale = _MEMORY_UNITS.get(match[2]) if match else None
+    if number is None or scale is None or number < 0:
+        raise UsageError(f"'{text}' is no number of bytes. Write 1.2GB, 300MB or 1GiB.")
+    return float(round(number * scale))
 
 
 def parse_seconds(text: str) -> float:

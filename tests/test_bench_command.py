@@ -89,7 +89,7 @@ def test_without_a_probe_results_lack_only_the_limit(capsys):
     assert bench(*arguments) == 0
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert (result["status"], result["limit_gbps"]) == ("ok", None)
-    assert result["reason"].endswith("; memory limit not measured: there is no compiler")
+    assert result["reason"].endswith("; limit not measured: there is no compiler")
 
 
 def test_options_apply_to_each_table_of_a_config(capsys, config):
@@ -174,7 +174,7 @@ def test_output_option_writes_a_file(capsys, tmp_path):
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(
-        "memory limit not measured: there is no compiler\nreference: forward with a "
+        "limit not measured: there is no compiler\nreference: forward with a "
     )
     assert captured.err.endswith(f"\nlosscli: wrote {output}\n")
 

@@ -130,7 +130,7 @@ def test_bits_that_were_right_are_not_judged_again(monkeypatch):
     assert held.judge("theirs", "forward", right).status == "pass"
     assert held.judge("theirs", "forward", wrong).status == "fail"
     elsewhere = Contents(held.case, make_inputs(held.case), right=held.right)
-    monkeypatch.setattr(Gate, "judge", lambda *_: Mock(status="warn"))
+    monkeypatch.setattr(Gate, "judge", lambda *_, **__: Mock(status="warn"))
     assert elsewhere.judge("theirs", "forward", right.clone()).status == "pass"
     assert elsewhere.judge("theirs", "forward", wrong).status == "warn"
     assert elsewhere.judge("another", "forward", right).status == "warn"

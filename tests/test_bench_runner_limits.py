@@ -33,7 +33,7 @@ def test_time_faster_than_the_memory_is_impossible(bench):
     reference, functional = bench(passes=("forward",), limits=limits)
     assert not reference.impossible
     assert functional.impossible
-    assert functional.reason.startswith("IMPOSSIBLE: 110% of the measured memory limit; ")
+    assert functional.reason.startswith("IMPOSSIBLE: 110% of the measured limit; ")
 
 
 def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
@@ -42,7 +42,7 @@ def test_before_a_time_is_called_impossible_the_limit_is_measured_again(bench):
     assert len(limits.asked) == 2
     assert not functional.impossible
     assert functional.reason.startswith("confidence: ")
-    assert functional.reason.endswith("; memory limit measured twice")
+    assert functional.reason.endswith("; limit measured twice")
     assert functional.limit_share == pytest.approx(0.9)
     assert reference.limit_share == pytest.approx(0.45)
 
@@ -119,7 +119,7 @@ def test_unknown_limit_has_a_reason(bench):
     limits = FixedLimits(Limit(reason="out of memory"))
     (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
     assert (result.limit_gbps, result.impossible) == (None, False)
-    assert result.reason.endswith("; memory limit not measured: out of memory")
+    assert result.reason.endswith("; limit not measured: out of memory")
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")
 
 

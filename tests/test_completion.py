@@ -52,7 +52,13 @@ def test_options_are_completed(complete):
 
 def test_losses_are_completed(complete):
     assert complete("losscli bench --loss smo") == ["smooth_l1"]
-    assert set(complete("losscli bench --loss ")) == {"all", "weighted", "rows", *EVERY_LOSS}
+    assert set(complete("losscli bench --loss ")) == {
+        "all",
+        "weighted",
+        "rows",
+        "linear",
+        *EVERY_LOSS,
+    }
 
 
 def test_configs_are_completed_beside_files(complete, types):

@@ -7,7 +7,7 @@ import pytest
 from losscli.config.check_names import CATCHES
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_USAGE, ConfigError, UsageError
-from losscli.losses import LOSSES, ROW_FORMS
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
 
 BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
 
@@ -18,7 +18,7 @@ def test_bad_config_gets_the_message_of_its_first_line(path):
     rows = [name for name in ROW_FORMS if not name.startswith("weighted_")]
     expected = expected.replace("{losses}", ", ".join(LOSSES))
     expected = expected.replace("{checks}", ", ".join(CATCHES))
-    expected = expected.replace("{every_loss}", ", ".join([*LOSSES, *rows]))
+    expected = expected.replace("{every_loss}", ", ".join([*LOSSES, *rows, *LINEAR_LOSSES]))
     with pytest.raises(ConfigError) as caught:
         load_config(str(path), {})
     separator = "" if expected[0].isdigit() else " "
@@ -61,7 +61,7 @@ def test_an_error_in_a_parent_names_the_parent(tmp_path):
 def test_a_missing_config_lists_the_shipped_ones():
     with pytest.raises(
         UsageError,
-        match=r"'nope' does not exist.*: default, full, losses-cpu, losses-selection, "
+        match=r"'nope' does not exist.*: default, full, linear, losses-cpu, losses-selection, "
         "losses-sizes, losses, peers-cpu, peers, quick, rows, smoke, "
         "thorough",
     ):

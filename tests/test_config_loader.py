@@ -172,7 +172,7 @@ def test_tolerance_of_the_parent_may_name_a_dropped_case(tmp_path):
 def test_each_shipped_config_loads(name):
     first, *others = load_config(name, {}).blocks
     names = {choice.name.removeprefix("weighted_") for choice in first.losses}
-    assert names in ({*LOSSES}, {*MACHINERY}, {"cross_entropy"})
+    assert names in ({*LOSSES}, {*MACHINERY}, {"cross_entropy"}, {"linear_cross_entropy"})
     assert all(any(expand(block, "cpu")) for block in (first, *others))
 
 

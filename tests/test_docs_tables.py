@@ -1,8 +1,9 @@
 """The tables of the documents, made from records."""
 
 import pytest
+from msgspec.structs import replace
 
-from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
+from losscli.losses import EVERY_LOSS, LOSSES, ROW_FORMS, ROW_LOSSES
 from losscli.runs.records import Speedup
 from tests.documents import tables
 from tests.handmade import around, case, result, run, timed
@@ -197,3 +198,29 @@ def test_marker_keys_may_name_several_values():
     made = run(*results, timed("custom", around(1.0), case=case(dtype="float16")))
     chosen = tables.only(made, {"dtype": "float32,float64"}).results
     assert [result.case.dtype for result in chosen] == ["float32", "float64"]
+
+
+def test_hidden_states_have_their_share_of_the_products_and_memory() -> None:
+    spec = EVERY_LOSS["linear_cross_entropy"]
+    shape = (8192, 4096, 128256)
+    budget = spec.resolve({"memory_budget": 3e8})
+    of = case(loss=spec.name, shape=shape, target_shape=(8192,), dtype="bfloat16", params=budget)
+    given = {"case": of, "pass_": "forward_backward"}
+    made = run(
+        replace(timed("custom", around(40e-3), **given), peak_extra_bytes=2**28),
+        replace(timed("liger", around(80e-3), **given), peak_extra_bytes=2**31),
+    )
+    assert rows(tables.linear(made)) == [
+        ["case", "pass", "custom", "TFLOP/s", "extra memory", "liger"],
+        [
+            "linear_cross_entropy memory_budget=300MB 8192x4096x128256 bfloat16",
+            *("fwd+bwd", "40.00 ms", "646", "256.0 MiB", "80.00 ms, 2.0 GiB"),
+        ],
+    ]
+
+
+def test_a_table_without_its_record_says_so() -> None:
+    marked = "<!-- linear: no-such-record.json -->\n\n<!-- end -->"
+    assert "Not measured yet: there is no record `no-such-record.json`." in tables.with_tables(
+        marked
+    )

@@ -14,8 +14,18 @@ from torch.testing import assert_close
 from losscli import functional, nn
 from losscli.linear import functions
 from losscli.linear import whole as whole_logits
-from losscli.linear.plan import CHUNKS, SLICES, WHOLE, Plan, Size, choose, chunks, least, slices
-from losscli.linear.plan import whole as whole_plan
+from losscli.losses.linear.plan import (
+    CHUNKS,
+    SLICES,
+    WHOLE,
+    Plan,
+    Size,
+    choose,
+    chunks,
+    least,
+    slices,
+)
+from losscli.losses.linear.plan import whole as whole_plan
 from losscli.machine.allocations import measure_peak
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

@@ -12,11 +12,15 @@ import pytest
 from losscli.cli import main
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, ROW_FORMS, Operand, Parameter
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Operand, Parameter
 from losscli.losses.domain import PROBABILITIES
 from losscli.machine import devices
 
-LISTED = LOSSES | {n: spec for n, spec in ROW_FORMS.items() if not n.startswith("weighted_")}
+LISTED = {
+    **LOSSES,
+    **{name: spec for name, spec in ROW_FORMS.items() if not name.startswith("weighted_")},
+    **LINEAR_LOSSES,
+}
 
 
 def listing(capsys, *arguments):
@@ -44,7 +48,7 @@ def blocks(capsys):
         words = re.split("  +", line.strip())
         if not line.startswith(" "):
             name, _, formula = line.partition(": ")
-            name = name.removesuffix(", by row")
+            name = name.partition(", by ")[0]
             found[name] = [[formula]]
         elif line.startswith(" " * 5):  # of a line that did not fit
             found[name][-1][-1] += f" {words[0]}"

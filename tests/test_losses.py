@@ -184,14 +184,15 @@ def assert_functional_is_the_reference(spec, parameters, reduction) -> None:
 @pytest.mark.parametrize("loss", EVERY_LOSS)
 def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss) -> None:
     spec = EVERY_LOSS[loss]
+    shape = SIZE if spec.takes(SIZE) else (SIZE[0], 3, SIZE[1])
     for parameter in spec.parameters:
         drawn = {each for seed in range(8) for each in parameter.drawn(Random(seed))}
         for value in (each for each in drawn if each < 0):
             with naming({parameter.name: value}):
                 case = handmade.case(
                     loss=loss,
-                    shape=SIZE,
-                    target_shape=spec.default_target_shape(SIZE),
+                    shape=shape,
+                    target_shape=spec.default_target_shape(shape),
                     distribution="normal",
                     scale=2.0,
                     params=spec.resolve({parameter.name: value}),

@@ -14,7 +14,7 @@ from losscli.build.targets import LOSS, RUNTIME, Target
 from losscli.build.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
-from losscli.losses import ROW_FORMS, WEIGHTED, operator_of
+from losscli.losses import ROW_FORMS, WEIGHTED, operators_for
 from tests import mutate
 from tests.machinery import MACHINERY
 from tests.mutation.cpu import CPU
@@ -161,7 +161,7 @@ def test_survivor_is_tried_with_the_losses_that_reach_every_loop_and_its_own():
 
 def test_forms_of_a_loss_over_rows_have_its_kernels_and_are_what_a_survivor_is_put_to():
     mutation = ROWS[0]
-    every = {form for form in ROW_FORMS if operator_of(form) == "cross_entropy"}
+    every = {form for form in ROW_FORMS if operators_for(form) == ("cross_entropy",)}
 
     for whole in (False, True):
         assert names(mutation, "cpu", whole=whole) == {"torch", "cross_entropy_cpu"}

@@ -107,10 +107,7 @@ def test_time_faster_than_the_memory_is_marked_and_counted():
 def test_each_reason_for_a_missing_limit_is_printed_once():
     reasons = ("no nvcc", "no nvcc", "no room")
     text = render(run(*(result(no_limit=reason) for reason in reasons)), "table")
-    assert (
-        text.split("\n\n")[3]
-        == "memory limit not measured: no nvcc\nmemory limit not measured: no room"
-    )
+    assert text.split("\n\n")[3] == "limit not measured: no nvcc\nlimit not measured: no room"
 
 
 @pytest.mark.parametrize(

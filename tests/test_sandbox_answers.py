@@ -34,7 +34,7 @@ ANSWER, SHORT = Answer(ONE, WHOLE), Answer(ONE, SHORT_OF)
 
 
 def samples(*seconds: float, loss: torch.Tensor | None = ONE) -> Samples:
-    return Samples(list(seconds), loss, None, 1.0)
+    return Samples(list(seconds), loss, [], 1.0)
 
 
 BYTES = torch.zeros(1, dtype=torch.uint8)

@@ -76,7 +76,7 @@ class Contents:
         name: str,
         pass_: PassName,
         loss: Tensor | None,
-        gradient: Tensor | None = None,
+        *gradients: Tensor | None,
         incoming: float = 1.0,
     ) -> VerifyResult:
         """Judge a result on the present contents, as :meth:`Gate.judge` does.
@@ -84,9 +84,9 @@ class Contents:
         The oracle takes longer than most calls. Bits that were right for the same contents before,
         in this process or in another, are right again.
         """
-        key = (name, pass_, self.changed, incoming, _bits(loss), _bits(gradient))
+        key = (name, pass_, self.changed, incoming, *map(_bits, (loss, *gradients)))
         if key not in self.right:
-            verdict = self.gate.judge(name, pass_, loss, gradient, incoming)
+            verdict = self.gate.judge(name, pass_, loss, *gradients, incoming=incoming)
             if verdict.status == FAIL:
                 return verdict
             self.right[key] = verdict

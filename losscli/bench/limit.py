@@ -1,6 +1,10 @@
-"""The memory limit: the time of kernels that only move bytes, measured as implementations are.
+"""The limit of a pass: the time of what it cannot do without, measured as implementations are.
 
-The limit of a pass is the time of its necessary reads and writes of whole arrays. An operand that
+Losses of hidden states are limited by their matrix products, one of a forward pass and three of a
+pass with backward: those alone are timed, of the same operands, beside the implementations. All
+others are limited by the memory: kernels are timed that only move bytes.
+
+The memory limit is the time of the necessary reads and writes of whole arrays. An operand that
 is smaller than the prediction (a row that repeats, for example) stays in the cache and is left out
 of these arrays; its bytes count all the same. All arrays are contiguous and as large as the
 prediction: for a view the arrays use the memory behind the view, and where the target has another
@@ -19,7 +23,7 @@ import msgspec
 import torch
 
 import losscli.functional  # noqa: F401 - defines the operators
-from losscli.axes import CONTIGUOUS, PassName
+from losscli.axes import CONTIGUOUS, FORWARD_BACKWARD, PassName
 from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases import Case
@@ -87,7 +91,9 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     return (forward,) if pass_ == "forward" else (forward, Mix(operands + large, 1))
 
 
-_Key = tuple[tuple[Mix, ...], int, Timer]
+_Key = tuple[object, ...]
+Calls = Callable[[int], Callable[[], None]]
+"""The call of each variant, by its number."""
 
 
 class Limits:
@@ -122,12 +128,12 @@ class Limits:
             again: measure it once more, and keep the faster of the two.
             timing: when to stop sampling the variants.
         """
-        if case.elements == 0 or case.spec.unit == MODEL:  # which may read less than all
+        if not _is_limited(case):
             return Limit()
-        key, arrays = _what(case, pass_, timer, reads)
+        key = _key(case, pass_, timer)
         known = self.found.get(key)
-        if (again or not known) and self._load():
-            found, variant = self._measure(key, arrays, case.seed, timing)
+        if (again or not known) and (case.operations(pass_) or self._load()):
+            found, variant = self._measure(case, pass_, timer, reads, timing)
             if not known or faster(known, found) is found:
                 self.found[key], self.fastest[key] = found, variant
         found = self.found.get(key) or Limit(reason=self.missing)
@@ -140,14 +146,12 @@ class Limits:
 
         None where there is no limit.
         """
-        if case.elements == 0 or case.spec.unit == MODEL:  # which may read less than all
-            return None
-        key, arrays = _what(case, pass_, timer, reads)
-        known = self.found.get(key)
+        key = _key(case, pass_, timer)
+        known = self.found.get(key) if _is_limited(case) else None
         if known is None or known.seconds is None:
             return None
-        call = self._calls(key[0], arrays)(self.fastest[key])
-        return Contender("", call, awaited=False)
+        calls, _ = self._calls(case, pass_, reads)
+        return Contender("", calls(self.fastest[key]), awaited=False)
 
     def _load(self) -> bool:
         """Load the probe, once; tell whether it is there."""
@@ -158,10 +162,16 @@ class Limits:
                 self.missing = first_line(error).rstrip(".")
         return self.probe is not None
 
-    def _calls(
-        self, launches: Sequence[Mix], arrays: Sequence[Tensor]
-    ) -> Callable[[int], Callable[[], None]]:
-        """Return a maker of the call of a variant; all variants write the same memory."""
+    def _calls(self, case: Case, pass_: PassName, reads: Sequence[Tensor]) -> tuple[Calls, int]:
+        """Return the calls of the variants, and how many these are."""
+        if case.operations(pass_):
+            product = products(pass_, reads[0].detach(), reads[2].detach())
+            return (lambda _: product), 1
+        assert self.probe
+        return self._moves(mixes(case, pass_), _arrays(case, pass_, reads)), self.probe.variants
+
+    def _moves(self, launches: Sequence[Mix], arrays: Sequence[Tensor]) -> Calls:
+        """Return the calls that move bytes; all variants write the same memory."""
         assert self.probe
         move = self.probe.move
         written = [
@@ -180,24 +190,22 @@ class Limits:
         return call
 
     def _measure(
-        self, key: _Key, arrays: Sequence[Tensor], seed: int, timing: Timing
+        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
     ) -> tuple[Limit, int]:
         """Time the variants side by side; return the limit, which is the fastest, and its index."""
-        assert self.probe
-        launches, _, timer = key
         try:
-            call = self._calls(launches, arrays)
+            call, variants = self._calls(case, pass_, reads)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return _out_of_reach(error), 0
-        contenders = [Contender(str(n), call(n)) for n in range(self.probe.variants)]
+        contenders = [Contender(str(n), call(n)) for n in range(variants)]
         contenders[0].warm_up(timer)
         warm = contenders[0].warm  # what it teaches of the host holds for all
         for contender in contenders if warm else ():
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
-        interleave(timer, contenders, timing, seed=seed)
+        interleave(timer, contenders, timing, seed=case.seed)
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
             return _out_of_reach(failure), 0
@@ -219,14 +227,44 @@ def faster(one: Limit, other: Limit) -> Limit:
     return min((one, other), key=lambda limit: limit.seconds or math.inf)
 
 
-def _what(
-    case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
-) -> tuple[_Key, list[Tensor]]:
-    """Return the key of a limit, and the arrays to be read."""
+def products(pass_: PassName, hidden: Tensor, weight: Tensor) -> Callable[[], None]:
+    """Return a call of the bare matrix products of a pass, which writes the same memory again."""
+    logits = hidden.new_empty((len(hidden), len(weight)))
+    backward = pass_ == FORWARD_BACKWARD
+    of_hidden, of_weight = map(
+        torch.empty_like, (hidden, weight) if backward else (hidden[:0],) * 2
+    )
+
+    def run() -> None:
+        torch.mm(hidden, weight.t(), out=logits)
+        if backward:
+            torch.mm(logits, weight, out=of_hidden)
+            torch.mm(logits.t(), hidden, out=of_weight)
+
+    return run
+
+
+def _is_limited(case: Case) -> bool:
+    """Tell whether the limit of a case is known; a Model may read less than all."""
+    return case.elements > 0 and case.spec.unit != MODEL
+
+
+def _key(case: Case, pass_: PassName, timer: Timer) -> _Key:
+    """Return the key of a limit."""
+    if case.operations(pass_):
+        return pass_, case.shape, case.dtype, timer
+    return mixes(case, pass_), _bytes_of_array(case, pass_), timer
+
+
+def _bytes_of_array(case: Case, pass_: PassName) -> int:
     whole = not (case.spec.picks and pass_ == "forward")
-    count = case.elements * case.item_bytes if whole else case.floor_bytes(pass_)
-    arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
-    return (mixes(case, pass_), count, timer), arrays
+    return case.elements * case.item_bytes if whole else case.floor_bytes(pass_)
+
+
+def _arrays(case: Case, pass_: PassName, reads: Sequence[Tensor]) -> list[Tensor]:
+    """Return the arrays to be read."""
+    count = _bytes_of_array(case, pass_)
+    return [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
 
 
 def _array(tensor: Tensor, count: int) -> Tensor:

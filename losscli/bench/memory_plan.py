@@ -9,13 +9,16 @@ from losscli.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import Implementation
 from losscli.reasons import Reason
-from losscli.truth.blocks import block_elements
+from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
 RESERVE = 512 * 2**20
 """The reserve for memory that does not grow with a case: oracle blocks, eviction, workspaces."""
 GPU_RESERVE = 2**30
 """The reserve on a GPU, where the blocks are larger."""
+
+KEPT_TRUTHS = 2
+"""Truths that are kept, one for each of the contents of the operands."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +56,23 @@ def plan_memory(
     inputs = case.stored_bytes
     outputs = len(implementations) * loss
     if pass_ == "forward_backward":
-        outputs += tensor * (len(implementations) if graphs else 1)
+        gradients = sum(case.operand_bytes[name] for name in case.spec.trained)
+        outputs += gradients * (len(implementations) if graphs else 1)
         inputs += loss * len(grad_output_values(case.grad_output))
         if graphs and loss and case.grad_output == CHANGING:  # each graph reads one of its own
             inputs += loss * len(implementations)
-    if case.device == "cpu" and outputs:  # there what moves the bytes alone is sampled beside them
+    if case.operations(pass_):  # the bare products are sampled beside them
+        outputs += case.temporary_elements * case.item_bytes + 2 * outputs
+    elif (
+        case.device == "cpu" and outputs
+    ):  # there what moves the bytes alone is sampled beside them
         outputs += tensor
     if case.device == "cpu" and case.mixes_dtypes:  # what it reads for the target
         inputs += tensor
     temporaries = {i.name: i.temporary_bytes(case) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     reserve += 8 * case.spec.term_tensors * min(case.elements, block_elements(case.device))
+    reserve += KEPT_TRUTHS * linear_oracle_bytes(case)
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 

@@ -189,13 +189,13 @@ def _timed(
     )
     facts = [outcome.described]
     if timed.impossible and timed.limit_share:
-        facts.insert(0, f"IMPOSSIBLE: {timed.limit_share:.0%} of the measured memory limit")
+        facts.insert(0, f"IMPOSSIBLE: {timed.limit_share:.0%} of the measured limit")
     if outcome.waits:
         facts.append("each call waits for the GPU: time of the host is in it")
     if gaps := around.conditions.get(HOST_GAPS):
         facts.append(f"batches with host gaps: {gaps}")
     if limit.reason:
-        facts.append(f"memory limit not measured: {limit.reason}")
+        facts.append(f"limit not measured: {limit.reason}")
     if limit.seconds and around.measured_twice:
-        facts.append("memory limit measured twice")
+        facts.append("limit measured twice")
     return replace(timed, reason="; ".join(facts))

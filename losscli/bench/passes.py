@@ -39,9 +39,9 @@ class LocalPass:
         self.call.prepare()
 
     def last(self) -> VerifyResult:
-        """Judge the loss of the last call that was timed, and a gradient of the same contents.
+        """Judge the loss of the last call that was timed, and gradients of the same contents.
 
-        The gradient is that of one more call, because a timed call frees its own.
+        The gradients are those of one more call, because a timed call frees its own.
         """
         verdict = self.contents.judge(self.name, FORWARD, self.call.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
@@ -57,4 +57,5 @@ class LocalPass:
         """Judge one more call."""
         call = self.call
         call.compute()
-        return self.contents.judge(self.name, self.pass_, call.loss, call.input.grad, call.incoming)
+        judge, gradients = self.contents.judge, call.gradients
+        return judge(self.name, self.pass_, call.loss, *gradients, incoming=call.incoming)

@@ -176,7 +176,8 @@ class RemotePass:
 
     def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
         """Judge what the worker gave."""
-        return gate.judge(self.subject.name, self.pass_, found.loss, found.gradient, found.incoming)
+        name, gradients = self.subject.name, found.gradients
+        return gate.judge(name, self.pass_, found.loss, *gradients, incoming=found.incoming)
 
 
 def disagreement(

@@ -213,12 +213,15 @@ class Runner:
 
 
 def _moves(case: Case, pass_: PassName) -> bool:
-    """Tell whether the probe is sampled in the rounds of a case.
+    """Tell whether the limit is sampled in the rounds of a case.
 
-    Only of cases beyond a CPU's cache: other programs use the CPU's memory, so its speed changes
-    from second to second. The speed of a GPU's memory does not. A probe would disturb a case that
-    fits the cache.
+    Matrix products are, because their speed changes with the clock of the device. What moves bytes
+    is only beside cases beyond a CPU's cache: other programs use the CPU's memory, so its speed
+    changes from second to second. The speed of a GPU's memory does not. A probe would disturb a
+    case that fits the cache.
     """
+    if case.operations(pass_):
+        return True
     return case.device == "cpu" and case.floor_bytes(pass_) > memory.cache_bytes("cpu")
 
 

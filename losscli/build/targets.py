@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from losscli.losses import ROW_LOSSES, operator_of
+from losscli.losses import ROW_LOSSES, operators_for
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 CPU, CUDA = "cpu", "cuda"
@@ -89,8 +89,8 @@ class Target:
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
     """Return the libraries that a call of a loss on a device needs, in loading order."""
-    kernels = Target(STRATEGIES if strategies else LOSS, device, operator_of(loss))
-    return [*shared(device), kernels]
+    part = STRATEGIES if strategies else LOSS
+    return [*shared(device), *(Target(part, device, name) for name in operators_for(loss))]
 
 
 def shared(device: str) -> list[Target]:
@@ -100,13 +100,13 @@ def shared(device: str) -> list[Target]:
 
 def production(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that all losses need on a device."""
-    operators = dict.fromkeys(map(operator_of, losses))
+    operators = dict.fromkeys(name for loss in losses for name in operators_for(loss))
     return [*shared(device), *(Target(LOSS, device, name) for name in operators)]
 
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
-    summed = [loss for loss in losses if operator_of(loss) not in ROW_LOSSES]
+    summed = [loss for loss in losses if not {*operators_for(loss)} & {*ROW_LOSSES}]
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
 

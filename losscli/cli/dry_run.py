@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from losscli.axes import Mode, PassName
+from losscli.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
 from losscli.cases import Case
@@ -17,7 +17,8 @@ from losscli.cli.running import refuse_empty
 from losscli.config.expansion import asked_for, excluded, expand
 from losscli.config.schema import Config
 from losscli.errors import UnfitError
-from losscli.implementations import Implementation, find_implementation
+from losscli.implementations import Implementation, find_implementation, plan_of
+from losscli.losses.linear.plan import Plan
 from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count, with_mode
@@ -77,7 +78,9 @@ def print_plans(config: Config, device: str, free: int) -> None:
                 continue
             able, left_out = those_that_fit(case, pass_, implementations, free, mode)
             parts = plan_memory(case, pass_, able or implementations, mode)
-            rows += _planned(case, name, implementations, able, parts)
+            backward = pass_ == FORWARD_BACKWARD
+            logits = plan_of(case, gradients=backward, free=free)
+            rows += _planned(case, name, implementations, able, parts, logits)
             tally.add(parts.total, able, left_out)
     skipped = []
     for reason, rows_of in tally.skipped.items():
@@ -150,6 +153,7 @@ def _planned(
     implementations: Sequence[Implementation],
     able: Sequence[Implementation],
     parts: MemoryPlan,
+    logits: Plan | None,
 ) -> Iterator[tuple[str, ...]]:
     """Yield a row for each implementation; the first row has the shared cells."""
     inputs, outputs, total = map(format_bytes, (parts.inputs, parts.outputs, parts.total))
@@ -157,6 +161,9 @@ def _planned(
     for implementation in implementations:
         held = format_bytes(implementation.temporary_bytes(case))
         fits = "" if implementation in able else DOES_NOT_FIT
+        if logits and implementation.temporaries == 0:
+            held = format_bytes(logits.bytes)
+            fits = "; ".join(filter(None, [fits, str(logits)]))
         yield (*names, implementation.name, inputs, outputs, held, total, fits)
         names, inputs, outputs, total = ("", ""), "", "", ""
 

@@ -14,7 +14,7 @@ from losscli.cli.options import examples, listing_format
 from losscli.config.check_names import CATCHES
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import LOSSES, ROW, ROW_FORMS, Spec
+from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
@@ -30,7 +30,8 @@ ROOM = WIDTH - len(BELOW_ITS_KIND)
 
 def _losses() -> Entries:
     rows = [spec for name, spec in ROW_FORMS.items() if not is_weighted(name)]
-    return {spec.name: _described(spec) for spec in (*LOSSES.values(), *rows)}
+    every = (*LOSSES.values(), *rows, *LINEAR_LOSSES.values())
+    return {spec.name: _described(spec) for spec in every}
 
 
 def _described(spec: Spec) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _table_of_losses(losses: Entries) -> str:
             (each["name"], kind, each["domain"], each["role"])
             for each, kind in zip(described, kinds, strict=True)
         ]
-        unit = f", by {ROW}" if loss["unit"] == ROW else ""
+        unit = "" if loss["unit"] == ELEMENT else f", by {loss['unit']}"
         title = f"{name}{unit}: {loss['formula']}"
         title = textwrap.fill(title, ROOM, subsequent_indent=2 * INDENT)
         blocks.append(f"{title}\n{textwrap.indent(_wrapped(rows), INDENT)}")

@@ -25,11 +25,11 @@ from losscli.config.fields import (
 )
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config, shipped_configs
-from losscli.config.schema import ALL_ROWS, ALL_WEIGHTED, Config
+from losscli.config.schema import ALL_LINEAR, ALL_ROWS, ALL_WEIGHTED, Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
-from losscli.losses import EVERY_LOSS, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -179,8 +179,13 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    """Read the name of a loss, or of a group: ``all``, ``weighted`` or ``rows``."""
-    groups: dict[str, Iterable[str]] = {"all": LOSSES, ALL_WEIGHTED: WEIGHTED, ALL_ROWS: ROW_FORMS}
+    """Read the name of a loss, or of a group: ``all``, ``weighted``, ``rows`` or ``linear``."""
+    groups: dict[str, Iterable[str]] = {
+        "all": LOSSES,
+        ALL_WEIGHTED: WEIGHTED,
+        ALL_ROWS: ROW_FORMS,
+        ALL_LINEAR: LINEAR_LOSSES,
+    }
     return tuple(groups[text]) if text in groups else (check_loss(text),)
 
 
@@ -203,9 +208,12 @@ _GRAD_OUTPUT_HELP = (
 )
 _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
-    f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these."
+    f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these. "
+    f"Losses of hidden states are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
-_LOSS_COMPLETE = listed(lambda: ("all", ALL_WEIGHTED, ALL_ROWS, *EVERY_LOSS), commas=True)
+_LOSS_COMPLETE = listed(
+    lambda: ("all", ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR, *EVERY_LOSS), commas=True
+)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 
 

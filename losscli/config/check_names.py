@@ -14,6 +14,10 @@ CATCHES = {
     "row_relations": "what the reference gets wrong as well: shifted logits, classes in another "
     "order, sums of gradients that are not zero",
     "row_bulk": "gradients of rows larger than the caches that are not fully written",
+    "linear_values": "logits of hidden states that overflow, ignored tokens, ties",
+    "linear_sizes": "tails of tokens, widths and classes; one of each, no tokens",
+    "linear_layouts": "hidden states and weights that are not contiguous, dimensions of tokens",
+    "linear_plans": "logits made in chunks or slices that do not add up, more memory than a budget",
     "wrong_targets": "class numbers that are no class and raise no error",
     "broadcasts": "rows and columns that repeat, at sizes at which kernels switch code paths",
     "bulk": "results larger than the caches that are not fully written",

@@ -64,7 +64,8 @@ def _meets(given: object, values: tuple[object, ...]) -> bool:
 def expand(config: Config, device: str) -> Iterator[Case]:
     """Yield the cases of a config in the order written, on a device that is no longer ``auto``.
 
-    A loss that lacks a reduction has the first of its own in its place.
+    A loss that lacks a reduction has the first of its own in its place, and no case of a size that
+    it does not take.
 
     A case that is written twice, as by ``[smooth_l1, {smooth_l1: {beta: 1}}]``, is yielded once.
     """
@@ -85,6 +86,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         grad_outputs,
     ):
         spec = find_loss(choice.name)
+        if not spec.takes(size):
+            continue
         axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
         for values in itertools.product(*axes):
             yield Case(

@@ -12,8 +12,10 @@ from typing import TypeVar
 from losscli.axes import CHANGING, GradOutput
 from losscli.config.positions import Located, each
 from losscli.config.schema import (
+    ALL_LINEAR,
     ALL_ROWS,
     ALL_WEIGHTED,
+    LINEAR_OFF_DEFAULT,
     MOST_PROCESSES,
     OFF_DEFAULT,
     ROWS_HOLDING,
@@ -26,6 +28,7 @@ from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import (
     EVERY_LOSS,
+    LINEAR_LOSSES,
     LOSSES,
     ROW_FORMS,
     WEIGHTED,
@@ -34,6 +37,7 @@ from losscli.losses import (
     Spec,
     find_loss,
 )
+from losscli.units import parse_memory
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=str)
@@ -179,7 +183,8 @@ def read_losses(node: Located) -> tuple[LossChoice, ...]:
     ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults,
     ``weighted`` adds each with a weight, and with such parameters. ``rows`` adds every loss over
     rows, in each of its forms, ``rows_off_default`` adds them with such parameters, and
-    ``rows_of_logits`` and ``rows_of_vectors`` add those whose rows hold these.
+    ``rows_of_logits`` and ``rows_of_vectors`` add those whose rows hold these. ``linear`` and
+    ``linear_off_default`` add the losses of hidden states.
     """
     items = [node] if isinstance(node.value, dict) else _items(node, "a loss")
     every = next((i.value for i in reversed(items) if i.value in ("all", OFF_DEFAULT)), "")
@@ -214,6 +219,8 @@ _GROUPS: Mapping[str, list[LossChoice]] = {
     ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
     ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
     ALL_ROWS: list(map(LossChoice, ROW_FORMS)),
+    LINEAR_OFF_DEFAULT: list(map(_off_default, LINEAR_LOSSES.values())),
+    ALL_LINEAR: list(map(LossChoice, LINEAR_LOSSES)),
     **{
         name: [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
         for name, held in ROWS_HOLDING.items()
@@ -236,7 +243,7 @@ def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
     known = {parameter.name: parameter for parameter in spec.parameters}
 
     def checked(item: Located, parameter: Parameter) -> float:
-        number = _number(item)
+        number = read_text(item, parse_memory) if parameter.is_bytes else _number(item)
         if complaint := parameter.check(number):
             item.fail(f"{complaint}.")
         return number

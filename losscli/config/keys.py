@@ -189,12 +189,14 @@ FIELDS: Mapping[str, Key] = {
         "off_default adds the losses that are not named, with parameters off their defaults; "
         "weighted adds each loss with a weight (weighted_mse, ...), with such parameters; rows "
         "adds each loss over rows, in all of its forms; rows_off_default adds them with such "
-        "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these.",
+        "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these; linear "
+        "adds the losses of hidden states, linear_off_default with such parameters.",
     ),
     "sizes": Key(
         fields.read_sizes,
         _some({"anyOf": [_SIZE, _POWERS]}),
-        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}.",
+        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}; of hidden "
+        "states tokens x width x classes.",
     ),
     "dtypes": _some_of("dtype", DTYPES),
     "reductions": _some_of("reduction", REDUCTIONS),

@@ -15,7 +15,8 @@ from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
-from losscli.losses import LOSSES
+from losscli.losses import LINEAR_LOSSES, LOSSES, Shape, find_loss
+from losscli.units import format_size
 
 DEFAULT = "default"
 
@@ -79,7 +80,23 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     if not all(block.sizes for block in config.blocks):
         message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
         raise ConfigError(message, file=str(file))
+    _check_sizes(config)
     return Loaded(config, keys, tuple(tables))
+
+
+def _check_sizes(config: Config) -> None:
+    """Raise UsageError for a loss that takes none of the sizes that it is given."""
+    sizes: dict[str, set[Shape]] = {}
+    for block in config.blocks:
+        for choice in block.losses:
+            sizes.setdefault(choice.name, set()).update(block.sizes)
+    for name, given in sizes.items():
+        spec = find_loss(name)
+        if given and not any(map(spec.takes, given)):
+            raise UsageError(
+                f"{name} takes sizes of {spec.size_example}, but is given "
+                f"{', '.join(map(format_size, sorted(given)))}. Add one with --size."
+            )
 
 
 def _config(keys: Mapping[str, Located]) -> Config:
@@ -216,9 +233,12 @@ def _override(config: Config, overrides: Mapping[str, object]) -> Config:
     if "seed" in changes:
         changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))
     if "losses" in changes:
+        # Sizes of hidden states say nothing to other losses.
+        linear = {choice.name for choice in config.losses} <= {*LINEAR_LOSSES}
         changes["losses"] = tuple(
             choice
             for name in changes["losses"]
+            if name in LINEAR_LOSSES or not linear or "sizes" in overrides
             for choice in [c for c in config.losses if c.name == name] or [LossChoice(name)]
         )
     return replace(config, **changes)

@@ -35,10 +35,14 @@ class LossChoice:
 ALL_WEIGHTED = "weighted"
 ALL_ROWS = "rows"
 """In a list of losses: every loss with a weight, and every loss over rows in all of its forms."""
+ALL_LINEAR = "linear"
+"""In a list of losses: every loss of hidden states, without a bias and with it."""
 OFF_DEFAULT = "off_default"
 """In a list of losses: every loss that is not named, with parameters off their defaults."""
 ROWS_OFF_DEFAULT = "rows_off_default"
 """In a list of losses: those of ``rows``, with parameters off their defaults."""
+LINEAR_OFF_DEFAULT = "linear_off_default"
+"""In a list of losses: those of ``linear``, with parameters off their defaults."""
 ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
 """In a list of losses: those of ``rows`` whose rows hold this, for which sizes have a meaning."""
 

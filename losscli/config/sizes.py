@@ -9,7 +9,7 @@ from typing import NoReturn
 from losscli.errors import UsageError
 from losscli.losses import Shape
 
-LARGEST = 2**40
+LARGEST = 2**44
 """Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
 """PyTorch's own limit."""

@@ -14,6 +14,7 @@ from losscli.implementations.implementation import (
     CUSTOM,
     Implementation,
     is_own,
+    plan_of,
     reference_bytes,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "is_file",
     "is_own",
     "libraries",
+    "plan_of",
     "reference_bytes",
 ]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from losscli.build.targets import Target, needed, shared
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation, is_own
-from losscli.implementations.other_projects import PACKAGES
-from losscli.losses import MODEL, ROW
+from losscli.implementations.other_projects import PACKAGES, lacking
+from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
 
 
 def _needs_no_sum(case: Case) -> Reason | None:
-    if case.spec.unit == ROW:
+    if case.spec.unit != ELEMENT:
         return Reason("not_applicable", "the sum over rows has one way to finish")
     if case.reduction != "none":
         return None
@@ -80,9 +81,22 @@ def _needs_no_sum(case: Case) -> Reason | None:
 
 
 def _same_as_reference(case: Case) -> Reason | None:
-    if case.spec.functional:
-        return None
-    return Reason("not_applicable", f"the reference of {case.loss} is what one writes with PyTorch")
+    spec = case.spec
+    if spec.functional is None:
+        text = f"the reference of {case.loss} is what one writes with PyTorch"
+        return Reason("not_applicable", text)
+    if spec.unit == HIDDEN_STATE and not _torch_has_linear_losses():
+        return Reason("not_applicable", f"this PyTorch has no {case.loss}; 2.13 has")
+    takes = {p.name for p in spec.parameters}
+    if spec.functional_takes is not None:
+        takes = {*spec.functional_takes}
+    return lacking("PyTorch", takes, case)
+
+
+@cache
+def _torch_has_linear_losses() -> bool:
+    major, minor = version("torch").split(".")[:2]
+    return (int(major), int(minor)) >= (2, 13)
 
 
 STRATEGIES = {

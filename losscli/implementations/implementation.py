@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from losscli.losses import LinearSpec
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -13,12 +15,15 @@ if TYPE_CHECKING:
 
     from losscli.cases import Case
     from losscli.implementations.files import UserFile
+    from losscli.losses.linear.plan import Plan
 
     BoundLoss = Callable[..., Tensor]
 """A loss with its reduction and parameters fixed: its operands in, in the spec's order,
 differentiable loss out."""
 
 
+_ANY = 2**62
+"""Bytes of more memory than any device has."""
 CUSTOM = "custom"
 """The name of losscli's own kernels, before the colon of a strategy."""
 
@@ -40,7 +45,8 @@ class Implementation:
     """Say why this implementation does not run a case, or None."""
     temporaries: int | None = None
     """Most tensors of the prediction's size that a call holds beside its inputs, loss and
-    gradient, for the memory plan; None for as many as the reference of the loss."""
+    gradient, for the memory plan; None for as many as the reference of the loss. Of hidden states
+    tensors of the logits' size; there 0 is what losscli's own plan takes."""
     exact_sums: bool = False
     """Whether its float64 sums have to be right within a unit in the last place."""
     fixed_order: bool = False
@@ -61,10 +67,30 @@ class Implementation:
             return copies + reference_bytes(case, case.spec.temporaries)
         if self.temporaries is None:
             return reference_bytes(case, case.spec.temporaries)
-        return self.temporaries * case.elements * case.loss_item_bytes
+        if self.temporaries == 0 and (plan := plan_of(case)):
+            return plan.bytes
+        return self.temporaries * case.temporary_elements * case.loss_item_bytes
 
 
 def reference_bytes(case: Case, tensors: int) -> int:
     """Return the bytes of temporaries of a loss's reference, in the dtype that it computes in."""
     item = max(case.loss_item_bytes, 4) if case.spec.widens else case.loss_item_bytes
-    return tensors * case.elements * item
+    return tensors * case.temporary_elements * item
+
+
+def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
+    """Return in which parts losscli's own kernels make the logits of a case.
+
+    None of losses that make none, and where the budget is too small for any plan.
+
+    Args:
+        case: of whatever loss.
+        gradients: whether gradients are wanted.
+        free: bytes, of which a case without a budget may take half.
+    """
+    if not isinstance(case.spec, LinearSpec):
+        return None
+    given = case.shape, case.item_bytes, case.reduction, case.params
+    with suppress(ValueError):
+        return case.spec.plan(*given, gradients=gradients, free=free)
+    return None

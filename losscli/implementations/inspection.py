@@ -64,7 +64,7 @@ def growth(answer: Callable[[Call], Answer], call: Call, device: str) -> int:
 
     Twice, so that a cache may fill.
     """
-    footprint = Footprint(device, call.prediction.nbytes)
+    footprint = Footprint(device, max(each.nbytes for each in call.operands.values()))
     footprint.settle()
     for _ in range(_WARM_UPS):
         answer(call)

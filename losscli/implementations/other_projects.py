@@ -1,16 +1,20 @@
 """Kernels of other projects for cross entropy, where their packages are installed.
 
 They are called as their own documentation calls them, and judged before they are timed, as any
-implementation. cut_cross_entropy is none of them: it takes embeddings and a classifier, not logits.
+implementation. Those of hidden states have memory plans of their own: a budget says nothing to
+them, and what they take is measured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import Implementation
+from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -19,23 +23,25 @@ if TYPE_CHECKING:
     from losscli.cases import Case
     from losscli.implementations.implementation import BoundLoss
 
-LOSS = "cross_entropy"
-"""The only loss that they have: of class numbers, without a weight that has a gradient."""
+LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
+"""The losses that they have, of class numbers, without a weight that has a gradient."""
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A function of a package for one loss."""
+
+    bind: Callable[[Case], BoundLoss]
+    settings: frozenset[str]
+    """The parameters that it takes."""
+    reductions: tuple[str, ...] = ("none", "mean", "sum")
 
 
 def _liger(case: Case) -> BoundLoss:
     import torch
     from liger_kernel.transformers.functional import liger_cross_entropy
 
-    params = case.settings
-    call = partial(
-        liger_cross_entropy,
-        reduction=case.reduction,
-        ignore_index=params["ignore_index"],
-        label_smoothing=params["label_smoothing"],
-        lse_square_scale=params["z_loss"],
-        softcap=params["softcap"] or None,
-    )
+    call = partial(liger_cross_entropy, **_liger_settings(case))
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         # Its gradient is written over the logits, which the next call still has to find.
@@ -44,6 +50,29 @@ def _liger(case: Case) -> BoundLoss:
         return found
 
     return loss
+
+
+def _liger_linear(case: Case) -> BoundLoss:
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+    settings = _liger_settings(case)
+
+    def loss(input: Tensor, target: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        found: Tensor = liger_fused_linear_cross_entropy(input, weight, target, bias, **settings)
+        return found.to(input.dtype)
+
+    return loss
+
+
+def _liger_settings(case: Case) -> dict[str, Any]:
+    params = case.settings
+    return {
+        "reduction": case.reduction,
+        "ignore_index": params["ignore_index"],
+        "label_smoothing": params["label_smoothing"],
+        "lse_square_scale": params["z_loss"],
+        "softcap": params["softcap"] or None,
+    }
 
 
 def _quack(case: Case) -> BoundLoss:
@@ -58,38 +87,110 @@ def _quack(case: Case) -> BoundLoss:
     return loss
 
 
-def _unavailable(package: str, settings: frozenset[str], case: Case) -> Reason | None:
-    """Say why a package does not run a case, from the parameters that it takes."""
-    name = package.partition("_")[0]
-    if case.loss != LOSS:
-        return Reason("not_applicable", f"{name} has no {case.loss}")
+def _quack_linear(case: Case) -> BoundLoss:
+    from quack.linear_cross_entropy import chunked_linear_cross_entropy
+
+    settings = {"reduction": case.reduction, "ignore_index": case.settings["ignore_index"]}
+
+    def loss(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        found: Tensor = chunked_linear_cross_entropy(input, weight, target, **settings)
+        return found.to(input.dtype)
+
+    return loss
+
+
+def _cut_cross_entropy(case: Case) -> BoundLoss:
+    from cut_cross_entropy import linear_cross_entropy
+
+    params = case.settings
+    settings = {
+        "reduction": case.reduction,
+        "ignore_index": params["ignore_index"],
+        "softcap": params["softcap"] or None,
+    }
+
+    def loss(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        found: Tensor = linear_cross_entropy(input, weight, target, **settings)
+        return found.to(input.dtype)
+
+    return loss
+
+
+def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
+    """Say which parameter somebody does not take that a case has off its default."""
     for parameter in case.spec.parameters:
-        if parameter.name not in settings and case.params[parameter.name] != parameter.default:
+        if parameter.name not in takes and case.params[parameter.name] != parameter.default:
             return Reason("not_applicable", f"{name} takes no {parameter.name}")
-    if case.dtype == "float64":
-        return Reason("not_applicable", f"{name} takes no float64")
-    if case.device == "cpu":
-        return Reason("no_gpu", f"{name} runs only on a GPU")
-    if find_spec(package) is None:
-        text = f"{package} is not installed. Install it with `pip install 'losscli[peers]'`"
-        return Reason("not_applicable", text)
     return None
 
 
+def _package(
+    name: str,
+    module: str,
+    description: str,
+    kernels: Mapping[str, _Kernel],
+    temporaries: int,
+    installed_by: str = "losscli[peers]",
+) -> Implementation:
+    """Return an implementation that calls the functions of a package."""
+
+    def unavailable(case: Case) -> Reason | None:
+        """Say why the package does not run a case."""
+        kernel = kernels.get(case.loss)
+        if kernel is None:
+            return Reason("not_applicable", f"{name} has no {case.loss}")
+        if case.reduction not in kernel.reductions:
+            return Reason("not_applicable", f"{name} has no reduction {case.reduction}")
+        if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
+            return reason
+        if case.dtype == "float64":
+            return Reason("not_applicable", f"{name} takes no float64")
+        if case.device == "cpu":
+            return Reason("no_gpu", f"{name} runs only on a GPU")
+        if find_spec(module) is None:
+            text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
+            return Reason("not_applicable", text)
+        return None
+
+    return Implementation(
+        name,
+        description,
+        lambda case: kernels[case.loss].bind(case),
+        unavailable,
+        temporaries=temporaries,
+    )
+
+
 _LIGER_SETTINGS = frozenset({"ignore_index", "label_smoothing", "z_loss", "softcap"})
+_REDUCED = ("mean", "sum")
 PACKAGES = (
-    Implementation(
+    _package(
         "liger",
-        "Liger Kernel's cross entropy, on a copy of the logits, which it overwrites",
-        _liger,
-        partial(_unavailable, "liger_kernel", _LIGER_SETTINGS),
+        "liger_kernel",
+        "Liger Kernel's cross entropy; logits, which it overwrites, are copied",
+        {
+            LOGITS: _Kernel(_liger, _LIGER_SETTINGS),
+            HIDDEN: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),
+            BIASED: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),
+        },
         temporaries=2,
     ),
-    Implementation(
+    _package(
+        "quack",
         "quack",
         "quack's cross entropy",
-        _quack,
-        partial(_unavailable, "quack", frozenset({"ignore_index"})),
+        {
+            LOGITS: _Kernel(_quack, frozenset({"ignore_index"})),
+            HIDDEN: _Kernel(_quack_linear, frozenset({"ignore_index"}), _REDUCED),
+        },
         temporaries=1,
+    ),
+    _package(
+        "cut_cross_entropy",
+        "cut_cross_entropy",
+        "Apple's cut cross entropy of hidden states, which leaves small gradients out",
+        {HIDDEN: _Kernel(_cut_cross_entropy, frozenset({"ignore_index", "softcap"}))},
+        temporaries=1,
+        installed_by="cut-cross-entropy",
     ),
 )

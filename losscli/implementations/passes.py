@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from itertools import cycle
@@ -35,8 +35,12 @@ _broken: list[torch.cuda.CUDAGraph] = []
 class _Eager:
     """A pass whose operators run one by one."""
 
-    def __init__(self, function: BoundLoss, operands: Sequence[Tensor]) -> None:
+    def __init__(
+        self, function: BoundLoss, operands: Sequence[Tensor], leaves: Sequence[Tensor] = ()
+    ) -> None:
         self.function, self.operands, self.input = function, operands, operands[0]
+        self.leaves = tuple(leaves)
+        """The operands whose gradients a step of training asks for."""
         self.loss: Tensor | None = None
         self.incoming = 1.0
         """The incoming gradient of the last call."""
@@ -49,17 +53,27 @@ class _Eager:
         """Do what has to be done before a call, outside its time: nothing."""
 
     def peak_extra_bytes(self, device: str) -> int | None:
-        """Return the most bytes that a call allocates beyond inputs, loss and gradient."""
+        """Return the most bytes that a call allocates beyond inputs, loss and gradients."""
         self.release()
         peak = measure_peak(self.compute, device)
-        kept = [self.loss, self.input.grad]
+        kept = [self.loss, *self.gradients]
         kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
         self.release()
         return max(peak - kept_bytes, 0)
 
+    @property
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """The gradients of the last call, where they are kept."""
+        return tuple(leaf.grad for leaf in self.leaves)
+
     def release(self) -> None:
         """Free what the last call made."""
-        self.loss = self.input.grad = None
+        self.loss = None
+        self._drop()
+
+    def _drop(self) -> None:
+        for leaf in self.leaves:
+            leaf.grad = None
 
 
 class Forward(_Eager):
@@ -74,36 +88,40 @@ class Forward(_Eager):
 
 
 class ForwardBackward(_Eager):
-    """The loss and the gradient of the prediction, as a training step asks for them.
+    """The loss and the gradients that a training step asks for: those of ``leaves``.
 
-    ``input``, the first of the operands, is a leaf that requires grad; it is shared by all
-    implementations of a case, so that one gradient lives at a time. A call allocates its
-    gradient anew and frees it at the end, as ``optimizer.zero_grad()`` does: giving memory back
-    has its price, on a CPU up to a tenth of the call, and nobody is to pay it for another. The
+    These require grad, and all implementations of a case share them, so that one set of gradients
+    lives at a time. A call allocates its gradients anew and frees them at the end, as
+    ``optimizer.zero_grad()`` does: giving memory back has its price, on a CPU up to a tenth of the
+    call, and nobody is to pay it for another. The
     incoming gradients of successive calls are ``grad_outputs``, begun again after the last:
     tensors that were made ahead, so that a call of no implementation launches a kernel to make
     one.
     """
 
     def __init__(
-        self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
+        self,
+        function: BoundLoss,
+        operands: Sequence[Tensor],
+        leaves: Sequence[Tensor],
+        grad_outputs: Sequence[Incoming],
     ) -> None:
-        super().__init__(function, operands)
+        super().__init__(function, operands, leaves)
         self.grad_outputs = cycle(grad_outputs)
 
     def compute(self) -> None:
-        """Compute the loss and the gradient."""
+        """Compute the loss and the gradients."""
         self(keep=True)
 
     def __call__(self, *, keep: bool = False) -> None:
-        """Compute the loss and the gradient, and free the gradient unless it is kept."""
-        self.loss = self.input.grad = None
+        """Compute the loss and the gradients, and free these unless they are kept."""
+        self.release()
         self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(*self.operands)
         loss.backward(grad_output)
         self.loss = loss
         if not keep:
-            self.input.grad = None
+            self._drop()
 
 
 @contextmanager
@@ -140,6 +158,7 @@ class Captured:
             grad_outputs: of successive replays.
         """
         self.input, self.read, self.grad_outputs = timed.input, read, cycle(grad_outputs)
+        self.leaves = timed.leaves
         self.incoming = grad_outputs[0][0]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(timed.input.device):
@@ -153,7 +172,7 @@ class Captured:
             with capture_graph(self.graph, stream):
                 timed.compute()
         assert timed.loss is not None
-        self.loss, self.gradient = timed.loss.detach(), timed.input.grad
+        self.loss, self.written = timed.loss.detach(), timed.gradients
         timed.release()
 
     def prepare(self) -> None:
@@ -171,14 +190,21 @@ class Captured:
         self.graph.replay()
 
     def compute(self) -> None:
-        """Replay, and show the gradient where a pass that is not captured has it."""
+        """Replay, and show the gradients where a pass that is not captured has them."""
         self.prepare()
         self.graph.replay()
-        self.input.grad = self.gradient
+        for leaf, gradient in zip(self.leaves, self.written, strict=True):
+            leaf.grad = gradient
+
+    @property
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """The gradients of the last call, where they are shown."""
+        return tuple(leaf.grad for leaf in self.leaves)
 
     def release(self) -> None:
-        """Show the gradient no longer; the graph keeps its memory."""
-        self.input.grad = None
+        """Show the gradients no longer; the graph keeps their memory."""
+        for leaf in self.leaves:
+            leaf.grad = None
 
 
 Pass = Forward | ForwardBackward | Captured
@@ -200,6 +226,7 @@ class PassFactory:
         grad_output: GradOutput = 1.0,
         unreduced: Shape | None = None,
         dtype: torch.dtype | None = None,
+        trained: Collection[int] = (0,),
     ) -> None:
         """Take the operands of a case.
 
@@ -211,6 +238,7 @@ class PassFactory:
             unreduced: the shape of the loss without a reduction; None is what operands broadcast
                 to.
             dtype: of the loss; None is what the operands are promoted to.
+            trained: the places of the operands whose gradients a step of training asks for.
         """
         first, *others = operands
         self.pass_ = pass_
@@ -223,19 +251,20 @@ class PassFactory:
                 given = (each.dtype for each in (first, *others) if each.is_floating_point())
                 dtype = reduce(torch.promote_types, given)
             like = torch.empty(0, dtype=dtype, device=first.device)
-            first = first.detach().requires_grad_()
             due = shape if reduction == "none" else ()
             self.grad_outputs = [
                 (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
             ]
-        self.operands = (first, *others)
+        self.trained = sorted(trained) if pass_ == FORWARD_BACKWARD else []
+        self.operands = self._with_leaves((first, *others))
 
     @classmethod
     def of_case(cls, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> PassFactory:
         """Return the maker of the passes of a case over its operands."""
         dtype = getattr(torch, case.loss_dtype)
         shape, grad_output = case.unreduced_shape, case.grad_output
-        return cls(pass_, case.reduction, operands, grad_output, shape, dtype)
+        trained = [case.spec.names.index(name) for name in case.spec.trained]
+        return cls(pass_, case.reduction, operands, grad_output, shape, dtype, trained)
 
     @property
     def full_grad_output(self) -> Tensor | None:
@@ -252,12 +281,23 @@ class PassFactory:
             value, first = given[0]
             read = first.clone()
             given = [(value, read)]
-        first, *others = self.operands
-        leaf = first.detach().requires_grad_()
-        return Captured(ForwardBackward(function, (leaf, *others), given), read, self.grad_outputs)
+        operands = self._with_leaves(self.operands)
+        timed = ForwardBackward(function, operands, self._leaves(operands), given)
+        return Captured(timed, read, self.grad_outputs)
 
     def make(self, function: BoundLoss) -> Forward | ForwardBackward:
         """Return the pass of one implementation."""
         if self.pass_ != FORWARD_BACKWARD:
             return Forward(function, self.operands)
-        return ForwardBackward(function, self.operands, self.grad_outputs)
+        leaves = self._leaves(self.operands)
+        return ForwardBackward(function, self.operands, leaves, self.grad_outputs)
+
+    def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return operands of which those that are trained are leaves of their own."""
+        return tuple(
+            each.detach().requires_grad_() if place in self.trained else each
+            for place, each in enumerate(operands)
+        )
+
+    def _leaves(self, operands: Sequence[Tensor]) -> list[Tensor]:
+        return [operands[place] for place in self.trained]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
 from losscli.bench.plan import Task
@@ -20,19 +20,41 @@ from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.files import UserFile
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
-from losscli.losses import ELEMENT, EVERY_LOSS
+from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.verify.checks import CHECKS
 from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
 
-SMALL = ((33, 65),)
-SIZES = ((37, 101), (173, 1001))
-TIMED_SIZES = {
-    "cpu": ((1024, 1024), (3072, 3072)),
-    "cuda": ((1024, 1024), (4096, 4096)),
+
+class Sizes(NamedTuple):
+    """The sizes at which losses of a unit are judged."""
+
+    small: Shape
+    checked: tuple[Shape, ...]
+    timed: Mapping[str, tuple[Shape, ...]]
+    """On a CPU as large as its caches: every process judges what it times, in float64."""
+    timed_quickly: Shape
+
+
+_OF_ROWS = Sizes(
+    (33, 65),
+    ((37, 101), (173, 1001)),
+    {"cpu": ((1024, 1024), (3072, 3072)), "cuda": ((1024, 1024), (4096, 4096))},
+    (1024, 1024),
+)
+SIZES: Mapping[Unit, Sizes] = {
+    ELEMENT: _OF_ROWS,
+    ROW: _OF_ROWS,
+    HIDDEN_STATE: Sizes(
+        (33, 16, 65),
+        ((37, 24, 101), (173, 40, 1001)),
+        {
+            "cpu": ((256, 128, 4096), (512, 256, 16384)),
+            "cuda": ((1024, 1024, 32000), (4096, 2048, 50304)),
+        },
+        (256, 128, 4096),
+    ),
 }
-"""On a CPU as large as its caches: every process judges what it times, in float64."""
-QUICK_TIMED_SIZES = ((1024, 1024),)
 SMALL_CHECKS = ("value", "gradients")
 LEFT_OUT = ("changed_operands",)
 """Operands that get other memory between forward and backward: no training step does that."""
@@ -40,7 +62,7 @@ ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
 QUICK_CHECKS = (
     *("layouts", "broadcasts", "branches", "coverage", "remembered", "memory", "specials", "steps"),
     *("left_behind", "determinism", "retained", "second_derivatives", "graphs"),
-    *("row_values", "row_layouts", "row_relations"),
+    *("row_values", "row_layouts", "row_relations", "linear_values", "linear_layouts"),
 )
 AT_DEFAULTS = ("value", "branches")
 """Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
@@ -71,7 +93,7 @@ class KnownLoss:
 
     def firsts(self) -> list[Case]:
         """Return the smallest case, and of forms that may lack a gradient theirs."""
-        config = self._config(SMALL)
+        config = self._config([self._sizes.small])
         lacking = [
             LossChoice(name)
             for name in forms(self.loss, self.definition)
@@ -84,18 +106,19 @@ class KnownLoss:
 
     def small(self, *, trains: bool) -> Iterator[Checks]:
         """Yield few checks."""
-        return self._checks(SMALL, SMALL_CHECKS, trains, drawn=True)
+        return self._checks([self._sizes.small], SMALL_CHECKS, trains, drawn=True)
 
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
         """Yield the other checks in rounds, each of which has to be passed."""
+        checked = self._sizes.checked
         if self.job.quick:
-            sizes = (*SIZES, *self._unpredictable(1))
+            sizes = (*checked, *self._unpredictable(1))
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
-            yield self._checks(SIZES[:1], QUICK_CHECKS, trains, every=False)
+            yield self._checks(checked[:1], QUICK_CHECKS, trains, every=False)
             if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
-                yield plan_verify(self._config(SIZES[:1]), self.device, checks=AT_DEFAULTS)
+                yield plan_verify(self._config(checked[:1]), self.device, checks=AT_DEFAULTS)
         else:
-            yield self._checks(SIZES, ALL_CHECKS, trains)
+            yield self._checks(checked, ALL_CHECKS, trains)
             sizes = (*self._timed, *self._unpredictable(2))
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
 
@@ -188,8 +211,12 @@ class KnownLoss:
     @property
     def _timed(self) -> tuple[Any, ...]:
         """The sizes that are timed."""
-        usual = TIMED_SIZES[self.device.partition(":")[0]]
-        return self.job.sizes or (QUICK_TIMED_SIZES if self.job.quick else usual)
+        usual = self._sizes.timed[self.device.partition(":")[0]]
+        return self.job.sizes or ((self._sizes.timed_quickly,) if self.job.quick else usual)
+
+    @property
+    def _sizes(self) -> Sizes:
+        return SIZES[EVERY_LOSS[self.loss].unit]
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
         """Return sizes below the largest that is timed, at which no corner can be known to be cut.

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
+from losscli.losses.linear.plan import Plan
 
 from . import products
 from .kernels import Bent, log_sums_of, losses_in_place
-from .plan import Plan
 from .products import Layer
 from .rows import Rows
 

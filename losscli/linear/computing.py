@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
+from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Plan
 
 from . import chunks, slices, whole
-from .plan import CHUNKS, SLICES, WHOLE, Plan
 from .products import Layer
 from .rows import Rows
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from losscli.losses import find_loss
 from losscli.losses.calling import Calls
+from losscli.losses.linear.plan import Plan, Size, choose, least, whole
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.units import format_bytes
 
 from .computing import Losses, composed
 from .kernels import Settings
-from .plan import Plan, Size, choose, least, whole
 from .products import Layer
 from .rows import Rows
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
+from losscli.losses.linear.plan import Plan
 
 from . import products
 from .kernels import Bent, log_sums_of, slice_gradient
-from .plan import Plan
 from .products import Layer
 from .rows import Rows
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from losscli.losses.linear.plan import Plan
+
 from . import products
 from .kernels import Bent, log_sums_of, losses_in_place
-from .plan import Plan
 from .products import Layer
 from .rows import Rows
 
@@ -46,7 +47,7 @@ def backward(
     column, power = of_rows.unsqueeze(1), products.power_of(of_rows, hidden.dtype)
     found: list[Tensor | None] = [None, None, None]
     if wanted[1]:
-        found[1] = of_weight = torch.empty_like(weight)
+        found[1] = of_weight = gradient.new_empty((gradient.shape[1], hidden.shape[1]))
         scaled = (hidden * (column / power)).to(hidden.dtype)
         products.weight_gradient(gradient, scaled, power, of_weight)
     if wanted[2]:

@@ -1,4 +1,4 @@
-"""The registry of losses: each spec in a file of ``elementwise`` or ``rows`` is a loss."""
+"""The registry of losses: each spec in a file of ``elementwise``, ``rows`` or ``linear`` is one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from typing import TypeVar, cast
 
 from losscli.errors import UsageError, unknown
 
-from . import elementwise, rows
+from . import elementwise, linear, rows
 from .domain import DOMAINS as DOMAINS
 from .domain import Domain as Domain
 from .elementwise.weighting import is_weighted, weighted
 from .formulas import REDUCTIONS as REDUCTIONS
 from .formulas import Reduction as Reduction
 from .formulas import reduce as reduce
+from .linear.spec import LinearSpec as LinearSpec
+from .linear.spec import forms as linear_forms
 from .parameter import Parameter as Parameter
 from .rows.forms import forms, operators_of
 from .rows.spec import RowSpec as RowSpec
 from .spec import CLASS_NUMBERS as CLASS_NUMBERS
 from .spec import ELEMENT as ELEMENT
 from .spec import FLOATING as FLOATING
+from .spec import HIDDEN_STATE as HIDDEN_STATE
 from .spec import LOSS as LOSS
 from .spec import MASK as MASK
 from .spec import MODEL as MODEL
@@ -37,7 +40,7 @@ from .spec import Terms as Terms
 from .spec import Tolerance as Tolerance
 from .spec import Unit as Unit
 
-Kind = TypeVar("Kind", LossSpec, RowSpec)
+Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
@@ -67,29 +70,40 @@ _FORMS = {spec.name: list(forms(spec)) for spec in ROW_LOSSES.values()}
 ROW_FORMS: dict[str, RowSpec] = {form.name: form for found in _FORMS.values() for form in found}
 """The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
 """
+LINEAR_LOSSES: dict[str, LinearSpec] = {
+    form.name: form for spec in _find(LinearSpec, linear).values() for form in linear_forms(spec)
+}
+"""The losses of hidden states, without a bias and with it: to be chosen by name, and no part of
+``all``."""
 EVERY_LOSS: Mapping[str, Spec] = ChainMap(
-    *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS])
+    *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS, LINEAR_LOSSES])
 )
 """All that a case may name."""
 
 
-_OPERATORS = {form.name: name for name, found in _FORMS.items() for form in found}
+_OPERATORS = {
+    **{form.name: (name,) for name, found in _FORMS.items() for form in found},
+    **dict.fromkeys(LINEAR_LOSSES, ("cross_entropy", "token_log_probs")),
+}
 
 
-def operator_of(name: str) -> str:
-    """Return the operator that computes a loss: of a form over rows that of the loss itself."""
-    return _OPERATORS.get(name, name)
+def operators_for(name: str) -> tuple[str, ...]:
+    """Return the operators whose kernels compute a loss.
+
+    Those of a form over rows are the loss's own, those of hidden states the losses of logits.
+    """
+    return _OPERATORS.get(name, (name,))
 
 
 def find_loss(name: str) -> Spec:
-    """Return the spec of a loss, with a weight or without, over elements or over rows.
+    """Return the spec of a loss, with a weight or without, of elements, rows or hidden states.
 
     Raises:
         UsageError: there is none of that name.
     """
     found = EVERY_LOSS.get(name)
     if found is None:
-        every = (*LOSSES, *WEIGHTED, *ROW_FORMS)
+        every = (*LOSSES, *WEIGHTED, *ROW_FORMS, *LINEAR_LOSSES)
         candidates = [each for each in every if is_weighted(each) == is_weighted(name)]
         raise UsageError(unknown("loss", name, candidates))
     return found

@@ -2,7 +2,8 @@
 
 ``losscli.operators.registration`` defines the operators and stores them here, as ``NAME`` and
 ``NAME_with_grad``, beside ``incoming`` and ``is_compiling``, when ``losscli.functional`` or
-``losscli.nn`` is imported. Before that the losses are only described, which needs no torch.
+``losscli.nn`` is imported; ``losscli.linear`` stores the functions of hidden states. Before that
+the losses are only described, which needs no torch.
 """
 
 from __future__ import annotations

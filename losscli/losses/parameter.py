@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from random import Random
 
+from losscli.units import format_memory
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -27,6 +29,8 @@ class Parameter:
     """Whether it is 0 or 1, for off or on."""
     is_integer: bool = False
     """Whether it is an integer."""
+    is_bytes: bool = False
+    """Whether it is a number of bytes, of which 0 stands for no limit."""
     other: float | None = None
     """The value that differs from the default in generated cases; None for 0.1 more."""
     absent: float | None = None
@@ -41,11 +45,19 @@ class Parameter:
             return None
         return f"{self.name} must be {self.domain}, but is {value:g}"
 
-    def given_as(self, value: float) -> float:
+    def given_as(self, value: float) -> float | None:
         """Return a value as a person gives it."""
         if self.is_switch:
             return bool(value)
+        if self.is_bytes:
+            return int(value) or None
         return int(value) if self.is_integer else value
+
+    def written(self, value: float) -> str:
+        """Return a value as names of cases and tables have it."""
+        if self.is_bytes:
+            return format_memory(value) if value else "none"
+        return f"{value:g}"
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -85,6 +97,8 @@ class Parameter:
 
     def drawn(self, random: Random) -> list[float]:
         """Return values all over the domain: its ends, and others between, small and large ones."""
+        if self.is_bytes:  # of a size that no small case reaches: a smaller one may be refused
+            return [self.default, self.off_default]
         ends = [end for end in self.ends if math.isfinite(end)]
         is_bounded = len(ends) == len(self.ends)
         if self.is_integer:

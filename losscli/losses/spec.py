@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from .module import LossModule
 
 Shape = tuple[int, ...]
 DtypeKind = Literal["floating", "class numbers", "mask"]
@@ -27,11 +26,13 @@ FLOATING: DtypeKind = "floating"
 CLASS_NUMBERS: DtypeKind = "class numbers"
 MASK: DtypeKind = "mask"
 """The dtype of an operand: that of the case, integers that name one class of each row, or bool."""
-Unit = Literal["element", "row", "model"]
+Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
 ROW: Unit = "row"
+HIDDEN_STATE: Unit = "hidden state"
 MODEL: Unit = "model"
-"""What has a loss of its own: each element, each row, or all that a ``Model`` is called with."""
+"""What has a loss of its own: each element, each row, each hidden state, or all that a ``Model`` is
+called with."""
 LossFunction = Callable[..., "Tensor"]
 """``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
 
@@ -58,7 +59,10 @@ class Operand:
     torch_differentiates: bool = True
     """Whether PyTorch's own function has a gradient of it, where that raises else."""
     shape: Callable[[Shape], Shape] = same_shape
-    """Its shape in a generated case, from the shape of the prediction."""
+    """Its shape in a generated case, from the shape of the case, which is that of the prediction
+    except in losses of hidden states."""
+    factor: Callable[[Shape], float] = lambda shape: 1.0
+    """What multiplies its values in a generated case, from the shape of the case."""
     domain: Domain = REAL
     """The values that it takes, from which inputs are drawn and which checks do not leave."""
     refused: bool = False
@@ -149,6 +153,10 @@ LOSS = "loss"
 """The name of the loss itself among its terms and derivatives."""
 
 
+def _not_offered(*operands: Any, **settings: Any) -> Any:
+    raise NotImplementedError("the loss has no function that returns the gradient as well")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """One loss: its name everywhere, its formula, and the PyTorch code that defines it.
@@ -176,6 +184,8 @@ class Spec:
     """Whether 16-bit operands give a loss in float32."""
     reference: LossFunction
     """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
+    functional_takes: frozenset[str] | None = None
+    """The parameters of which ``functional`` takes other values than the default; None for all."""
     functional: LossFunction | None = None
     """What PyTorch has, or what one writes with it, where it differs from the reference.
 
@@ -189,9 +199,9 @@ class Spec:
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Fix the reduction and parameters of ``loss`` as a person writes such a call; None where that
     takes the operands of the spec in their order."""
-    loss_with_grad: Callable[..., tuple[Tensor, Tensor]]
+    loss_with_grad: Callable[..., tuple[Tensor, Tensor]] = _not_offered
     """The public function that returns the gradient of the prediction as well."""
-    module: type[LossModule]
+    module: type[Any] = object
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = NO_KINKS
     """Where the derivative jumps, in units of ``branch_coordinate``."""
@@ -203,8 +213,8 @@ class Spec:
     """Whether the loss of a row takes one element of the prediction, that of its class: forward
     reads no other one, and backward none."""
     temporaries: int = 4
-    """Most tensors of the prediction's size that the reference holds at once beside its operands,
-    loss and gradient, for the memory plan. The tests measure it; the default is what mse takes."""
+    """Most tensors of ``temporary_elements`` that the reference holds at once beside its operands,
+    loss and gradients, for the memory plan. The tests measure it; the default is what mse takes."""
     widens: bool = False
     """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
     second_order: LossFunction | None = None
@@ -247,7 +257,7 @@ class Spec:
             self.loss, self.names, {"reduction": reduction, **self.given_as(parameters)}
         )
 
-    def given_as(self, parameters: Mapping[str, float]) -> dict[str, float]:
+    def given_as(self, parameters: Mapping[str, float]) -> dict[str, Any]:
         """Return values of parameters as a person gives them: True for 1 where that means on."""
         kinds = {parameter.name: parameter for parameter in self.parameters}
         return {name: kinds[name].given_as(value) for name, value in parameters.items()}
@@ -288,6 +298,11 @@ class Spec:
         return tuple(operand.name for operand in self.operands if operand.differentiable)
 
     @property
+    def trained(self) -> tuple[str, ...]:
+        """The names of the operands whose gradients a step of training asks for."""
+        return self.differentiable[:1]
+
+    @property
     def promoted(self) -> tuple[str, ...]:
         """The names of the operands whose promoted dtype the loss has."""
         return tuple(o.name for o in self.operands if o.kind == FLOATING and not o.shared)
@@ -297,8 +312,25 @@ class Spec:
         raise NotImplementedError
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return how many terms the loss of one unit sums, from the shape of the prediction."""
+        """Return how many terms the loss of one unit sums, from the shape of the case."""
         raise NotImplementedError
+
+    @property
+    def size_example(self) -> str:
+        """The size of a case, as an error shows it."""
+        return "any, such as 1024x1024"
+
+    def takes(self, size: Shape) -> bool:
+        """Tell whether a case may have a size."""
+        return True
+
+    def temporary_elements(self, shape: Shape) -> int:
+        """Return the elements of the largest tensor that the reference makes."""
+        return math.prod(shape)
+
+    def operations(self, shape: Shape, *, backward: bool) -> int:
+        """Return the additions and multiplications that limit a pass; 0 where memory does."""
+        return 0
 
     @property
     def term_tensors(self) -> int:

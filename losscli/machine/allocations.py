@@ -68,7 +68,7 @@ class Footprint:
 
     device: str
     operand_bytes: int
-    """Bytes of the operands of the calls."""
+    """Bytes of the largest operand of the calls."""
 
     def settle(self) -> None:
         """Give the host's free memory back, so that what is kept from here on comes on top."""

@@ -39,9 +39,7 @@ def notes(run: Run) -> list[str]:
     ]
     texts += _right_as_a_whole(results)
     texts += skips(results)
-    texts += dict.fromkeys(
-        f"memory limit not measured: {r.no_limit}" for r in results if r.no_limit
-    )
+    texts += dict.fromkeys(f"limit not measured: {r.no_limit}" for r in results if r.no_limit)
     texts += _default_allocator(results)
     texts += _conditions(results)
     return [fill(text) for text in texts]

@@ -22,12 +22,14 @@ from losscli.runs.judgements import SAME, UNCLEAR
 from losscli.runs.records import FAILED, SKIPPED, BenchResult, Run, Seconds
 from losscli.units import format_bytes, format_seconds
 
-LEAST_IMPORTANT = ("p20-p80", "extra", "host", "ulp", "GB/s", "% of\nlimit")
+LEAST_IMPORTANT = ("p20-p80", "extra", "host", "ulp", "GB/s", "TFLOP/s", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 COLUMNS = {
     "median": "median, p20-p80: time of a call",
     "GB/s": "GB/s: the fewest bytes of the pass over the median",
-    "% of\nlimit": "% of limit: that over the speed of kernels that only move these bytes",
+    "TFLOP/s": "TFLOP/s: the additions and multiplications of the matrix products over the median",
+    "% of\nlimit": "% of limit: the time of kernels that only move these bytes, or of hidden "
+    "states of the matrix products alone, over the median",
     "host": "host: how long a call keeps the host busy",
     "vs ref": "vs ref: the time of the reference over this one",
     "ulp": "ulp: the largest error in units in the last place; 2 of a mean or sum and 4 of an "
@@ -79,13 +81,19 @@ def _columns(
         "impl": lambda r: shorten(r.implementation),
         "median": lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
         "p20-p80": lambda r: _quantiles(r.seconds) if r.seconds else "",
-        "GB/s": _timed(lambda r: r.gbps, figure),
+        "GB/s": _timed(lambda r: None if r.operations else r.gbps, figure),
+        "TFLOP/s": _timed(lambda r: r.teraflops, lambda speed: f"{speed:.3g}"),
         "% of\nlimit": lambda r: IMPOSSIBLE if r.impossible else share(r),
         "host": _timed(lambda r: r.host_seconds, lambda seconds: format_seconds(seconds, 3)),
         "vs ref": lambda r: mark(r) + versus(r),
         "ulp": _timed(lambda r: r.error.ulp, format_ulp),
         "extra": _timed(lambda r: r.peak_extra_bytes, format_bytes),
     }
+    limited = {bool(result.operations) for result in results}
+    if limited == {True}:
+        del columns["GB/s"]
+    if True not in limited:
+        del columns["TFLOP/s"]
     if not any(result.limit_gbps for result in results):
         del columns["% of\nlimit"]
     if not any(result.host_seconds and result.case.elements <= SMALL for result in results):
@@ -147,8 +155,11 @@ def _quote(subject: str, pass_: str, results: Sequence[BenchResult]) -> str:
         mean = f"geometric mean of {cases}" if len(ratios) > 1 else cases
         parts.append(f"{figure(geometric_mean(ratios))}x reference {pass_} ({mean})")
     elif timed:
-        most = max(result.gbps or 0 for result in timed)
-        parts.append(f"{pass_} at up to {figure(most)} GB/s ({count(len(timed), 'case')})")
+        fastest = max(timed, key=lambda r: r.teraflops or r.gbps or 0)
+        speed = f"{figure(fastest.gbps or 0)} GB/s"
+        if fastest.teraflops:
+            speed = f"{fastest.teraflops:.3g} TFLOP/s"
+        parts.append(f"{pass_} at up to {speed} ({count(len(timed), 'case')})")
     if ulps:
         parts.append(f"largest error {format_ulp(max(ulps))} ulp")
     if failed := sum(result.status == FAILED for result in results):

@@ -122,7 +122,8 @@ class BenchResult(Record, frozen=True):
     where that is what was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
-    """The speed of kernels that only move the bytes, in the same run and sizes."""
+    """The same of kernels that only move the bytes, or of the bare matrix products, in the same run
+    and sizes."""
     default_allocator_seconds: float | None = None
     """Median in one more process, whose allocator gives freed memory back to the system as glibc
     does by default; None where the allocator was not set for the others."""
@@ -154,8 +155,20 @@ class BenchResult(Record, frozen=True):
         return self.case.floor_bytes(self.pass_)
 
     @property
+    def operations(self) -> int:
+        """The additions and multiplications that limit the pass; 0 where memory does."""
+        return self.case.operations(self.pass_)
+
+    @property
+    def teraflops(self) -> float | None:
+        """These over the median, in 1e12 a second."""
+        if not (self.seconds and self.operations):
+            return None
+        return self.operations / self.seconds.median / 1e12
+
+    @property
     def limit_share(self) -> float | None:
-        """Traffic over the limit of the memory."""
+        """The time of what the pass cannot do without, over the median."""
         return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
 
     @property
@@ -165,7 +178,7 @@ class BenchResult(Record, frozen=True):
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than moving the bytes can be."""
+        """Whether this is faster than what it cannot do without."""
         if not (self.seconds and self.gbps and self.limit_gbps):
             return False
         return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)

@@ -10,8 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from losscli.losses import HIDDEN_STATE
+
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from losscli.cases import Case
 
 Block = tuple[slice, ...]
 
@@ -21,6 +25,26 @@ them instead of asking for fresh pages each time (2^20 took nine times as long).
 GPU_BLOCK_ELEMENTS = 2**22
 """A GPU works longer on such a block than its kernels take to launch, and sixteen float64
 temporaries are half a GiB."""
+
+
+LOGITS_BLOCK, GPU_LOGITS_BLOCK = 2**22, 2**27
+"""Logits of hidden states: as many as make products efficient."""
+_HELD_OF_LOGITS, _HELD_OF_GRADIENT = 14, 3
+"""float64 tensors of such a block, and of each gradient, that the oracle holds at once."""
+
+
+def logits_block_elements(device: str) -> int:
+    """Return how many logits of hidden states are worked on at once on a device."""
+    return LOGITS_BLOCK if device == "cpu" else GPU_LOGITS_BLOCK
+
+
+def linear_oracle_bytes(case: Case) -> int:
+    """Return the bytes that the oracle of hidden states holds for a case; 0 of other losses."""
+    if case.spec.unit != HIDDEN_STATE:
+        return 0
+    gradients = sum(math.prod(case.shapes[name]) for name in case.spec.trained)
+    logits = min(case.temporary_elements, logits_block_elements(case.device.partition(":")[0]))
+    return 8 * (_HELD_OF_GRADIENT * gradients + _HELD_OF_LOGITS * logits)
 
 
 def block_elements(device: str) -> int:

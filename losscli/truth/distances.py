@@ -63,9 +63,9 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         got = result.detach()[truth.block].double()
         if got.numel() == 0:
             continue
-        error = distance(got, truth)
+        error = (got - truth.value).abs_()
         scale = truth.scale
-        ulps = error / ulp(scale, result.dtype)
+        ulps = distance(got, truth) / ulp(scale, result.dtype)
         largest = float(ulps.max())
         if not math.isfinite(largest):
             agree = agree_beyond_range(got, truth.value, result.dtype)
@@ -100,9 +100,11 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:
-    """Return how far each element is off, beyond what rounding may decide either way."""
+    """Return how far each element is off, beyond what roundings before it may decide or move."""
     error = (got - truth.value).abs_()
-    return error if truth.undecided is None else error.sub_(truth.undecided).clamp_(min=0.0)
+    for beyond in (truth.undecided, truth.rounding):
+        error = error if beyond is None else error.sub_(beyond).clamp_(min=0.0)
+    return error
 
 
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:

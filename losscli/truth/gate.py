@@ -40,29 +40,32 @@ class Gate:
         name: str,
         pass_: PassName,
         loss: Tensor | None,
-        gradient: Tensor | None = None,
+        *gradients: Tensor | None,
         incoming: float = 1.0,
     ) -> VerifyResult:
         """Judge what an implementation called ``name`` computed.
 
         Args:
             name: of the implementation.
-            pass_: ``forward``, or ``forward_backward``, where ``gradient`` is judged as well.
+            pass_: ``forward``, or ``forward_backward``, where ``gradients`` are judged as well.
             loss: the loss.
-            gradient: that of the prediction.
+            gradients: those that a step of training asks for, in the order of the operands.
             incoming: the number that came in for it, or each element of what did.
         """
         worst = Worst()
         outcome, loss_errors = self.problem.judge_loss(loss)
         worst.add(self._as_a_whole(name, outcome, loss_errors), loss_errors, "loss: ")
-        gradient_errors = None
+        found = Worst()
         if pass_ == "forward_backward":
-            outcome, gradient_errors = self.problem.judge_gradient(
-                self.problem.wrt[0], gradient, self.problem.filled(incoming)
-            )
-            outcome = self._as_a_whole(name, outcome, gradient_errors)
-            worst.add(outcome, gradient_errors, "gradient: ")
-        return worst.result(self.problem, name, CHECK, to_error(loss_errors, gradient_errors))
+            trained = self.problem.case.spec.trained
+            coming = self.problem.filled(incoming, trained)
+            for operand, gradient in zip(trained, gradients or (None,) * len(trained), strict=True):
+                outcome, errors = self.problem.judge_gradient(operand, gradient, coming)
+                outcome = self._as_a_whole(name, outcome, errors)
+                where = "gradient: " if len(trained) == 1 else f"{operand} gradient: "
+                found.add(outcome, errors)
+                worst.add(outcome, errors, where)
+        return worst.result(self.problem, name, CHECK, to_error(loss_errors, found.errors))
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
         """Return a failure of single elements as a warning where those do not count."""

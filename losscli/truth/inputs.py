@@ -85,7 +85,7 @@ def make_inputs(case: Case) -> Operands:
         elif operand.kind == MASK:
             draw = source.mask
         else:
-            draw = source.of(operand.domain, case.distribution)
+            draw = source.of(operand.domain, case.distribution, operand.factor(case.shape))
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
     source = _Source(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
@@ -106,7 +106,7 @@ def make_grad_output(case: Case) -> Tensor:
 
 def _empty_input(case: Case) -> Tensor:
     """Allocate the prediction in its layout."""
-    dtype, shape = getattr(torch, case.dtype), case.shape
+    dtype, shape = getattr(torch, case.dtype), next(iter(case.shapes.values()))
     if case.layout == SLICED:
         return _wider(shape, dtype, case.device)[..., :-1]
     if case.layout == TRANSPOSED:

@@ -40,6 +40,11 @@ class Truth:
     or, of an element, the largest term that the spec names."""
     undecided: Tensor | None = None
     """How much more an element may be off, where rounding decides the sign of a difference."""
+    rounding: Tensor | None = None
+    """How much more an element may be off by roundings of what it is computed from."""
+    once_rounded: float | None = None
+    """The relative error of the whole result, by its norm, where what it is computed from is
+    rounded once; None where that is not judged."""
 
     @property
     def scale(self) -> Tensor:
@@ -113,10 +118,10 @@ class Oracle:
         for block in self._blocks(self.units):
             truth = self._loss(block)
             elements = truth.value
-            sums.append(_exact_sum(elements))
+            sums.append(exact_sum(elements))
             own = truth.magnitude is None
             one_sign = own and (elements.numel() == 0 or bool(elements.min() >= 0))
-            magnitudes.append(sums[-1] if one_sign else _exact_sum(truth.scale.abs()))
+            magnitudes.append(sums[-1] if one_sign else exact_sum(truth.scale.abs()))
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / self.divisor
         yield Truth((), *totals.to(self.device))
 
@@ -243,7 +248,7 @@ class Oracle:
         return {n: part(each.detach(), block).double() for n, each in self.operands.items()}
 
 
-def _exact_sum(elements: Tensor) -> float:
+def exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding of the result."""
     flat = elements.flatten()
     whole = len(flat) - len(flat) % _GROUP

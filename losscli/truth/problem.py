@@ -20,14 +20,15 @@ from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import ELEMENT, LOSS, MODEL, ROW, Shape, Unit
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
 from losscli.model_case import ModelCase
-from losscli.runs.records import FAIL
+from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.model import ModelOracle, Reference, judge_model, take_infinity_for_nan
 from losscli.truth.oracle import Oracle, Truth
 from losscli.truth.row_oracle import RowOracle
@@ -36,6 +37,7 @@ from losscli.truth.tolerances import (
     ELEMENT_ULP,
     VALUE_ULP,
     Outcome,
+    judge_as_a_whole,
     judge_elements,
     judge_rows,
     judge_sums,
@@ -43,11 +45,16 @@ from losscli.truth.tolerances import (
     lost_in_sum,
 )
 
-ORACLES: Mapping[Unit, type[Oracle]] = {ELEMENT: Oracle, ROW: RowOracle, MODEL: ModelOracle}
+ORACLES: Mapping[Unit, type[Oracle]] = {
+    ELEMENT: Oracle,
+    ROW: RowOracle,
+    HIDDEN_STATE: LinearOracle,
+    MODEL: ModelOracle,
+}
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
-_EXCUSED_ELEMENTS: Mapping[Unit, int] = {ELEMENT: 2**24, ROW: 2**24, MODEL: 2**24}
+_EXCUSED_ELEMENTS: Mapping[Unit, int] = dict.fromkeys(ORACLES, 2**24)
 """Up to here PyTorch's own formula may be run beside what failed. It loses digits of a row by its
 length, which shows in rows that are long, and many."""
 
@@ -349,6 +356,10 @@ class Problem:
             return judge_sums(errors, operand.dtype, self.granted_sum(operand.dtype))
 
         outcome = outcome_of(errors)
+        if outcome.status == PASS and self.case.spec.unit == HIDDEN_STATE:
+            once_rounded = next((truth.once_rounded for truth in truths()), None)
+            if once_rounded is not None:
+                outcome = judge_as_a_whole(errors, once_rounded)
         if outcome.status == FAIL and self._may_be_excused:
             torchs = [own.gradients.get(name) for own in self._torchs_answers(incoming)]
             outcome = excused(outcome, gradient, truths, torchs, outcome_of, noisy=self.of_others)
@@ -401,8 +412,9 @@ class Problem:
 
     @property
     def _keeps(self) -> bool:
-        """Whether truths of full size are small enough to be kept."""
-        return self.oracle.shape.numel() <= KEPT_ELEMENTS
+        """Whether truths of full size are kept: small ones, and those that take products."""
+        is_small = self.oracle.shape.numel() <= KEPT_ELEMENTS
+        return is_small or self.case.spec.unit == HIDDEN_STATE
 
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:

@@ -59,6 +59,22 @@ which add up row after row: ``sqrt(rows)`` roundings more.
 In float64 there is no wider type to carry tiles in, and the oracle rounds as well: a sum passes
 within the bound, and nothing warns.
 
+**Losses of hidden states.** Their logits are a product that is rounded to the dtype of the hidden
+states, and added up in float32: a logit ``x`` moves by ``e``, ``u_out * abs(x)`` and ``sqrt(D)``
+times ``u_acc`` times the sum of the magnitudes of its D products. What that does to results follows
+exactly: ``lse`` moves by at most ``L = lse(x + e) - lse(x)``, a probability to at most
+``exp(x - lse + e + L)``. An element of the gradient of a hidden state is the sum over the classes
+of ``g * w``, where the gradient ``g`` of a logit is off by what its probability moves by, by its
+own rounding to the dtype and by that of its product with the incoming gradient; that of the weight
+is a sum over the rows of ``g * h``. So each element may be off by the sum of the products of these
+magnitudes, what the sums in float32 may lose among them, and by 4 ULP of itself. These bounds hold
+however roundings fall, and are seldom reached: many roundings of either sign cancel. So in 16 bits
+each gradient of 512 elements and more is judged as a whole as well: its error, by its norm, may be
+twice that of one product, with sums in float64, of logits and their gradient that are rounded once.
+Twice, because implementations round the product with the incoming gradient as well (a factor of
+``sqrt(2)``), and other values. Sums that are in 16 bits themselves, as those of a weight's gradient
+that is added up in parts, are beyond it. Up to four times others get a warning.
+
 **What PyTorch's own formula gets wrong as well**, on the same inputs and in the same elements, by
 as much or by more, is a warning: no worse than torch (losscli/truth/excuse.py). Not of losscli's
 own kernels, which are held to the oracle alone.
@@ -81,6 +97,7 @@ ELEMENT_ULP = 4.0
 ONCE_ROUNDED_ULP = 1.0
 VALUE_ULP = 2.0
 REFERENCE_FACTOR = 4.0
+ONCE_ROUNDED_FACTOR = 2.0
 TILE_ELEMENTS = 16384
 
 
@@ -115,9 +132,14 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
     return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
 
 
+def sum_roundings(length: int) -> float:
+    """Return how many roundings a sum of so many terms may be off by."""
+    return math.sqrt(min(length, TILE_ELEMENTS))
+
+
 def lost_in_sum(length: int) -> float:
     """Return the ULP that a sum of so many terms may lose: those of a row, or those of all rows."""
-    return math.sqrt(min(length, TILE_ELEMENTS)) / 2
+    return sum_roundings(length) / 2
 
 
 def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
@@ -165,6 +187,21 @@ def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None
     if errors.ulp <= allowed:
         return Outcome(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
     return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp of the sum of magnitudes")
+
+
+def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
+    """Judge a gradient of 16 bits by its norm, beside one product of what is rounded once.
+
+    ``once_rounded``: the relative error of that.
+    """
+    factor = errors.relative / once_rounded if once_rounded else 0.0
+    if factor <= ONCE_ROUNDED_FACTOR:
+        return Outcome(PASS)
+    reason = (
+        f"as a whole off by {errors.relative:.2g}, {factor:.3g} times one product of the rounded "
+        f"gradient of the logits; allowed: {ONCE_ROUNDED_FACTOR:g} times"
+    )
+    return Outcome(WARN if factor <= REFERENCE_FACTOR else FAIL, reason, "less_accurate")
 
 
 def judge_value(

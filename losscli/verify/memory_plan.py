@@ -10,7 +10,7 @@ from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation, reference_bytes
 from losscli.reasons import Reason
-from losscli.truth.blocks import block_elements
+from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
 _BLOCK_TEMPORARIES = 12
@@ -57,7 +57,7 @@ def bytes_to_verify(
     sums = 2 * max((math.prod(s) for s in shapes if s != case.shape), default=0)
     held_of_block = _BLOCK_TEMPORARIES + case.spec.temporaries + case.spec.term_tensors
     block = held_of_block * min(case.elements, block_elements(case.device))
-    return case.stored_bytes + most + (sums + block) * 8
+    return case.stored_bytes + most + (sums + block) * 8 + linear_oracle_bytes(case)
 
 
 def choose_fitting(

@@ -15,10 +15,12 @@ from losscli.axes import (
 )
 from losscli.cases import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
+from losscli.errors import UsageError
 from losscli.implementations import find_implementation
 from losscli.losses import MODEL, REDUCTIONS, Reduction, Shape, find_loss
 from losscli.machine import devices
 from losscli.runs.records import VerifyResult
+from losscli.units import format_size
 
 
 def repeat(
@@ -68,6 +70,8 @@ def repeat(
     from losscli.verify.runner import run, split
 
     spec = find_loss(loss)
+    if not spec.takes(shape):
+        raise UsageError(f"{loss} takes shapes of {spec.size_example}, not {format_size(shape)}")
     check_name("dtype", dtype, DTYPES)
     check_name("reduction", reduction, REDUCTIONS)
     check_name("distribution", distribution, DISTRIBUTIONS)

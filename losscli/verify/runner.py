@@ -136,8 +136,10 @@ def _choose(
     """
     best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
-        adapted = trial[1].adapt(case)
-        rank = 0 if _shortage(adapted, *trial, free) else 1 + case.elements
+        implementation, check = trial
+        applies = not check.why_not(case, implementation)
+        fits = applies and not _shortage(check.adapt(case), *trial, free)
+        rank = 1 + case.elements if fits else 0
         if rank > best.get(_key(case, trial), (-1,))[0]:
             best[_key(case, trial)] = rank, (number, case)
     return {key: place for key, (_, place) in best.items()}
@@ -261,7 +263,7 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
     """
     if implementation.torchs_own and result.code in ("wrong", "limited"):
         return replace(result, status=WARN, code=NO_WORSE_THAN_TORCH)
-    if result.code == NO_WORSE_THAN_TORCH and implementation.held_to_oracle:
+    if result.code in (NO_WORSE_THAN_TORCH, "less_accurate") and implementation.held_to_oracle:
         return replace(result, status=FAIL, code="wrong")
     return result
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.losses import ROW_FORMS, operator_of
+from losscli.losses import ROW_FORMS, operators_for
 from tests.machinery import MACHINERY
 
 
@@ -47,9 +47,9 @@ class Mutation:
 
         Of a loss over rows these are all its forms, which have the same kernels.
         """
-        rows = {operator_of(loss) for loss in self.losses if loss in ROW_FORMS}
+        rows = {operators_for(loss) for loss in self.losses if loss in ROW_FORMS}
         if rows:
-            return tuple(form for form in ROW_FORMS if operator_of(form) in rows)
+            return tuple(form for form in ROW_FORMS if operators_for(form) in rows)
         return tuple(dict.fromkeys((*MACHINERY, *self.losses)))
 
     def apply(self, csrc: Path) -> None:

@@ -61,7 +61,7 @@ class Samples(msgspec.Struct):
 
     seconds: list[float]
     loss: Tensor | None
-    gradient: Tensor | None
+    gradients: list[Tensor | None]
     incoming: float
 
 

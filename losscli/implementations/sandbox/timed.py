@@ -97,7 +97,7 @@ class TimedPass:
         assert self.warm is not None
         queued = _Flips(flips, self._flip)
         queue = [replace(self.warm, before=partial(queued.reach, n)) for n in range(len(flips))]
-        found = Samples([], None, None, 1.0)
+        found = Samples([], None, [], 1.0)
         with gradients(self.pass_):
             seconds = self.timer.measure(queue[: keep + 1])
             if keep >= 0:
@@ -134,13 +134,14 @@ class TimedPass:
         return count
 
     def _answer(self, seconds: list[float]) -> Samples:
-        """Return the loss of the last call, and the gradient of one more on the same contents."""
+        """Return the loss of the last call, and the gradients of one more on the same contents."""
         loss = self.call.loss.clone() if seconds and self.call.loss is not None else None
-        gradient, incoming = None, 1.0
+        gradients: list[Tensor | None] = []
+        incoming = 1.0
         if loss is None or self.pass_ == FORWARD_BACKWARD:
             self.call.compute()
-            gradient, incoming = self.call.input.grad, self.call.incoming
+            gradients, incoming = list(self.call.gradients), self.call.incoming
             loss = self.call.loss if loss is None else loss
-        found = Samples(seconds, plain(loss).detach().clone(), gradient, incoming)
+        found = Samples(seconds, plain(loss).detach().clone(), gradients, incoming)
         self.call.release()
         return found

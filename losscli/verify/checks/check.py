@@ -14,7 +14,7 @@ from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Answer
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, LOSS, ROW, Shape, Spec, Unit
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape, Spec, Unit
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
@@ -154,8 +154,8 @@ class Check:
     """What it holds in memory at once."""
     results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     """The names of its results of a loss, if they differ from the check's name."""
-    units: tuple[Unit, ...] = (ELEMENT, ROW)
-    """Whether the check applies to losses of elements, of rows, or both."""
+    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE)
+    """Whether the check applies to losses of elements, of rows, of hidden states."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True
@@ -182,8 +182,8 @@ class Check:
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return the reason that the check does not apply, or None if it does."""
         if case.spec.unit not in self.units:
-            (unit,) = self.units
-            text = f"the check {self.name} applies only to losses that each {unit} has"
+            units = " or ".join(self.units)
+            text = f"the check {self.name} applies only to losses that each {units} has"
             return Reason("not_applicable", text)
         if self.asks(case) and self.concerns(implementation):
             return None

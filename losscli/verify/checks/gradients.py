@@ -13,7 +13,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Call, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
-from losscli.losses import ROW, RowSpec
+from losscli.losses import ELEMENT, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare, misfit
@@ -157,7 +157,7 @@ CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
 def changed_case(case: Case) -> Case:
     """Return a small case of two dimensions, with a target of one row."""
     small = small_case(case)
-    return small if case.spec.unit == ROW else small.reshaped(small.shape, small.shape[-1:])
+    return small if case.spec.unit != ELEMENT else small.reshaped(small.shape, small.shape[-1:])
 
 
 @check(adapt=changed_case)

@@ -16,7 +16,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.implementations.subject import Subject
-from losscli.losses import ROW
+from losscli.losses import ELEMENT, ROW
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.fingerprint import same_bits
@@ -157,6 +157,7 @@ def allocations_case(case: Case) -> Case:
     adapt=allocations_case,
     asks=lambda case: case.reduction == "mean",
     needs="means",
+    units=(ELEMENT, ROW),
     concerns=lambda implementation: implementation.temporaries == 0,
 )
 def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:

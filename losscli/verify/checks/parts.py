@@ -17,7 +17,7 @@ from torch import Tensor
 
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.subject import Subject
-from losscli.losses import ROW
+from losscli.losses import ELEMENT
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check, of_shape
@@ -40,7 +40,9 @@ def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
             answer = subject.answer(problem.call(incoming))
             tally.judge_variant(f"incoming gradient {incoming.name}", problem, incoming, answer)
     # The mean over rows of which some are ignored is no mean of the parts' means.
-    splits = {} if problem.case.spec.unit == ROW and problem.case.reduction == "mean" else SPLITS
+    splits = (
+        {} if problem.case.spec.unit != ELEMENT and problem.case.reduction == "mean" else SPLITS
+    )
     for name, rows in splits.items():
         answer = _joined(problem, problem.usual, subject, rows)
         tally.judge_variant(name, problem, problem.usual, answer)
@@ -109,8 +111,8 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
 
 def _is_split(problem: Problem, name: str) -> bool:
     """Tell whether the parts of a batch have parts of an operand, not the whole."""
-    if problem.case.spec.unit == ROW:
-        return not problem.oracle.is_summed(name)
+    if problem.case.spec.unit != ELEMENT:
+        return not any(each.name == name and each.shared for each in problem.case.spec.operands)
     operand = problem.operands[name]
     return operand.dim() == problem.prediction.dim() and operand.shape[0] > 1
 

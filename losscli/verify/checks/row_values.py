@@ -14,7 +14,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
-from losscli.losses import CLASS_NUMBERS, MASK, ROW, RowSpec
+from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, MASK, ROW, RowSpec
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
@@ -199,7 +199,7 @@ def _has_numbers(case: Case) -> bool:
 @check(
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
-    units=(ROW,),
+    units=(ROW, HIDDEN_STATE),
     asks=_has_numbers,
     needs="losses of class numbers",
 )

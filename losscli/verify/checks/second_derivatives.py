@@ -22,7 +22,7 @@ from torch import Tensor
 from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.subject import Gradients, Subject
-from losscli.losses import MODEL, ROW
+from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.runs.records import (
     FAIL,
     NO_WORSE_THAN_TORCH,
@@ -115,6 +115,8 @@ class _Truth:
     value: Tensor
     largest: float
     """The most that the terms of an element add up to in magnitude."""
+    rounded: torch.dtype
+    """The dtype of the fewest bits that it or what it is computed of is rounded to."""
 
 
 def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
@@ -124,7 +126,7 @@ def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     do with them is known by itself, and how much of it cancels. Losses of rows are reduced as the
     case says, and a derivative of theirs is measured at the largest of its tensor.
     """
-    case, of_rows = problem.case, problem.case.spec.unit == ROW
+    case, of_rows = problem.case, problem.case.spec.unit != ELEMENT
 
     def wide(values: Tensor) -> Tensor:
         values = values.detach().double() if values.is_floating_point() else values.detach()
@@ -166,7 +168,8 @@ def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
         if not of_rows:
             magnitude = magnitude.sum_to_size(operand.shape)
         largest = float(magnitude.max()) if magnitude.numel() else 0.0
-        truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest)
+        rounded = operand.dtype if case.spec.unit != HIDDEN_STATE else problem.prediction.dtype
+        truths[name] = _Truth(operand, terms.sum_to_size(operand.shape), largest, rounded)
     return truths
 
 
@@ -200,7 +203,9 @@ def _truth_of_model(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
         largest, off = (float(each.abs().max()) for each in (value, rough - value))
         largest = max(largest, summed) if name == INCOMING_GRADIENT else largest
         rounding = ROUNDINGS * unit_roundoff(operand.dtype)
-        truths[name] = _Truth(operand, value, max(largest, REFERENCE_FACTOR * off / rounding))
+        truths[name] = _Truth(
+            operand, value, max(largest, REFERENCE_FACTOR * off / rounding), operand.dtype
+        )
     return truths
 
 
@@ -228,7 +233,7 @@ def _is_right_nearby(
         got, truth = found[name], _truth_of_model(problem, asked)[name]
         if got is None or _misfits(got, truth):
             return False
-        still = ~(_errors(got, truth) <= _bound(got.dtype, truth))
+        still = ~(_errors(got, truth) <= _bound(truth))
         wrong = still if wrong is None else wrong & still
     return wrong is not None and not wrong.any()
 
@@ -240,7 +245,7 @@ def _judge(found: Tensor | None, truth: _Truth) -> str:
     wrong = _misfits(found, truth)
     if wrong:
         return wrong
-    error, bound = _errors(found, truth), _bound(found.dtype, truth)
+    error, bound = _errors(found, truth), _bound(truth)
     # Written so that NaN is wrong.
     if bool((error <= bound).all()):
         return ""
@@ -262,9 +267,9 @@ def _stored(values: Tensor) -> Tensor:
     return torch.zeros_like(values) if torch._is_zerotensor(values) else values
 
 
-def _bound(dtype: torch.dtype, truth: _Truth) -> float:
+def _bound(truth: _Truth) -> float:
     """Return what rounding may come to: a subnormal at least, where all terms underflow."""
-    limits = torch.finfo(dtype)
+    limits = torch.finfo(truth.rounded)
     return ROUNDINGS * limits.eps / 2 * truth.largest + limits.tiny * limits.eps
 
 
@@ -273,7 +278,7 @@ def _is_no_worse(found: Tensor | None, torchs: Tensor | None, truth: _Truth) -> 
     if found is None or torchs is None or _misfits(found, truth) or _misfits(torchs, truth):
         return False
     error, own = (_errors(each, truth).nan_to_num(nan=torch.inf) for each in (found, torchs))
-    bound = torch.tensor(_bound(found.dtype, truth), dtype=error.dtype, device=error.device)
+    bound = torch.tensor(_bound(truth), dtype=error.dtype, device=error.device)
     return bool(((error <= bound) | no_worse(error, own, own > bound, bound)).all())
 
 

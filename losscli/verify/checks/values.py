@@ -15,7 +15,7 @@ from losscli.axes import Distribution
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import ELEMENT, LOSS, MODEL, ROW, RowSpec
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
 from losscli.model_case import ModelCase
 from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
 from losscli.truth.distances import ulp
@@ -89,7 +89,7 @@ def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
     case, spec = problem.case, problem.case.spec
-    squares = spec.unit == MODEL or (isinstance(spec, RowSpec) and spec.squares)
+    squares = spec.unit in (MODEL, HIDDEN_STATE) or (isinstance(spec, RowSpec) and spec.squares)
     # The parameters of a Model have values of their own.
     free = [a.name for a in case.arguments] if isinstance(case, ModelCase) else spec.names
     for title, value in special_values(problem.oracle.dtype, squares).items():
@@ -161,6 +161,7 @@ def rounding_case(case: Case) -> Case:
     adapt=rounding_case,
     asks=lambda case: case.reduction == "none" and case.item_bytes == 2,
     needs="float16 and bfloat16 without a reduction",
+    units=(ELEMENT, ROW),
 )
 def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check 16-bit results for a bias of their rounding.

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
+from losscli.axes import DType
 from losscli.cases import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation
-from losscli.losses import LOSSES, ROW_FORMS, Reduction, Shape, find_loss
+from losscli.losses import (
+    HIDDEN_STATE,
+    LINEAR_LOSSES,
+    LOSSES,
+    ROW_FORMS,
+    Reduction,
+    Shape,
+    find_loss,
+)
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
@@ -20,6 +29,10 @@ SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """The shape for a reduction: odd rows and tails."""
 LONG = (512, 2048)
 """A shape whose sum needs digits."""
+WIDTH = 24
+"""The width of hidden states, between tokens and classes."""
+NARROW = (512, 64, 1000)
+"""Tokens, width and classes whose gradients in bfloat16 say something as a whole."""
 PARAMETERS: dict[str, dict[str, float]] = {
     "cross_entropy": {"label_smoothing": 0.1, "ignore_index": 3},
     "weighted_cross_entropy": {"label_smoothing": 0.1},
@@ -58,7 +71,7 @@ class SelfTest:
 def plan(device: str) -> list[SelfTest]:
     """Return every implementation with every loss that it applies to."""
     tests = []
-    for loss in (*LOSSES, *ROW_FORMS):
+    for loss in (*LOSSES, *ROW_FORMS, *LINEAR_LOSSES):
         cases = tuple(_cases(loss, device))
         for wrong in WRONG:
             own = tuple(case for case in cases if not wrong.unavailable(case))
@@ -76,15 +89,21 @@ def plan(device: str) -> list[SelfTest]:
 
 def _cases(loss: str, device: str) -> Iterator[Case]:
     spec = find_loss(loss)
-    own: tuple[tuple[Reduction, Shape], ...] = (*SHAPES.items(), ("mean", LONG))
-    for reduction, shape in own:
+    own: list[tuple[Reduction, Shape, DType]] = [
+        *((reduction, shape, "float32") for reduction, shape in SHAPES.items()),
+        ("mean", LONG, "float32"),
+    ]
+    if spec.unit == HIDDEN_STATE:
+        own = [(kind, (rows, WIDTH, classes), dtype) for kind, (rows, classes), dtype in own[:2]]
+        own.append(("none", NARROW, "bfloat16"))
+    for reduction, shape, dtype in own:
         if reduction not in spec.reductions:
             continue
         yield Case(
             loss=loss,
             shape=shape,
             target_shape=spec.default_target_shape(shape),
-            dtype="float32",
+            dtype=dtype,
             reduction=reduction,
             device=device,
             params=spec.resolve(PARAMETERS.get(loss) or off_default(spec)),
@@ -121,7 +140,7 @@ def _results(test: SelfTest) -> Iterator[VerifyResult]:
             for check in CHECKS.values()
             if not check.missing(case) and check.name not in left_out
         ]
-        if case.shape == LONG:
-            trials = [trial for trial in trials if trial[1].name == "value"]
+        only = {LONG: ("value",), NARROW: ("value", "gradients")}.get(case.shape)
+        trials = [trial for trial in trials if only is None or trial[1].name in only]
         for job in runner.split(case, trials):
             yield from runner.run(job)

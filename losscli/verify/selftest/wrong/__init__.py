@@ -14,13 +14,13 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.losses import ELEMENT, ROW, Unit
+from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Reason
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.formula import Make, formula, unreduced
 from losscli.verify.selftest.surgery import Linear, Stored, graft, regrade
-from losscli.verify.selftest.wrong import behaviour, gradients, rows, values
+from losscli.verify.selftest.wrong import behaviour, gradients, linear, rows, values
 
 
 def _is_reduced(case: Case) -> bool:
@@ -59,7 +59,8 @@ def _smooths(case: Case) -> bool:
 
 def _counts_rows(case: Case) -> bool:
     """Tell whether rows may count nothing in a mean."""
-    return _is_mean(case) and getattr(case.spec, "counts", None) is not None
+    counts = getattr(case.spec, "counts", None) is not None
+    return _is_mean(case) and (counts or case.spec.unit == HIDDEN_STATE)
 
 
 def _of(*losses: str) -> Callable[[Case], bool]:
@@ -72,7 +73,7 @@ def _bound(
     bind: Make,
     applies: Callable[[Case], bool] = lambda case: True,
     *,
-    units: tuple[Unit, ...] = (ELEMENT, ROW),
+    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,
 ) -> Implementation:
     """Return a mistake as an implementation.
@@ -82,7 +83,7 @@ def _bound(
         bind: as that of :class:`Implementation`, whose fields ``claims`` are as well.
         applies: whether it is a mistake in a case: only where there are branches is one to be left
             out.
-        units: whether it is planted into losses of elements, of rows, or both.
+        units: whether it is planted into losses of elements, of rows, of hidden states.
         claims: further fields.
     """
 
@@ -102,7 +103,13 @@ def _planted(
 
 
 _elements, _rows = partial(_planted, (ELEMENT,)), partial(_planted, (ROW,))
-_both = partial(_planted, (ELEMENT, ROW))
+_linear = partial(_planted, (HIDDEN_STATE,))
+_all = partial(_planted, (ELEMENT, ROW, HIDDEN_STATE))
+
+
+def _on_logits(name: str, mistake: Callable[..., Tensor], *given: Any) -> Implementation:
+    """Return the mistake in the loss of the logits that hidden states have."""
+    return _linear(f"{name}, of hidden states", linear.on_logits(mistake), *given)
 
 
 def _changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -126,11 +133,11 @@ def _through(kind: Any) -> Callable[..., Tensor]:
 
 
 WRONG: tuple[Implementation, ...] = (
-    _both("constant", _of_value(lambda loss: torch.full_like(loss, 0.375))),
-    _both("zeros", _changed(lambda loss: graft(loss, 0 * loss))),
+    _all("constant", _of_value(lambda loss: torch.full_like(loss, 0.375))),
+    _all("zeros", _changed(lambda loss: graft(loss, 0 * loss))),
     _elements("one percent", values.one_percent),
     _elements("dropped tail", values.dropped_tail),
-    _both(
+    _all(
         "ignored parameter",
         lambda case, *x: formula(case, *x, **{p.name: p.default for p in case.spec.parameters}),
         lambda case: bool(case.spec.parameters),
@@ -151,8 +158,8 @@ WRONG: tuple[Implementation, ...] = (
         lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0],
         _is_mean,
     ),
-    _both("ignored incoming", _of_incoming(torch.ones_like)),
-    _both("squared incoming", _of_incoming(torch.square)),
+    _all("ignored incoming", _of_incoming(torch.ones_like)),
+    _all("squared incoming", _of_incoming(torch.square)),
     # What an absolute tolerance never sees.
     _elements(
         "small gradients lost",
@@ -163,8 +170,8 @@ WRONG: tuple[Implementation, ...] = (
         "wrong sign", lambda case, x, y, *more: formula(case, x, regrade(y, torch.neg), *more)
     ),
     _elements("absent gradient", lambda case, x, y, *w: formula(case, x, y.detach(), *w)),
-    _both("detached", _changed(Tensor.detach)),
-    _both("float16 inside", values.half_inside),
+    _all("detached", _changed(Tensor.detach)),
+    _all("float16 inside", values.half_inside),
     _elements("narrow accumulator", values.narrow_accumulator, _is_reduced),
     _elements("assumes contiguous", values.contiguous),
     _elements(
@@ -172,22 +179,22 @@ WRONG: tuple[Implementation, ...] = (
         lambda case, x, *more: formula(case, torch.nan_to_num(x), *more),
         _takes_anything,
     ),
-    _both("in place", behaviour.in_place),
+    _all("in place", behaviour.in_place),
     _bound("cached", behaviour.cached),
     _bound("first call only", behaviour.first_call_only),
-    _both("uninitialised", behaviour.uninitialised),
+    _all("uninitialised", behaviour.uninitialised),
     _elements("beyond the end", behaviour.beyond_the_end),
-    _both("unsteady", _of_value(behaviour.unsteady)),
-    _both("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
-    _both("shape (1,)", _changed(lambda loss: loss.reshape(1)), _is_reduced),
-    _both("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
-    _both("no curvature", _through(Linear)),
-    _both("scales in place", _through(Stored), _is_reduced),
-    _both("clears .grad", gradients.clears_gradients),
+    _all("unsteady", _of_value(behaviour.unsteady)),
+    _all("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
+    _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _is_reduced),
+    _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
+    _all("no curvature", _through(Linear)),
+    _all("scales in place", _through(Stored), _is_reduced),
+    _all("clears .grad", gradients.clears_gradients),
     _bound("last incoming", gradients.last_incoming),
     _bound("habit", gradients.habit, _is_reduced),
     # What a captured backward pass does not need for an incoming gradient of 1.
-    _both(
+    _all(
         "skips in a capture",
         _of_incoming(
             lambda g: torch.ones_like(g) if torch.cuda.is_current_stream_capturing() else g
@@ -232,7 +239,8 @@ WRONG: tuple[Implementation, ...] = (
     ),
     _rows("gradient of ignored rows", rows.gradient_of_ignored, _smooths),
     _rows("classes last", rows.last_dimension, _smooths),
-    _rows(
+    _planted(
+        (ROW, HIDDEN_STATE),
         "incoming of the first row",
         _of_incoming(lambda g: g[:1].expand(g.shape) if g.dim() else g),
         _is_not_reduced,
@@ -258,6 +266,17 @@ WRONG: tuple[Implementation, ...] = (
     ),
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
     _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
+    _on_logits("counts ignored rows", rows.counts_ignored, _counts_rows),
+    _on_logits("softmax alone", rows.sum_of_softmax),
+    _on_logits("maximum kept", rows.without_maximum),
+    _on_logits("filtered gradients", linear.filtered),
+    # In float32 any tolerance finds them.
+    _linear(
+        "sums in bfloat16",
+        linear.narrow_sums,
+        lambda case: case.dtype == "bfloat16",
+        held_to_oracle=True,
+    ),
     *(
         _bound(f"leaves {name}", behaviour.leaves(change), units=(ELEMENT,))
         for name, change in behaviour.LEFT_BEHIND.items()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.losses import ROW
+from losscli.losses import ELEMENT
 from losscli.verify.selftest.formula import formula
 from losscli.verify.selftest.surgery import regrade
 
@@ -80,7 +80,7 @@ def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 def first_row_decides(case: Case) -> BoundLoss:
     """Leaves backward out where the first row of the incoming gradient is zero."""
-    dimensions = 0 if case.spec.unit == ROW else 1  # an element is no row
+    dimensions = 1 if case.spec.unit == ELEMENT else 0  # an element is no row
 
     def skip(incoming: Tensor) -> Tensor:
         some = incoming.dim() > dimensions and len(incoming) > 0 and not incoming[0].any()

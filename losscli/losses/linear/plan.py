@@ -71,6 +71,15 @@ class Plan:
     bytes: int
     """Memory at the same time, besides the operands, their gradients and a few numbers a row."""
 
+    def __str__(self) -> str:
+        """Return how the logits are made, as ``--dry-run`` prints it."""
+        if self.kind == WHOLE:
+            return "all logits at once"
+        if self.kind == CHUNKS:
+            return f"chunks of {self.part} tokens"
+        kept = f", {self.kept} kept for backward" if self.kept else ""
+        return f"slices of {self.part} classes{kept}"
+
 
 def whole(size: Size) -> Plan:
     """Return the plan that has all logits at once."""

@@ -1,0 +1,69 @@
+"""Cross entropy of the logits that a linear layer makes of hidden states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..rows import cross_entropy
+from .spec import MEMORY_BUDGET, LinearSpec, logits_of, operands, public
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(
+    input: Tensor,
+    target: Tensor,
+    linear_weight: Tensor,
+    linear_bias: Tensor | None = None,
+    *,
+    reduction: str,
+    memory_budget: float = 0.0,
+    **settings: float,
+) -> Tensor:
+    """``F.linear`` and ``F.cross_entropy``."""
+    logits = logits_of(input, linear_weight, linear_bias)
+    loss = cross_entropy.functional(
+        logits, target.reshape(-1), None, reduction=reduction, **settings
+    )
+    return loss.view(target.shape) if reduction == "none" else loss
+
+
+def functional(
+    input: Tensor,
+    target: Tensor,
+    linear_weight: Tensor,
+    linear_bias: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: float = -100,
+    **_: float,
+) -> Tensor:
+    """PyTorch's own function, in chunks of rows, which know no label smoothing."""
+    import torch
+
+    own: Any = torch.nn.functional
+    options: Any = torch.nn
+    loss: Tensor = own.linear_cross_entropy(
+        input,
+        linear_weight,
+        target,
+        linear_bias=linear_bias,
+        reduction=reduction,
+        ignore_index=int(ignore_index),
+        options=options.LinearCrossEntropyOptions(),
+    )
+    return loss
+
+
+SPEC = LinearSpec(
+    name="linear_cross_entropy",
+    formula="cross entropy of x = W h + b",
+    operands=operands("input", "target"),
+    parameters=(*cross_entropy.PARAMETERS, MEMORY_BUDGET),
+    reference=reference,
+    functional=functional,
+    functional_takes=frozenset({"ignore_index", MEMORY_BUDGET.name}),
+    loss=public("linear_cross_entropy"),
+    temporaries=7,
+)

@@ -1,0 +1,195 @@
+"""The spec of a loss of hidden states: that of the logits which a linear layer makes of them.
+
+What computes it is ``losscli/linear``; here is what cases, the oracle and tables have to know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .. import operators
+from ..domain import CLASSES
+from ..formulas import Reduction
+from ..parameter import Parameter
+from ..spec import CLASS_NUMBERS, HIDDEN_STATE, Operand, Shape, Spec, Unit
+from .plan import Plan, Size, choose
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MEMORY_BUDGET = Parameter(
+    "memory_budget",
+    0.0,
+    0.0,
+    "bytes for the logits and the sums of gradients, 0 for half of what is free",
+    2.0**20,
+    is_integer=True,
+    is_bytes=True,
+    other=2.0**20,
+)
+
+
+def of_hidden_states(shape: Shape) -> Shape:
+    """The operand is a hidden state for each token: ``(tokens, width)``."""
+    return shape[:2]
+
+
+def of_tokens(shape: Shape) -> Shape:
+    """The operand has one value for each token."""
+    return shape[:1]
+
+
+def of_weight(shape: Shape) -> Shape:
+    """The operand is the weight of the linear layer: ``(classes, width)``."""
+    return shape[2], shape[1]
+
+
+def of_bias(shape: Shape) -> Shape:
+    """The operand has one value for each class."""
+    return shape[2:]
+
+
+def over_root_of_width(shape: Shape) -> float:
+    """Return what gives logits the spread of the hidden states: 1 over the root of the width."""
+    return 1 / math.sqrt(shape[1])
+
+
+WEIGHT = Operand(
+    *("linear_weight", "of the linear layer"),
+    shape=of_weight,
+    factor=over_root_of_width,
+    shared=True,
+)
+BIAS = Operand(*("linear_bias", "of the linear layer"), shape=of_bias, shared=True, optional=True)
+
+
+def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
+    """Return the operands of a loss by the names of its hidden states and its class numbers."""
+    return (
+        Operand(prediction, "hidden states", shape=of_hidden_states),
+        Operand(
+            numbers,
+            "class numbers",
+            differentiable=False,
+            shape=of_tokens,
+            domain=CLASSES,
+            kind=CLASS_NUMBERS,
+        ),
+        WEIGHT,
+        BIAS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearSpec(Spec):
+    """A loss of hidden states. Its ``shape`` is tokens x width x classes."""
+
+    unit: ClassVar[Unit] = HIDDEN_STATE
+    sign: float = 1.0
+    """What multiplies the cross entropy of the logits to be this loss."""
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """All operands with a gradient: a step of training updates the layer."""
+        return self.differentiable
+
+    @property
+    def size_example(self) -> str:
+        """The size of a case, as an error shows it."""
+        return "tokens x width x classes, such as 8192x4096x128256"
+
+    def takes(self, size: Shape) -> bool:
+        """Tell whether a size has tokens, a width and classes."""
+        return len(size) == 3
+
+    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
+        """Return the shape of the hidden states without their width."""
+        return shapes[0][:-1]
+
+    def terms_in_sum(self, shape: Shape) -> int:
+        """Return the number of classes."""
+        return shape[2]
+
+    def temporary_elements(self, shape: Shape) -> int:
+        """Return the number of logits."""
+        return shape[0] * shape[2]
+
+    def operations(self, shape: Shape, *, backward: bool) -> int:
+        """Return the additions and multiplications of the products: one, or three with backward."""
+        rows, width, classes = shape
+        return 2 * rows * width * classes * (3 if backward else 1)
+
+    def plan(
+        self,
+        shape: Shape,
+        item_bytes: int,
+        reduction: Reduction,
+        parameters: Mapping[str, float],
+        *,
+        gradients: bool,
+        free: int,
+    ) -> Plan:
+        """Return in which parts losscli's own kernels make the logits.
+
+        Args:
+            shape: tokens, width and classes.
+            item_bytes: of an element.
+            reduction: of the loss.
+            parameters: of the loss.
+            gradients: whether gradients are wanted.
+            free: bytes, for a call without a budget.
+
+        Raises:
+            ValueError: the budget is too small for any plan.
+        """
+        rows, width, classes = shape
+        reduced, bent = reduction != "none", parameters["softcap"] != 0
+        size = Size(rows, width, classes, item_bytes, gradients, reduced=reduced, bent=bent)
+        return choose(size, int(parameters[MEMORY_BUDGET.name]) or None, free)
+
+    def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
+        """Return the public function with its reduction and parameters fixed."""
+        settings: dict[str, Any] = self.given_as(parameters)
+        if len(self.reductions) > 1:
+            settings["reduction"] = reduction
+        defaults = {parameter.name: parameter.default for parameter in self.parameters}
+        given = {n: v for n, v in settings.items() if parameters.get(n) != defaults.get(n, v)}
+        return partial(_ordered, partial(self.loss, **given))
+
+
+def _ordered(
+    function: Callable[..., Tensor],
+    hidden: Tensor,
+    numbers: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Call a function with the operands as people give them."""
+    return function(hidden, weight, numbers, **({} if bias is None else {"linear_bias": bias}))
+
+
+def public(name: str) -> Callable[..., Any]:
+    """Return a public function of ``losscli.linear``, which that package stores."""
+
+    def function(*given: Any, **named: Any) -> Any:
+        return getattr(operators, name)(*given, **named)
+
+    function.__name__ = name
+    return function
+
+
+def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the logits of each token, in the dtype of the hidden states: ``(N, C)``."""
+    import torch
+
+    return torch.nn.functional.linear(hidden, weight, bias).reshape(-1, len(weight))
+
+
+def forms(spec: LinearSpec) -> Iterator[LinearSpec]:
+    """Yield a loss without a bias, then with it, as ``biased_NAME``."""
+    yield replace(spec, operands=tuple(each for each in spec.operands if not each.optional))
+    yield replace(spec, name=f"biased_{spec.name}")

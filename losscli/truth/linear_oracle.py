@@ -1,0 +1,364 @@
+"""The oracle of losses of hidden states: cross entropy in float64, streamed over rows and classes.
+
+Logits are made in blocks of rows, and in float64 never more than a block of them; of the weight no
+more than a block of classes is float64 at once. A gradient is kept whole, as it is a sum over rows
+or over classes.
+
+Beside each result the oracle says how far roundings may move it, see ``tolerances``: an
+implementation rounds the logits to the dtype of the hidden states, and so is the gradient of the
+logits that the other two products take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from losscli.losses import LinearSpec
+from losscli.losses.rows.forms import ignored_index
+from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
+from losscli.truth.oracle import Oracle, Truth, exact_sum
+from losscli.truth.tolerances import ELEMENT_ULP, sum_roundings, unit_roundoff
+
+_FEWEST = 512
+"""Elements of a gradient that is judged as a whole: the norm of so many errors says something."""
+_MOST_OFF = 1 / 16
+"""The relative error up to which a gradient is judged as a whole. Where rounded logits leave less
+of it, a few elements decide."""
+
+
+class _Settings(NamedTuple):
+    """The parameters that change the value."""
+
+    label_smoothing: float = 0.0
+    temperature: float = 1.0
+    softcap: float = 0.0
+    z_loss: float = 0.0
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, float]) -> _Settings:
+        return cls(**{name: parameters.get(name, value) for name, value in cls()._asdict().items()})
+
+
+class _Logits(NamedTuple):
+    """The logits of some rows in float64, as the exponentials take them, and how far they move."""
+
+    value: Tensor
+    slope: Tensor | float
+    """Their derivative for what the product gives."""
+    moved: Tensor
+    """How far roundings move them."""
+    slope_moved: Tensor | float
+    """How far those move their derivative."""
+
+
+@dataclass(frozen=True)
+class LinearOracle(Oracle):
+    """The oracle of one case of a loss of hidden states."""
+
+    @cached_property
+    def shape(self) -> torch.Size:
+        """The shape of the hidden states."""
+        return self._hidden.shape
+
+    @property
+    def unreduced_shape(self) -> torch.Size:
+        """The shape of the hidden states without their width."""
+        return self.shape[:-1]
+
+    @cached_property
+    def divisor(self) -> float:
+        """How many rows count in a mean."""
+        return float(len(self._counted)) if self.case.reduction == "mean" else 1.0
+
+    def is_summed(self, name: str) -> bool:
+        """Tell that each element has a tolerance of its own, sums among them."""
+        return False
+
+    def value(self) -> Iterator[Truth]:
+        """Yield the loss, whole."""
+        rows = self._numbers.numel()
+        value = torch.zeros(rows, dtype=torch.float64, device=self.device)
+        rounding = torch.zeros_like(value)
+        for place in self._blocks_of_rows():
+            logits = self._logits(place)
+            value[place], rounding[place] = self._losses(logits, self._numbers[place])
+        if self.case.reduction == "none":
+            shape = self.unreduced_shape
+            yield Truth(whole(shape), value.view(shape), rounding=rounding.view(shape))
+            return
+        sums = [exact_sum(each) for each in (value, value.abs(), rounding)]
+        totals = torch.tensor(sums, dtype=torch.float64, device=self.device) / self.divisor
+        yield Truth((), totals[0], totals[1], rounding=totals[2])
+
+    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        """Yield the gradient of an operand, block by block, for an incoming gradient."""
+        yield from self.gradients((name,), grad_output)[name]
+
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
+        """Return the gradients of operands for an incoming gradient, each whole."""
+        hidden, _, weight, *bias = self.case.spec.names
+        rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
+        matrices = {hidden: (rows, width), weight: (classes, width)}
+        matrices |= dict.fromkeys(bias, (classes, 1))
+        found = {name: _Sum(self.operands[name], *matrices[name]) for name in names}
+        for place in self._blocks_of_rows():
+            of_logits = self._gradient_of_logits(place, grad_output)
+            if hidden in found:
+                for part in self._blocks_of_classes():
+                    found[hidden].add(of_logits.of(part), self._weight[part], place)
+            if weight in found:
+                for part in self._blocks_of_classes():
+                    found[weight].add(of_logits.of(part).t(), self._hidden_rows[place], part)
+            if bias and bias[0] in found:
+                ones = torch.ones((len(place), 1), dtype=torch.float64, device=self.device)
+                found[bias[0]].add(of_logits.t(), ones, slice(None))
+        return {name: tuple(each.truths()) for name, each in found.items()}
+
+    @property
+    def _hidden(self) -> Tensor:
+        return next(iter(self.operands.values())).detach()
+
+    @property
+    def _hidden_rows(self) -> Tensor:
+        return self._hidden.reshape(self._numbers.numel(), self.shape[-1])
+
+    @cached_property
+    def _numbers(self) -> Tensor:
+        return self.operands[self.case.spec.names[1]].reshape(-1).long()
+
+    @property
+    def _weight(self) -> Tensor:
+        return self.operands[self.case.spec.names[2]].detach()
+
+    @property
+    def _bias(self) -> Tensor | None:
+        names = self.case.spec.names[3:]
+        return self.operands[names[0]].detach() if names else None
+
+    @cached_property
+    def _counted(self) -> Tensor:
+        """The places of the rows that are not ignored."""
+        ignored = ignored_index(self.case.params)
+        kept = torch.ones_like(self._numbers, dtype=torch.bool)
+        return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
+
+    @cached_property
+    def _settings(self) -> _Settings:
+        return _Settings.of(self.case.params)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """The dtype of the logits."""
+        return self._hidden.dtype
+
+    @property
+    def _rounding(self) -> float:
+        """One rounding of the sums in float32; in float64 the oracle rounds as well."""
+        if self._dtype == torch.float64:
+            return 2 * unit_roundoff(torch.float64)
+        return unit_roundoff(torch.float32)
+
+    @property
+    def _limit(self) -> int:
+        return logits_block_elements(self.device.type)
+
+    def _blocks_of_rows(self) -> Iterator[Tensor]:
+        """Yield the places of some rows that count."""
+        most = max(self._limit // max(len(self._weight), 1), 1)
+        yield from self._counted.split(most) if len(self._counted) else ()
+
+    def _blocks_of_classes(self) -> Iterator[slice]:
+        most = max(self._limit // max(self.shape[-1], 1), 1)
+        for start in range(0, len(self._weight), most):
+            yield slice(start, min(start + most, len(self._weight)))
+
+    def _logits(self, place: Tensor, *, rounded: bool = False) -> _Logits:
+        """Return the logits of some rows.
+
+        ``rounded``: to the dtype of the hidden states, as an implementation rounds them.
+        """
+        hidden, classes = self._hidden_rows[place], len(self._weight)
+        value = torch.empty((len(place), classes), dtype=torch.float64, device=self.device)
+        moved = torch.empty_like(value)
+        wide = hidden.double()
+        for part in self._blocks_of_classes():
+            weight = self._weight[part].double().t()
+            value[:, part] = wide @ weight
+            moved[:, part] = wide.abs() @ weight.abs()
+        moved *= sum_roundings(self.shape[-1]) * self._rounding
+        unit = max(unit_roundoff(self._dtype), self._rounding)
+        if self._bias is not None:
+            value += self._bias.double()
+            moved += unit * self._bias.double().abs()
+        moved += unit * value.abs()
+        if rounded:
+            value = value.to(self._dtype).double()
+        _, temperature, cap, _ = self._settings
+        value, moved = value / temperature, moved / temperature
+        slope: Tensor | float = 1 / temperature
+        slope_moved: Tensor | float = 0.0
+        if cap:
+            value = torch.tanh(value / cap)
+            slope = (1 - value**2) / temperature
+            share = moved / cap
+            slope_moved = 2 * value.abs() * share + share**2 + ELEMENT_ULP * self._rounding
+            slope_moved = slope_moved / temperature
+            value = value * cap
+        moved = moved + ELEMENT_ULP * self._rounding * value.abs()
+        return _Logits(value, slope, _finite(moved), slope_moved)
+
+    def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
+        """Return the logarithm of each row's sum, and how far roundings move it."""
+        found = _log_sums(logits.value)
+        moved = torch.logsumexp(logits.value + logits.moved, 1) - found
+        rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
+        return found, _finite(moved) + self._rounding * _finite(rounded)
+
+    def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the losses of rows, and how far roundings move them."""
+        (smoothing, *_, z), x = self._settings, logits.value
+        log_sums, moved = self._log_sums(logits)
+        own = numbers.unsqueeze(1)
+        loss = (1 - smoothing) * (log_sums - x.gather(1, own).squeeze(1))
+        off = moved + (1 - smoothing) * logits.moved.gather(1, own).squeeze(1)
+        if smoothing:
+            loss = loss + smoothing * (log_sums - x.mean(1))
+            off = off + smoothing * logits.moved.mean(1)
+        if z:
+            loss = loss + z * log_sums**2
+            off = off + z * (2 * log_sums.abs() * moved + moved**2)
+        return self._spec.sign * loss, _finite(off)
+
+    def _gradient_of_logits(self, place: Tensor, grad_output: Tensor) -> _Gradient:
+        """Return the gradient of what the product gives, of some rows."""
+        incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
+        if self.case.reduction == "none":
+            incoming = incoming[place]
+        incoming = (incoming / self.divisor * self._spec.sign).expand(len(place)).unsqueeze(1)
+        numbers = self._numbers[place].unsqueeze(1)
+        logits = self._logits(place)
+        value, p, log_sums = self._slopes(logits, numbers)
+        log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
+        z = self._settings.z_loss
+        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1.
+        logs = logits.value - log_sums + logits.moved + log_sums_moved
+        most = logs.clamp_(max=0.0).exp_()
+        moved = (most - p) * (1 + 2 * z * log_sums.abs()) + most * (2 * z * log_sums_moved)
+        # Its two terms are rounded beside each other, and so is the product with the slope.
+        terms = (p * (1 + 2 * z * log_sums.abs())).add_((value - p).abs())
+        moved = moved + ELEMENT_ULP * self._rounding * terms
+        moved = moved * logits.slope + value.abs() * logits.slope_moved
+        value = value * logits.slope
+        # It is rounded to the dtype of the product, and so is its product with what comes in.
+        unit = unit_roundoff(self._dtype)
+        longest = max(len(self._counted), len(self._weight))
+        lost = sum_roundings(longest) * self._rounding
+        moved = moved + (2 * unit + lost) * value.abs() + 2 * unit * moved
+        limits = torch.finfo(self._dtype)
+        moved = (moved + limits.tiny * limits.eps) * incoming.abs()
+        once = None
+        if self._dtype.itemsize == 2:
+            own = self._logits(place, rounded=True)
+            rounded = (self._slopes(own, numbers)[0] * own.slope).to(self._dtype).double()
+            once = (rounded - value).mul_(incoming)
+        return _Gradient(value * incoming, _finite(moved), once)
+
+    def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the derivative for each logit, its probability, and the log of the row's sum."""
+        (smoothing, *_, z), x = self._settings, logits.value
+        log_sums = _log_sums(x).unsqueeze(1)
+        p = torch.exp(x - log_sums)
+        value = p * (1 + 2 * z * log_sums) - smoothing / x.shape[1]
+        return value.scatter_add_(1, numbers, torch.full_like(x[:, :1], smoothing - 1)), p, log_sums
+
+    @property
+    def _spec(self) -> LinearSpec:
+        spec = self.case.spec
+        assert isinstance(spec, LinearSpec)
+        return spec
+
+
+class _Gradient(NamedTuple):
+    """The gradient of the logits of some rows."""
+
+    value: Tensor
+    """float64."""
+    moved: Tensor
+    """How far roundings may move it."""
+    once: Tensor | None
+    """What its rounding changes where logits and gradient are rounded once; None in 32 bits."""
+
+    def of(self, classes: slice) -> _Gradient:
+        """Return the part of some classes."""
+        return self._changed(lambda matrix: matrix[:, classes])
+
+    def t(self) -> _Gradient:
+        """Return the gradient with a row for each class."""
+        return self._changed(Tensor.t)
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
+        once = None if self.once is None else change(self.once)
+        return _Gradient(change(self.value), change(self.moved), once)
+
+
+class _Sum:
+    """The gradient of an operand, to which products are added: a matrix of ``rows x columns``."""
+
+    def __init__(self, operand: Tensor, rows: int, columns: int) -> None:
+        self.operand = operand
+        self.value = torch.zeros((rows, columns), dtype=torch.float64, device=operand.device)
+        self.moved = torch.zeros_like(self.value)
+        self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
+
+    def add(self, gradient: _Gradient, other: Tensor, place: Tensor | slice) -> None:
+        """Add the product of the gradient of the logits and another matrix at some rows."""
+        wide = other.double()
+        self.value[place] += gradient.value @ wide
+        self.moved[place] += gradient.moved @ wide.abs()
+        if self.once is not None and gradient.once is not None:
+            self.once[place] += gradient.once @ wide
+
+    def truths(self) -> Iterator[Truth]:
+        """Yield the sum, block by block."""
+        shape, dtype = self.operand.shape, self.operand.dtype
+        value, moved = self.value.view(shape), self.moved.view(shape)
+        once = self._relative_error_of_once(dtype)
+        for block in blocks(shape, block_elements(self.operand.device.type)):
+            rounding = _finite(moved[block])
+            yield Truth(block, value[block], rounding=rounding, once_rounded=once)
+
+    def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
+        """Return the norm of the error of one product of what is rounded once, over the norm.
+
+        At least one rounding.
+
+        None of few elements, or where that is large: there the error of another product may differ.
+        """
+        if self.once is None or self.value.numel() < _FEWEST:
+            return None
+        error = norm = 0.0
+        for block in blocks(self.value.shape, block_elements(self.operand.device.type)):
+            value = self.value[block]
+            off = (value + self.once[block]).to(dtype).double() - value
+            error += float(off.square().sum())
+            norm += float(value.square().sum())
+        found = max(math.sqrt(error / norm), unit_roundoff(dtype)) if norm else math.inf
+        return found if found <= _MOST_OFF else None  # NaN is none either
+
+
+def _log_sums(x: Tensor) -> Tensor:
+    """Return the logarithm of each row's sum of exponentials; NaN beside infinity."""
+    found = torch.logsumexp(x, 1)
+    return found.masked_fill(found == math.inf, math.nan)
+
+
+def _finite(values: Tensor) -> Tensor:
+    """Return how far roundings move values; 0 of what is no number, which has to be just that."""
+    return values.nan_to_num(nan=0.0, posinf=0.0)

@@ -1,0 +1,240 @@
+"""The oracle of losses of hidden states: its truth, its blocks, and how far roundings may move it.
+
+Roundings are bounded so that honest results pass and small gradients that are left out do not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from losscli.cases import Case
+from losscli.implementations.subject import subject_of
+from losscli.losses import HIDDEN_STATE, LINEAR_LOSSES, find_loss
+from losscli.runs.records import FAIL, PASS
+from losscli.truth import linear_oracle
+from losscli.truth.distances import compare, ulp
+from losscli.truth.inputs import make_inputs
+from losscli.truth.linear_oracle import LinearOracle
+from losscli.truth.problem import Incoming, Problem
+from losscli.truth.tolerances import ELEMENT_ULP, ONCE_ROUNDED_FACTOR, judge_as_a_whole
+from tests.parameters import naming
+
+SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss": 0.01}
+
+
+def make_case(
+    loss: str = "linear_cross_entropy", shape: tuple[int, ...] = (40, 12, 57), **changes: Any
+) -> Case:
+    spec = find_loss(loss)
+    given: dict[str, Any] = {
+        "dtype": "float32",
+        "reduction": "mean" if "mean" in spec.reductions else "none",
+        "device": "cpu",
+        "distribution": "normal",
+        "seed": 0,
+        "scale": 2.0,
+    } | changes
+    params = spec.resolve(given.pop("params", {}))
+    return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
+
+
+def truths_by_autograd(case: Case, operands: dict[str, Tensor], incoming: Tensor) -> list[Tensor]:
+    """Return the loss and the gradients of the reference in float64."""
+    wide = {n: x.double() if x.is_floating_point() else x for n, x in operands.items()}
+    leaves = [wide[name].requires_grad_() for name in case.spec.differentiable]
+    loss = case.spec.reference(*wide.values(), reduction=case.reduction, **case.params)
+    return [loss.detach(), *torch.autograd.grad(loss, leaves, incoming.double())]
+
+
+def test_operands_follow_from_tokens_width_and_classes() -> None:
+    case = make_case("biased_linear_cross_entropy", (5, 3, 7))
+    operands = make_inputs(case)
+
+    assert {name: tuple(x.shape) for name, x in operands.items()} == {
+        "input": (5, 3),
+        "target": (5,),
+        "linear_weight": (7, 3),
+        "linear_bias": (7,),
+    }
+    assert (case.elements, case.classes, case.unreduced_shape) == (15, 7, (5,))
+    assert (case.operations("forward"), case.operations("forward_backward")) == (210, 630)
+    assert [spec.unit for spec in LINEAR_LOSSES.values()] == [HIDDEN_STATE] * 4
+
+
+def test_logits_have_the_spread_of_the_hidden_states() -> None:
+    operands = make_inputs(make_case(shape=(256, 64, 512), scale=1.0))
+    logits = linear(operands["input"], operands["linear_weight"])
+    assert 0.9 < logits.std() < 1.1
+
+
+@pytest.mark.parametrize("loss", LINEAR_LOSSES)
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_truth_is_that_of_the_formula_in_float64(loss: str, reduction: str) -> None:
+    spec = find_loss(loss)
+    if reduction not in spec.reductions:
+        reduction = spec.reductions[0]
+    known = {name: SETTINGS[name] for name in SETTINGS if name in spec.resolve({})}
+    for params in ({}, known):
+        case = make_case(loss, reduction=reduction, dtype="float64", params=params)
+        with naming(params):
+            problem = Problem.of(case)
+            incoming = problem.usual
+            loss_due, *due = truths_by_autograd(case, problem.operands, incoming.grad_output)
+            oracle = problem.oracle
+            assert compare(loss_due, oracle.value()).ulp <= 1
+            found = oracle.gradients(problem.wrt, incoming.grad_output)
+            for name, gradient in zip(problem.wrt, due, strict=True):
+                assert compare(gradient, found[name]).ulp <= 1, name
+
+
+def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = make_case(dtype="bfloat16", reduction="none")
+    operands = make_inputs(case)
+    incoming = torch.randn(40, dtype=torch.bfloat16)
+    names = case.spec.differentiable
+    whole = LinearOracle(case, operands).gradients(names, incoming)
+    (value,) = LinearOracle(case, operands).value()
+    largest: list[int] = []
+    logits_of = LinearOracle._logits
+
+    def watched(oracle: LinearOracle, place: Tensor, **named: Any) -> Any:
+        largest.append(len(place) * 57)
+        return logits_of(oracle, place, **named)
+
+    monkeypatch.setattr(linear_oracle, "logits_block_elements", lambda device: 4 * 57)
+    monkeypatch.setattr(LinearOracle, "_logits", watched)
+    parts = LinearOracle(case, operands)
+    (again,) = parts.value()
+
+    assert torch.allclose(again.value, value.value, rtol=1e-13)
+    for name, truths in parts.gradients(names, incoming).items():
+        for truth, due in zip(truths, whole[name], strict=True):
+            assert torch.allclose(truth.value, due.value, rtol=1e-12, atol=1e-15)
+            assert truth.rounding is not None
+            assert due.rounding is not None
+            assert torch.allclose(truth.rounding, due.rounding, rtol=1e-6)
+    assert max(largest) == 4 * 57
+
+
+def shares_of_bound(case: Case) -> list[float]:
+    """Return the largest error of the reference over what roundings explain, for each gradient."""
+    problem = Problem.of(case)
+    incoming = problem.usual
+    answer = subject_of("reference", case).answer(problem.call(incoming))
+    shares = []
+    for name in problem.wrt:
+        got = answer.gradients[name]
+        assert got is not None
+        for truth in problem.gradient(name, incoming):
+            assert truth.rounding is not None
+            allowed = truth.rounding + ELEMENT_ULP * ulp(truth.value, got.dtype)
+            shares.append(float(((got.double() - truth.value).abs() / allowed).max()))
+    return shares
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_errors_of_honest_products_are_within_the_bound_and_within_reach_of_it(dtype: str) -> None:
+    for seed in range(3):
+        shares = shares_of_bound(make_case(dtype=dtype, seed=seed))
+        assert 0.005 < max(shares) < 1, shares
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["input", "linear_weight"])
+def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(
+    name: str, dtype: str
+) -> None:
+    problem = Problem.of(make_case(shape=(64, 32, 401), dtype=dtype, scale=3.0))
+    incoming = problem.usual
+    right = subject_of("custom", problem.case).answer(problem.call(incoming)).gradients[name]
+    assert right is not None
+    target = problem.operands["target"]
+    hidden, weight = problem.operands["input"].double(), problem.operands["linear_weight"].double()
+    p = torch.softmax(hidden @ weight.t(), 1)
+    p = torch.where(p < 2.0**-12, 0.0, p)
+    p.scatter_add_(1, target.clamp(min=0)[:, None], torch.full_like(p[:, :1], -1.0))
+    p[target < 0] = 0
+    p /= int((target >= 0).sum())
+    filtered = (p @ weight if name == "input" else p.t() @ hidden).to(right.dtype)
+
+    assert problem.judge_gradient(name, right, incoming)[0].status == PASS
+    assert problem.judge_gradient(name, torch.zeros_like(right), incoming)[0].status == FAIL
+    # Sums over all classes hide them in 16 bits, those over tokens do not.
+    if (name, dtype) != ("input", "bfloat16"):
+        assert problem.judge_gradient(name, filtered, incoming)[0].status == FAIL
+
+
+def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients() -> None:
+    problem = Problem.of(make_case(shape=(512, 32, 200), dtype="bfloat16", reduction="sum"))
+    incoming = problem.usual
+    truths = list(problem.gradient("linear_weight", incoming))
+    once = truths[0].once_rounded
+    assert once is not None
+    operands = problem.operands
+    hidden, weight, target = operands["input"], operands["linear_weight"], operands["target"]
+    logits = linear(hidden, weight).float().requires_grad_()
+    torch.nn.functional.cross_entropy(logits, target, reduction="sum").backward()
+    assert logits.grad is not None
+    gradient = logits.grad.bfloat16()
+    product = (gradient.t().float() @ hidden.float()).bfloat16()
+    total = torch.zeros_like(weight)
+    for g, h in zip(gradient.split(8), hidden.split(8), strict=True):
+        total += g.t() @ h
+
+    honest, narrow = (compare(each, truths).relative / once for each in (product, total))
+    assert honest < 1.1
+    assert narrow > ONCE_ROUNDED_FACTOR
+    assert judge_as_a_whole(compare(product, truths), once).status == PASS
+    wrong = judge_as_a_whole(compare(total, truths), once)
+    assert (wrong.status, wrong.code) != (PASS, "")
+
+
+def test_ignored_tokens_have_no_loss_no_gradient_and_do_not_count() -> None:
+    case = make_case(params={"ignore_index": 3})
+    operands = make_inputs(case)
+    operands["target"][::2] = 3
+    operands["input"][0] = math.nan
+    oracle = LinearOracle(case, operands)
+    (value,) = oracle.value()
+    found = oracle.gradients(("input", "linear_weight"), torch.ones(()))
+
+    kept = operands["target"] != 3
+    due = torch.nn.functional.cross_entropy(
+        linear(operands["input"][kept].double(), operands["linear_weight"].double()),
+        operands["target"][kept],
+    )
+    assert torch.allclose(value.value, due, rtol=1e-13)
+    gradient = torch.cat([truth.value for truth in found["input"]])
+    assert not gradient[~kept].any()
+    assert all(bool(truth.value.isfinite().all()) for truth in found["linear_weight"])
+
+
+def test_the_mean_of_no_tokens_is_nan_and_its_gradient_zero() -> None:
+    case = make_case(params={"ignore_index": 3})
+    operands = make_inputs(case)
+    operands["target"].fill_(3)
+    oracle = LinearOracle(case, operands)
+    (value,) = oracle.value()
+    assert value.value.isnan()
+    assert not any(
+        bool(truth.value.any())
+        for truths in oracle.gradients(("input", "linear_weight"), torch.ones(())).values()
+        for truth in truths
+    )
+
+
+def test_no_rounding_explains_what_is_no_number() -> None:
+    case = make_case(shape=(8, 4, 9))
+    operands = make_inputs(case)
+    operands["input"][2, 1] = math.inf
+    problem = Problem(case, operands)
+    incoming = Incoming("1", ("input",), torch.ones(()))
+    zeros = torch.zeros_like(operands["input"])
+    assert problem.judge_loss(torch.tensor(1.0))[0].status == FAIL
+    assert problem.judge_gradient("input", zeros, incoming)[0].status == FAIL
