@@ -20,7 +20,7 @@ from losscli.nn import PolicyLoss
 from tests.parameters import naming
 
 BATCH, LENGTH = 6, 11
-FORMS = {
+FORMS: dict[str, dict[str, Any]] = {
     "ppo": {"clip_low": 0.2, "clip_high": 0.2},
     "dapo": {"clip_low": 0.2, "clip_high": 0.28},
     "dual clip": {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": 3.0},
@@ -206,7 +206,7 @@ def test_ratio_on_a_bound_passes_the_gradient_as_clamp(device: str) -> None:
         "advantages": torch.tensor([[2.0], [0.0], [-1.0]], dtype=torch.float64, device=device),
     }
     for cispo in (False, True):
-        settings = {"clip_low": 0.0, "clip_high": 0.0, "cispo": cispo}
+        settings: dict[str, Any] = {"clip_low": 0.0, "clip_high": 0.0, "cispo": cispo}
         check(operands, partial(of_tokens, **settings), reduction="none", **settings)
 
 
