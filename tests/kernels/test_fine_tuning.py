@@ -217,3 +217,28 @@ def test_distillation(beta: float, normal: Callable[..., Tensor], mask: Tensor) 
         return found[mask].sum() / mask.sum()
 
     same(lambda at: distillation(at, teacher, mask, beta), expected, normal(BATCH, LENGTH, CLASSES))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_distillation_from_a_server(
+    reverse: bool, normal: Callable[..., Tensor], mask: Tensor
+) -> None:
+    """Of the k most likely tokens of a teacher, and a bin for the probability that is left."""
+    log_probs, numbers = normal(BATCH, LENGTH, CLASSES).log_softmax(-1).topk(6)
+    distillation = example("distillation_from_a_server")
+
+    def with_rest(known: Tensor) -> Tensor:
+        return torch.cat([known, torch.log1p(-known.exp().sum(-1, keepdim=True))], -1)
+
+    def expected(student: Tensor) -> Tensor:
+        own = with_rest(student.log_softmax(-1).gather(-1, numbers))
+        first, second = with_rest(log_probs), own
+        if reverse:
+            first, second = second, first
+        return (first.exp() * (first - second))[mask].sum() / mask.sum()
+
+    same(
+        lambda at: distillation(at, numbers, log_probs, mask, reverse),
+        expected,
+        normal(BATCH, LENGTH, CLASSES),
+    )
