@@ -19,38 +19,18 @@ struct kl_estimate {
 
   explicit kl_estimate(const double* values) : is_first(values[0] == 1), is_third(values[0] == 3) {}
 
-  bool is_usual() const { return is_third > Real(0); }
-
-  LOSSCLI_HOST_DEVICE kl_estimate usual_form() const {
-    kl_estimate usual = *this;
-    usual.is_first = 0;
-    usual.is_third = 1;
-    return usual;
-  }
-
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
-    const Real d = x[1] - x[0];
+    const Real d = x[1] - x[0], beyond_one = exponential_minus_one(d);
+    const Real third = (beyond_one - d) + finite(beyond_one * lost(x[1], x[0], d));
     const Real other = is_first > Real(0) ? -d : Real(0.5) * d * d;
-    return chosen(
-        is_third,
-        [&]() LOSSCLI_LAMBDA {
-          const Real less = exponential_minus_one(d);
-          return (less - d) + finite(less * lost(x[1], x[0], d));
-        },
-        [&]() LOSSCLI_LAMBDA { return other; });
+    return is_third > Real(0) ? third : other;
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
-    const Real d = x[1] - x[0];
-    const Real other = is_first > Real(0) ? Real(-1) : d;
-    const Real slope = chosen(
-        is_third,
-        [&]() LOSSCLI_LAMBDA {
-          const Real less = exponential_minus_one(d), rest = lost(x[1], x[0], d);
-          return less + finite(less * rest + rest);
-        },
-        [&]() LOSSCLI_LAMBDA { return other; });
-    out[1] = incoming * slope;
+    const Real d = x[1] - x[0], beyond_one = exponential_minus_one(d);
+    const Real rest = lost(x[1], x[0], d), other = is_first > Real(0) ? Real(-1) : d;
+    const Real third = beyond_one + finite(beyond_one * rest + rest);
+    out[1] = incoming * (is_third > Real(0) ? third : other);
     out[0] = -out[1];
   }
 
