@@ -28,12 +28,18 @@ from typing import Any
 from losscli.linear import linear_cross_entropy, linear_token_log_probs
 from losscli.losses import LOSSES, ROW_LOSSES, Spec
 from losscli.operators import registration as registration  # defines torch.ops.losscli
+from losscli.topk_kl_divergence import topk_kl_divergence
 
 _specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
 _functions = {
     function.__name__: function for spec in _specs for function in (spec.loss, spec.loss_with_grad)
 }
-__all__ = [*_functions, "linear_cross_entropy", "linear_token_log_probs"]
+__all__ = [
+    *_functions,
+    "linear_cross_entropy",
+    "linear_token_log_probs",
+    "topk_kl_divergence",
+]
 globals().update(_functions)
 
 

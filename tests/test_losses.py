@@ -212,7 +212,7 @@ def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype) 
         loss=spec.name, shape=SIZE, target_shape=SIZE[-1:], params=spec.resolve({})
     )
     operands = {name: each.detach() for name, each in make_inputs(case).items()}
-    operands["target"] = operands["target"].to(dtype)
+    operands[spec.names[1]] = operands[spec.names[1]].to(dtype)
     prediction = next(iter(operands.values())).requires_grad_()
 
     loss = spec.functional(*operands.values(), reduction="mean", **spec.resolve({}))

@@ -39,7 +39,7 @@ class Arguments(NamedTuple):
     parameters: tuple[float, ...] = ()
     """The parameters in the order of the spec."""
     weight: Tensor | None = None
-    divisor: float | None = None
+    divisor: float | Tensor | None = None
     """What the result is divided by besides."""
     operator: str = ""
     """The name of the operator, where it is not that of the loss."""
@@ -48,6 +48,16 @@ class Arguments(NamedTuple):
     restored: Callable[[Tensor], Tensor] | None = None
     """Makes the gradient of the first operand that of the tensor which the caller gave, where the
     operand is a view of it."""
+    added: Added | None = None
+    """Another loss of the same first operand, which is added."""
+
+
+class Added(NamedTuple):
+    """A call of another loss, whose multiple is added to the loss of a call."""
+
+    factor: float
+    calls: Calls
+    given: Arguments
 
 
 def reduction_of(
@@ -120,7 +130,11 @@ class Calls:
         else:
             operator = getattr(operators, WEIGHTED + name)
             loss = operator(*operands, weight, reduction, *parameters, *site)
-        return _finished(loss, self._divisor(given), given.dtype)
+        loss = _finished(loss, self._divisor(given), given.dtype)
+        if given.added is None:
+            return loss
+        factor, calls, others = given.added
+        return loss + factor * calls.loss(others, *site)
 
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float
@@ -129,14 +143,18 @@ class Calls:
         operands, reduction, parameters, weight, *_ = given
         self._warn(operands)
         divisor = self._divisor(given)
-        if divisor is not None:
-            grad_output = grad_output / divisor
+        incoming = grad_output if divisor is None else grad_output / divisor
         name = given.operator or self.name
         if weight is not None:
             name, operands = WEIGHTED + name, (*operands, weight)
-        settings = (reduction, *parameters, *operators.incoming(grad_output))
+        settings = (reduction, *parameters, *operators.incoming(incoming))
         loss, gradient = getattr(operators, f"{name}_with_grad")(*operands, *settings)
-        return _finished(loss, divisor, given.dtype), gradient
+        loss = _finished(loss, divisor, given.dtype)
+        if given.added is None:
+            return loss, gradient
+        factor, calls, others = given.added
+        further, slope = calls.loss_with_grad(others, factor * grad_output)
+        return loss + factor * further, gradient + slope
 
     def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
         """Return the public function whose arguments these are."""

@@ -13,7 +13,7 @@ from .domain import REAL, Domain
 from .elementwise.branches import NO_KINKS, SMOOTH, difference
 from .formulas import REDUCTIONS, Reduction
 from .parameter import Parameter
-from .rows.relations import Relations
+from .rows.relations import Relations, never
 
 if TYPE_CHECKING:
     import torch
@@ -209,6 +209,9 @@ class Spec:
     """The scalar that selects the branch of each element, from the operands in their order."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]] = SMOOTH
     """Names of the branches below, between and above the kinks: one more than kinks."""
+    stops_gradient: Callable[[Mapping[str, float]], bool] = never
+    """Whether, for parameters, the formula holds a factor constant that depends on the prediction:
+    then the gradient is not what the loss changes by."""
     picks: bool = False
     """Whether the loss of a row takes one element of the prediction, that of its class: forward
     reads no other one, and backward none."""

@@ -52,6 +52,10 @@ def _takes_anything(case: Case) -> bool:
     return not case.spec.operands[0].refused
 
 
+def _target_has_gradient(case: Case) -> bool:
+    return case.spec.operands[1].differentiable
+
+
 def _smooths(case: Case) -> bool:
     """Tell whether it is a cross entropy of class numbers."""
     return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
@@ -167,9 +171,15 @@ WRONG: tuple[Implementation, ...] = (
         _is_mean,
     ),
     _elements(
-        "wrong sign", lambda case, x, y, *more: formula(case, x, regrade(y, torch.neg), *more)
+        "wrong sign",
+        lambda case, x, y, *more: formula(case, x, regrade(y, torch.neg), *more),
+        _target_has_gradient,
     ),
-    _elements("absent gradient", lambda case, x, y, *w: formula(case, x, y.detach(), *w)),
+    _elements(
+        "absent gradient",
+        lambda case, x, y, *w: formula(case, x, y.detach(), *w),
+        _target_has_gradient,
+    ),
     _all("detached", _changed(Tensor.detach)),
     _all("float16 inside", values.half_inside),
     _elements("narrow accumulator", values.narrow_accumulator, _is_reduced),

@@ -1,0 +1,109 @@
+"""Estimates of a Kullback-Leibler divergence from the tokens that a policy has written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..calling import Arguments, Calls
+from ..formulas import at_least_float32, reduce
+from ..making import element_loss
+from ..parameter import Parameter
+from ..spec import LOSS, Operand, Terms
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def reference(
+    log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
+) -> Tensor:
+    """The formula, whose third estimate keeps digits where both agree; 16 bits in float32."""
+    (own, reference), dtype = at_least_float32(log_probs, reference_log_probs)
+    return reduce(_estimated(reference - own, estimator), reduction).to(dtype)
+
+
+def _estimated(d: Tensor, estimator: float) -> Tensor:
+    if estimator == 3:
+        return d.expm1() - d
+    return -d if estimator == 1 else 0.5 * d * d
+
+
+def as_written(
+    log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
+) -> Tensor:
+    """The estimates as a person writes them in PyTorch, the third as GRPO has it."""
+    import torch
+
+    d = reference_log_probs - log_probs
+    return reduce(torch.exp(d) - d - 1 if estimator == 3 else _estimated(d, estimator), reduction)
+
+
+def terms(
+    log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float
+) -> Mapping[str, Tensor]:
+    """The two terms of the third estimate, and those of its derivative as autograd has them."""
+    if estimator != 3:
+        return {}
+    d = reference_log_probs - log_probs
+    slope = d.exp().clamp(min=1.0)
+    return {
+        LOSS: d.expm1().abs().maximum(d.abs()),
+        "log_probs": slope,
+        "reference_log_probs": slope,
+    }
+
+
+CALLS = Calls("kl_estimate")
+
+
+def kl_estimate(
+    log_probs: Tensor,
+    reference_log_probs: Tensor,
+    *,
+    estimator: int = 3,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Estimate of a Kullback-Leibler divergence from tokens (Schulman, Approximating KL, 2020).
+
+    With ``d = reference_log_probs - log_probs`` of tokens that the policy has written, each of
+    ``k1 = -d``, ``k2 = 0.5 * d**2`` and ``k3 = exp(d) - 1 - d`` estimates the divergence of the
+    policy from the reference (http://joschu.net/blog/kl-approx.html). k1 and k3 have the right
+    mean; k2 and k3 are never negative. GRPO (Shao et al. 2024, arXiv:2402.03300) takes k3.
+
+    Args:
+        log_probs: those of the policy, any shape; differentiable.
+        reference_log_probs: those of the reference; broadcastable with ``log_probs``, and
+            differentiable.
+        estimator: 1, 2 or 3, for k1, k2 or k3.
+    """
+    CALLS.check({"estimator": estimator})
+    return Arguments((log_probs, reference_log_probs), reduction, (estimator,), weight)
+
+
+SPEC = element_loss(
+    kl_estimate,
+    "KLEstimateLoss",
+    calls=CALLS,
+    formula="exp(d) - 1 - d, d = reference_log_probs - log_probs",
+    operands=(
+        Operand("log_probs", "log-probabilities of the policy"),
+        Operand("reference_log_probs", "log-probabilities of the reference"),
+    ),
+    parameters=(
+        Parameter(
+            *("estimator", 3.0, 1.0, "1, 2 or 3, for k1, k2 or k3", 1.0),
+            maximum=3.0,
+            is_integer=True,
+            other=2.0,
+        ),
+    ),
+    reference=reference,
+    functional=as_written,
+    temporaries=6,
+    widens=True,
+    terms=Terms(
+        terms, "exp(d) - 1 - d and its derivative cancel where the policy agrees with the reference"
+    ),
+)

@@ -1,0 +1,312 @@
+"""Policy-gradient loss of tokens: PPO, GRPO, DAPO, Dr. GRPO and CISPO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from ..calling import Added, Arguments, Calls
+from ..domain import WEIGHTS
+from ..formulas import REDUCTIONS, at_least_float32, reduce, widened
+from ..making import element_loss
+from ..parameter import Parameter
+from ..spec import Operand, Shape, Tolerance
+from . import kl_estimate
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
+"""The reductions that no operator knows."""
+
+
+def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
+    """Return the bounds of the ratio, by their logarithms in rising order."""
+    low, high, dual = (parameters[name] for name in ("clip_low", "clip_high", "dual_clip"))
+    found = {math.log1p(high): 1 + high}
+    if low < 1:
+        found[math.log1p(-low)] = 1 - low
+    if dual and not parameters["cispo"]:
+        found[math.log(dual)] = dual
+    return dict(sorted(found.items()))
+
+
+def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
+    """The logarithms of the bounds, of which each sign of the advantage has its own."""
+    return tuple(bounds(parameters))
+
+
+def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    """Between which bounds the ratio is."""
+    ends = [f"{bound:.6g}" for bound in bounds(parameters).values()]
+    inside = [f"ratio from {a} to {b}" for a, b in pairwise(ends)]
+    return (f"ratio below {ends[0]}", *inside, f"ratio above {ends[-1]}")
+
+
+def log_ratio(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
+    """The logarithm of the ratio, of the shape of all."""
+    return log_probs - old_log_probs + 0 * advantages
+
+
+def reference(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    *,
+    reduction: str,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float,
+    cispo: float,
+) -> Tensor:
+    """The formula with a bound of the ratio for each sign of the advantage; 16 bits in float32.
+
+    The ratio is compared by its logarithm, which is not rounded as its exponential is.
+    """
+    import torch
+
+    (own, old, advantages), dtype = at_least_float32(log_probs, old_log_probs, advantages)
+    low, high = math.log1p(-clip_low) if clip_low < 1 else -math.inf, math.log1p(clip_high)
+    falls = advantages < 0
+    log = own - old
+    is_low, is_high = log < low, log > high
+    if not cispo:
+        is_low, is_high = is_low & falls, is_high & ~falls
+    is_highest = falls & (log > (math.log(dual_clip) if dual_clip and not cispo else math.inf))
+    # Harmless where it is not chosen, for its gradient is computed there as well.
+    free = torch.where(is_low | is_high | is_highest, torch.zeros_like(log), log)
+    ratio = torch.where(is_highest, dual_clip, torch.exp(free))
+    ratio = torch.where(is_low, 1 - clip_low, torch.where(is_high, 1 + clip_high, ratio))
+    loss = -advantages * (ratio.detach() * own if cispo else ratio)
+    return reduce(loss, reduction).to(dtype)
+
+
+def as_written(
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    *,
+    reduction: str,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float,
+    cispo: float,
+) -> Tensor:
+    """The loss as a person writes it in PyTorch: the larger of the losses of two ratios."""
+    import torch
+
+    ratio = torch.exp(log_probs - old_log_probs)
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    if cispo:
+        return reduce(-advantages * clipped.detach() * log_probs, reduction)
+    loss = torch.maximum(-advantages * ratio, -advantages * clipped)
+    if dual_clip:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
+    return reduce(loss, reduction)
+
+
+class _Calls(Calls):
+    """The calls of a loss with reductions that no operator knows."""
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError for a setting out of its domain."""
+        if (reduction := settings["reduction"]) in (SEQUENCE_MEAN, SEQUENCE_SUM):
+            settings = {**settings, "reduction": "sum"}
+        elif reduction not in REDUCTIONS:
+            raise ValueError(
+                "reduction must be 'none', 'mean', 'sum', 'sequence_mean' or 'sequence_sum', but "
+                f"is {reduction!r}"
+            )
+        super().check(settings)
+
+
+@dataclass(frozen=True)
+class _DualClip(Parameter):
+    """A bound that is off, or above the ratio of 1."""
+
+    def check(self, value: float) -> str | None:
+        """Return what is wrong with ``value``, or None."""
+        if 0 < value <= 1:
+            return f"{self.name} must be above 1, or 0 for none, but is {value:g}"
+        return super().check(value)
+
+
+def policy_loss(
+    log_probs: Tensor,
+    old_log_probs: Tensor | None,
+    advantages: Tensor,
+    reference_log_probs: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    dual_clip: float = 0.0,
+    cispo: bool = False,
+    kl_coefficient: float = 0.0,
+    kl_estimator: int = 3,
+    reduction: str = "mean",
+    divisor: float | Tensor | None = None,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Policy-gradient loss of tokens: PPO, GRPO, DAPO, Dr. GRPO and CISPO.
+
+    With the ratio ``r = exp(log_probs - old_log_probs)`` and a token's advantage A its loss is
+    ``max(-A * r, -A * clamp(r, 1 - clip_low, 1 + clip_high))``, at most ``-A * dual_clip`` where A
+    is negative (PPO, Schulman et al. 2017, arXiv:1707.06347; dual clip, Ye et al. 2020,
+    arXiv:1912.09729; a higher ``clip_high``, DAPO, Yu et al. 2025, arXiv:2503.14476). With
+    ``cispo`` it is ``-A * w * log_probs``, where ``w = clamp(r, 1 - clip_low, 1 + clip_high)``
+    counts as a constant (MiniMax-M1, 2025, arXiv:2506.13585). ``kl_coefficient`` times an estimate
+    of the divergence from a reference, :func:`kl_estimate`, is added to either. Where a ratio lies
+    on a bound the gradient passes, as that of ``torch.clamp``.
+
+    The reductions are those in use: ``mean`` over all tokens that count (DAPO); ``sequence_mean``,
+    the mean over sequences of the mean over each one's tokens (GRPO, Shao et al. 2024,
+    arXiv:2402.03300); ``sequence_sum``, the mean over sequences of the sum over each one's tokens;
+    ``sequence_sum`` with the longest length as ``divisor`` (Dr. GRPO, Liu et al. 2025,
+    arXiv:2503.20783); and ``sum`` with the number of tokens of all ranks as ``divisor``.
+
+    Args:
+        log_probs: those of the tokens in the policy, ``(..., T)`` for sequences of T tokens;
+            differentiable.
+        old_log_probs: those in the policy that wrote them; broadcastable with ``log_probs``. None
+            for ``log_probs`` themselves, whose ratio is 1.
+        advantages: of each token, or ``(..., 1)`` of each sequence; broadcastable with
+            ``log_probs``.
+        reference_log_probs: those in the reference; needed by a ``kl_coefficient`` alone.
+        mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
+            all. The others count 0 times what they hold, which has to be finite.
+        clip_low: how far the ratio may fall below 1; from 0 to 1.
+        clip_high: how far the ratio may rise above 1; at least 0.
+        dual_clip: the largest ratio where the advantage is negative; above 1, or 0 for none.
+        cispo: whether the clipped ratio is a constant factor of the log-probability.
+        kl_coefficient: what the estimate of the divergence is multiplied by.
+        kl_estimator: 1, 2 or 3, for k1, k2 or k3.
+        reduction: ``none`` (the broadcast shape), ``mean``, ``sum``, ``sequence_mean`` or
+            ``sequence_sum`` (shape ``()``). A mean over no token is 0 where there is a mask.
+        divisor: what ``sum`` and ``sequence_sum`` are divided by besides, such as a number of
+            tokens; a number, or a tensor of one element.
+        weight: multiplies the loss of each token, but not the estimate of the divergence, such as
+            the weights that correct for another sampler; broadcastable with the others, and
+            differentiable.
+
+    Raises:
+        ValueError: for an unknown reduction, a setting out of its domain, a ``kl_coefficient``
+            without ``reference_log_probs``, or a ``divisor`` of another reduction.
+    """
+    CALLS.check({"reduction": reduction, "dual_clip": dual_clip})
+    if divisor is not None and reduction not in ("sum", SEQUENCE_SUM):
+        raise ValueError(f"policy: reduction {reduction!r} takes no divisor")
+    old = log_probs if old_log_probs is None else old_log_probs
+    operands = (log_probs, *map(_constant, (old, advantages)))
+    counted = _Counted.of(mask, reduction, divisor, log_probs)
+    added = None
+    if kl_coefficient:
+        if reference_log_probs is None:
+            raise ValueError("policy: a kl_coefficient needs reference_log_probs")
+        estimated = (log_probs, _constant(reference_log_probs))
+        terms = counted.arguments(estimated, (kl_estimator,))
+        added = Added(kl_coefficient, kl_estimate.CALLS, terms)
+    parameters = (clip_low, clip_high, dual_clip, float(cispo))
+    return counted.arguments(operands, parameters, weight)._replace(added=added)
+
+
+def _constant(operand: Tensor) -> Tensor:
+    """Return an operand that gets no gradient."""
+    return operand.detach() if operand.requires_grad else operand
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """What the tokens count, as the operators take it.
+
+    A divisor that is the same in each step divides the result. One that depends on the mask is part
+    of the weights: so the incoming gradient does not change from step to step, and forward can
+    write the gradient ahead.
+    """
+
+    reduction: str
+    weight: Tensor | None
+    divisor: float | Tensor | None
+
+    @classmethod
+    def of(
+        cls, mask: Tensor | None, reduction: str, divisor: float | Tensor | None, like: Tensor
+    ) -> _Counted:
+        """Return what a reduction makes of a mask."""
+        if reduction == SEQUENCE_SUM:
+            return cls(
+                "sum", mask, math.prod(like.shape[:-1]) * (1 if divisor is None else divisor)
+            )
+        if reduction in ("none", "sum"):
+            return cls(reduction, mask, divisor)
+        if mask is None:  # all sequences have the same length
+            return cls("mean", None, None)
+        tokens = mask.expand(like.shape)
+        if reduction == SEQUENCE_MEAN:
+            counts = tokens.sum(-1, keepdim=True).clamp(min=1) * math.prod(like.shape[:-1])
+        else:
+            counts = tokens.sum().clamp(min=1)
+        return cls("sum", tokens.to(widened(like.dtype)) / counts, None)
+
+    def arguments(
+        self,
+        operands: tuple[Tensor, ...],
+        parameters: tuple[float, ...],
+        weight: Tensor | None = None,
+    ) -> Arguments:
+        """Return the arguments of an operator, whose dtype is that of the caller's tensors."""
+        import torch
+
+        dtype: torch.dtype | None = None
+        if self.weight is not None:
+            dtype = operands[0].dtype
+            for each in (*operands[1:], *(() if weight is None else (weight,))):
+                dtype = torch.promote_types(dtype, each.dtype)
+            weight = self.weight if weight is None else weight * self.weight
+        return Arguments(operands, self.reduction, parameters, weight, self.divisor, dtype=dtype)
+
+
+def of_sequences(shape: Shape) -> Shape:
+    """The operand has one value for each sequence of the prediction."""
+    return (*shape[:-1], 1) if shape else shape
+
+
+CALLS = _Calls("policy")
+SPEC = element_loss(
+    policy_loss,
+    "PolicyLoss",
+    calls=CALLS,
+    formula="-A * min(r, 1 + clip_high) if A >= 0 else -A * max(r, 1 - clip_low), r = exp(x - y)",
+    operands=(
+        Operand("log_probs", "log-probabilities of the policy"),
+        Operand("old_log_probs", "log-probabilities of the old policy", differentiable=False),
+        Operand(
+            "advantages", "advantages", differentiable=False, shape=of_sequences, domain=WEIGHTS
+        ),
+    ),
+    parameters=(
+        Parameter("clip_low", 0.2, 0.0, "how far the ratio may fall below 1", 0.15, 1.0),
+        Parameter("clip_high", 0.2, 0.0, "how far the ratio may rise above 1", 0.28),
+        _DualClip("dual_clip", 0.0, 0.0, "largest ratio of a negative A; 0: none", 2.7, other=3.0),
+        Parameter(
+            *("cispo", 0.0, 0.0, "whether the clipped ratio is a constant factor", 0.0, 1.0),
+            is_switch=True,
+            other=1.0,
+        ),
+    ),
+    reference=reference,
+    functional=as_written,
+    kinks=kinks,
+    branch_coordinate=log_ratio,
+    branches=branches,
+    stops_gradient=lambda parameters: bool(parameters["cispo"]),
+    temporaries=9,
+    widens=True,
+    tolerance=Tolerance(
+        1.5, "the exponential and the product with it add two roundings to the four of an element"
+    ),
+)

@@ -1,0 +1,254 @@
+"""The divergence from k classes of a teacher equals that of distributions of k + 1 bins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import losscli.topk_kl_divergence
+from losscli.functional import kl_divergence, reverse_kl_divergence, topk_kl_divergence
+from tests.parameters import naming
+
+ROWS, CLASSES, K = 12, 70, 5
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Pair(NamedTuple):
+    """A student's logits, and what is known of a teacher."""
+
+    logits: Tensor
+    classes: Tensor
+    target: Tensor
+    teacher: Tensor
+    """All of its logits."""
+
+
+@pytest.fixture
+def pair(device: str) -> Pair:
+    return pair_of(device)
+
+
+def pair_of(device: str, rows: int = ROWS, classes: int = CLASSES, k: int = K) -> Pair:
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = (
+        2 * torch.randn(rows, classes, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
+    target, numbers = teacher.log_softmax(-1).topk(k)
+    return Pair(*(each.to(device) for each in (student, numbers, target, teacher)))
+
+
+def bins_of(logits: Tensor, classes: Tensor, temperature: float) -> Tensor:
+    """The probabilities of the classes, and of all others, added up one by one."""
+    probabilities = (logits / temperature).softmax(-1)
+    others = torch.ones_like(logits).scatter(-1, classes, 0.0)
+    rest = (probabilities * others).sum(-1, keepdim=True)
+    return torch.cat([probabilities.gather(-1, classes), rest], -1)
+
+
+def reference(
+    logits: Tensor,
+    classes: Tensor,
+    target: Tensor,
+    *,
+    reverse: bool = False,
+    temperature: float = 1.0,
+    mask: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The definition, in plain PyTorch."""
+    p = bins_of(logits, classes, temperature)
+    q = torch.cat([target.exp(), 1 - target.exp().sum(-1, keepdim=True)], -1)
+    first, second = (p, q) if reverse else (q, p)
+    loss = (first * (first.log() - second.log())).sum(-1)
+    mask = torch.ones_like(loss, dtype=torch.bool) if mask is None else mask
+    if reduction == "none":
+        return loss * mask
+    return (loss * mask).sum() / (mask.sum() if reduction == "mean" else 1)
+
+
+def gradients(function: Callable[..., Tensor], pair: Pair, **settings: Any) -> tuple[Tensor, ...]:
+    """Return loss and gradients for an incoming gradient of -3."""
+    logits, target = (each.clone().requires_grad_() for each in (pair.logits, pair.target))
+    loss = function(logits, pair.classes, target, **settings)
+    found = torch.autograd.grad(-3 * loss.sum(), (logits, target))
+    return loss.detach(), *found
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"reverse": True},
+    {"temperature": 1.7},
+    {"reverse": True, "temperature": 0.6},
+    {"reduction": "sum"},
+    {"reduction": "none", "reverse": True},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_loss_and_gradients_equal_the_definition(
+    settings: dict[str, Any], pair: Pair, device: str
+) -> None:
+    mask = torch.arange(ROWS, device=device) % 3 > 0
+    for given in (None, mask):
+        with naming("with a mask" if given is not None else "without a mask"):
+            found = gradients(topk_kl_divergence, pair, mask=given, **settings)
+            expected = gradients(reference, pair, mask=given, **settings)
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
+
+
+def test_chunks_of_rows_give_what_all_rows_give(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = gradients(topk_kl_divergence, pair)
+    for rows in (1, 5):
+        monkeypatch.setattr(losscli.topk_kl_divergence, "_CHUNK", rows * CLASSES * 8)
+        torch.testing.assert_close(gradients(topk_kl_divergence, pair), whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_small_rest_of_a_confident_student_keeps_its_digits(reverse: bool, device: str) -> None:
+    """A rest of 1e-12 beside 1, which a difference in float32 would take for 0 or for 1e-7."""
+    pair = pair_of(device)
+    logits = pair.logits.scatter_add(
+        1, pair.classes, torch.full_like(pair.classes, 30.0, dtype=torch.float64)
+    ).float()
+    narrow = pair._replace(logits=logits, target=pair.target.float())
+    wide = narrow._replace(logits=logits.double(), target=narrow.target.double())
+    rest = bins_of(wide.logits, wide.classes, 1.0)[:, -1]
+    assert (rest < 1e-9).all()
+
+    found = gradients(topk_kl_divergence, narrow, reverse=reverse, reduction="none")
+    expected = gradients(reference, wide, reverse=reverse, reduction="none")
+    torch.testing.assert_close(
+        found[0].double(), expected[0], rtol=2e-6, atol=2e-6 if reverse else 0
+    )
+    own, other = found[1].double(), expected[1]
+    assert ((own - other).norm(dim=-1) <= 3e-6 * other.norm(dim=-1) + 1e-6 * reverse).all()
+
+
+def test_all_classes_give_the_divergence_of_all_logits(device: str) -> None:
+    """The bin of the rest is empty then, whatever roundings leave of the teacher's 1."""
+    pair = pair_of(device, k=CLASSES)
+    for reverse, whole in ((False, kl_divergence), (True, reverse_kl_divergence)):
+        logits = pair.logits.clone().requires_grad_()
+        loss = topk_kl_divergence(logits, pair.classes, pair.target - 1e-12, reverse=reverse)
+        (gradient,) = torch.autograd.grad(loss, logits)
+        other = pair.logits.clone().requires_grad_()
+        expected = whole(other, pair.teacher)
+        (due,) = torch.autograd.grad(expected, other)
+        torch.testing.assert_close((loss, gradient), (expected, due), rtol=1e-9, atol=1e-11)
+
+
+def test_classes_that_are_impossible_have_no_gradient(pair: Pair) -> None:
+    """Logits of -inf for all but the k classes: the rest is 0, and so is the teacher's."""
+    others = torch.ones_like(pair.logits).scatter(1, pair.classes, 0.0).bool()
+    target = pair.target.log_softmax(-1) + 1e-15  # whose sum is not below 1
+    logits = pair.logits.masked_fill(others, -torch.inf).requires_grad_()
+    loss = topk_kl_divergence(logits, pair.classes, target)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    short = pair.logits.gather(1, pair.classes).requires_grad_()
+    expected = kl_divergence(short, target)
+    (due,) = torch.autograd.grad(expected, short)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradient.gather(1, pair.classes), due)
+    assert not gradient[others].any()
+
+
+def test_it_is_never_more_than_the_divergence_of_all_classes(pair: Pair) -> None:
+    for reverse, whole in ((False, kl_divergence), (True, reverse_kl_divergence)):
+        few = topk_kl_divergence(*pair[:3], reverse=reverse, reduction="none")
+        every = whole(pair.logits, pair.teacher, reduction="none")
+        assert (few <= every).all()
+        assert (few >= 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_loss_of_16_bits_is_float32_and_its_gradient_is_rounded_once(
+    dtype: torch.dtype, pair: Pair
+) -> None:
+    narrow = pair._replace(logits=pair.logits.to(dtype), target=pair.target.float())
+    wide = narrow._replace(logits=narrow.logits.double(), target=narrow.target.double())
+    for reverse in (False, True):
+        loss, gradient, _ = gradients(topk_kl_divergence, narrow, reverse=reverse)
+        expected, due, _ = gradients(reference, wide, reverse=reverse)
+        assert (loss.dtype, gradient.dtype) == (torch.float32, dtype)
+        torch.testing.assert_close(loss.double(), expected, rtol=2e-6, atol=0)
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(gradient.double(), due, rtol=eps + 2e-6, atol=1e-7)
+
+
+def test_rows_that_do_not_count_may_hold_anything(pair: Pair, device: str) -> None:
+    mask = torch.arange(ROWS, device=device) != 4
+    expected = gradients(topk_kl_divergence, pair, mask=mask)
+    spoiled = Pair(*(each.clone() for each in pair))
+    spoiled.logits[4] = torch.nan
+    spoiled.classes[4] = -100
+    spoiled.target[4] = torch.inf
+    found = gradients(topk_kl_divergence, spoiled, mask=mask)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert not found[1][4].any()
+
+
+def test_rows_of_any_shape(pair: Pair) -> None:
+    expected = gradients(topk_kl_divergence, pair, reduction="none")
+    shaped = Pair(*(each.view(3, 4, -1) for each in pair))
+    found = gradients(topk_kl_divergence, shaped, reduction="none")
+    assert found[0].shape == (3, 4)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.reshape(other.shape), other, rtol=0, atol=0)
+    single = topk_kl_divergence(*(each[0] for each in pair[:3]))
+    torch.testing.assert_close(single, expected[0][0])
+
+
+def test_second_derivatives_and_transforms(device: str) -> None:
+    pair = pair_of(device, rows=2, classes=9, k=3)
+    for reverse in (False, True):
+
+        def of(logits: Tensor, target: Tensor, classes: Tensor, which: bool = reverse) -> Tensor:
+            return topk_kl_divergence(logits, classes, target, reverse=which)
+
+        logits, target = (each.clone().requires_grad_() for each in (pair.logits, pair.target))
+        assert torch.autograd.gradcheck(of, (logits, target, pair.classes))
+        assert torch.autograd.gradgradcheck(of, (logits, target, pair.classes))
+        rows = torch.func.vmap(torch.func.grad(of))(pair.logits, pair.target, pair.classes)
+        (due,) = torch.autograd.grad(2 * of(logits, target, pair.classes), logits)
+        torch.testing.assert_close(rows, due)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"reduction": "median"}, ValueError, "reduction must be 'none', 'mean' or 'sum'"),
+        ({"temperature": 0.0}, ValueError, "temperature must be above 0"),
+        ({"classes": torch.zeros(ROWS, K)}, TypeError, "classes must hold class numbers"),
+        ({"classes": torch.zeros(ROWS, 0).long()}, ValueError, "with k from 1 to C"),
+        ({"target": torch.zeros(ROWS, K + 1)}, ValueError, "target must have the shape of classes"),
+        ({"input": torch.zeros(ROWS, CLASSES).long()}, TypeError, "input must be float32"),
+        ({"mask": torch.ones(ROWS)}, ValueError, "mask must be bool"),
+    ],
+    ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
+)
+def test_operands_that_do_not_fit_raise(
+    change: dict[str, Any], error: type[Exception], message: str, pair: Pair
+) -> None:
+    given: dict[str, Any] = {
+        "input": pair.logits,
+        "classes": pair.classes,
+        "target": pair.target,
+    }
+    with pytest.raises(error, match=message):
+        topk_kl_divergence(**given | change)
+
+
+def test_class_out_of_range_raises_on_the_cpu() -> None:
+    pair = pair_of("cpu")
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        topk_kl_divergence(pair.logits, pair.classes + CLASSES, pair.target)
