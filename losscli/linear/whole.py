@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losscli.losses.linear.plan import Plan
+from losscli.losses.linear.plan import ROWS, Plan
 
 from . import products
 from .kernels import Bent, log_sums_of, losses_in_place
@@ -46,12 +46,16 @@ def backward(
         of_rows = of_rows.masked_fill(rows.ignored, 0.0)
     column, power = of_rows.unsqueeze(1), products.power_of(of_rows, hidden.dtype)
     found: list[Tensor | None] = [None, None, None]
+    # The hidden states times their factors, then their gradient.
+    scaled = torch.empty_like(hidden)
     if wanted[1]:
         found[1] = of_weight = gradient.new_empty((gradient.shape[1], hidden.shape[1]))
-        scaled = (hidden * (column / power)).to(hidden.dtype)
+        torch.mul(hidden, column / power, out=scaled)
         products.weight_gradient(gradient, scaled, power, of_weight)
     if wanted[2]:
         found[2] = products.row_sums(gradient, of_rows).to(weight.dtype)
     if wanted[0]:
-        found[0] = products.wide(gradient, weight).mul_(column).to(hidden.dtype)
+        found[0] = scaled
+        for part in products.parts(len(hidden), ROWS):
+            torch.mul(products.wide(gradient[part], weight), column[part], out=scaled[part])
     return found

@@ -171,6 +171,9 @@ class Spec:
 
     unit: ClassVar[Unit]
     """What has a loss of its own."""
+    chooses_order: ClassVar[bool] = False
+    """Whether a library chooses the order of its sums on a GPU: cuBLAS takes other kernels on
+    another stream or in a capture, where it has other memory to work in."""
     name: str
     """Stem of the header, name of the op, YAML key and command-line argument."""
     formula: str

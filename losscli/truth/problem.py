@@ -135,6 +135,11 @@ class Problem:
         """Return a problem of other operands; of the same case if none is given."""
         return Problem(case or self.case, operands, self.loosened, of_others=self.of_others)
 
+    @property
+    def chooses_order(self) -> bool:
+        """Whether the order of a sum may be another one on another stream or in a capture."""
+        return self.case.spec.chooses_order and self.case.device != "cpu"
+
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
         """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
         case = self.case.reshaped(shape, target_shape)

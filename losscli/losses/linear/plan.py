@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from losscli.units import format_bytes
@@ -13,6 +13,8 @@ WHOLE: Kind = "whole"
 CHUNKS: Kind = "chunks"
 SLICES: Kind = "slices"
 
+ROWS = 2048
+"""Hidden states whose gradients are made at a time where all logits are there."""
 _UNIT = 128
 """Parts are multiples of so many rows or classes: the tiles of matrix products."""
 _LEAST_CHUNK = 512
@@ -83,7 +85,8 @@ class Plan:
 
 def whole(size: Size) -> Plan:
     """Return the plan that has all logits at once."""
-    return Plan(WHOLE, size.rows, 0, size.rows * size.classes * size.item + size.sums)
+    some = replace(size, rows=min(size.rows, ROWS))
+    return Plan(WHOLE, size.rows, 0, size.rows * size.classes * size.item + some.sums)
 
 
 def chunks(size: Size, rows: int) -> Plan:

@@ -89,6 +89,7 @@ class LinearSpec(Spec):
     """A loss of hidden states. Its ``shape`` is tokens x width x classes."""
 
     unit: ClassVar[Unit] = HIDDEN_STATE
+    chooses_order: ClassVar[bool] = True
     sign: float = 1.0
     """What multiplies the cross entropy of the logits to be this loss."""
 
