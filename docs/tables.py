@@ -75,8 +75,6 @@ def with_tables(text: str) -> str:
             made, age = ages.table(), ""
         elif kind == functions.__name__:
             made, age = functions(file), ""
-        elif not path.exists():
-            made, age = f"Not measured yet: there is no record `{file}`.", ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)

@@ -217,10 +217,3 @@ def test_hidden_states_have_their_share_of_the_products_and_memory() -> None:
             *("fwd+bwd", "40.00 ms", "646", "256.0 MiB", "80.00 ms, 2.0 GiB"),
         ],
     ]
-
-
-def test_a_table_without_its_record_says_so() -> None:
-    marked = "<!-- linear: no-such-record.json -->\n\n<!-- end -->"
-    assert "Not measured yet: there is no record `no-such-record.json`." in tables.with_tables(
-        marked
-    )
