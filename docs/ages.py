@@ -1,6 +1,7 @@
 """Tells of each record which kernels have changed since the commit that it was measured at.
 
-The kernels of a loss are the files of csrc that its library may include, as the build knows them.
+The kernels of a loss are the files of csrc that its library may include, as the build knows them;
+those of hidden states are composed in Python, by the files of losscli/linear.
 A file that was only moved has not changed; one that includes a moved file by its new name has.
 """
 
@@ -16,13 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from losscli.build import targets
-from losscli.losses import EVERY_LOSS, LOSSES, ROW_LOSSES, WEIGHTED, operators_for
+from losscli.losses import (
+    EVERY_LOSS,
+    LINEAR_LOSSES,
+    LOSSES,
+    ROW_LOSSES,
+    WEIGHTED,
+    operators_for,
+)
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
 RESULTS = ROOT / "docs" / "results"
 _ROW = re.compile(r"^\| (?P<file>\S+\.json) \|.*\| (?P<commit>[0-9a-f]{7,40}) \|$", re.MULTILINE)
 """A record in the table of docs/results/README.md."""
+COMPOSED = ("losscli/linear", "losscli/losses/linear/plan.py")
+"""What composes the losses of hidden states of kernels and matrix products."""
 WIDTH = 100
 
 
@@ -41,7 +51,9 @@ def commits() -> dict[str, str]:
 
 @cache
 def changed_files(commit: str) -> frozenset[str]:
-    """Return the files of csrc whose contents the commit does not have, by their names now.
+    """Return the files of kernels whose contents the commit does not have, by their names now.
+
+    Those of csrc by their names there.
 
     Raises:
         NoHistoryError: git cannot tell.
@@ -49,7 +61,11 @@ def changed_files(commit: str) -> frozenset[str]:
     command = ["git", "-C", str(ROOT), "diff", "--name-status", "--find-renames", commit]
     try:
         done = subprocess.run(
-            [*command, "--", "csrc"], capture_output=True, text=True, check=False, timeout=60
+            [*command, "--", "csrc", *COMPOSED],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
     except FileNotFoundError:
         raise NoHistoryError("git is not installed") from None
@@ -65,9 +81,14 @@ def changed_files(commit: str) -> frozenset[str]:
 
 @cache
 def files_of(loss: str, device: str) -> frozenset[str]:
-    """Return the files of csrc from which the kernels of a loss are compiled."""
+    """Return the files from which the kernels of a loss are compiled, or composed."""
     libraries = [targets.Target(targets.LOSS, device, name) for name in operators_for(loss)]
-    return frozenset(file for each in libraries for file in targets.read_sources(CSRC, each))
+    found = {file for each in libraries for file in targets.read_sources(CSRC, each)}
+    if loss in LINEAR_LOSSES:
+        for place in map(ROOT.joinpath, COMPOSED):
+            paths = place.glob("*.py") if place.is_dir() else [place]
+            found |= {path.relative_to(ROOT).as_posix() for path in paths}
+    return frozenset(found)
 
 
 def changed_losses(losses: Iterable[str], device: str, commit: str) -> list[str]:
