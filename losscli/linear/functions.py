@@ -10,7 +10,7 @@ from torch import Tensor
 
 from losscli.losses import find_loss
 from losscli.losses.calling import Calls
-from losscli.losses.linear.plan import Plan, Size, choose, least, whole
+from losscli.losses.linear.plan import WHOLE, Plan, Size, candidates, choose, least
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.units import format_bytes
 
@@ -21,6 +21,8 @@ from .rows import Rows
 
 _SMALL = 1 / 16
 """The share of a GPU's memory up to which a loss takes its logits whole without looking."""
+_FEW_BYTES = 2**26
+"""The same on a CPU."""
 _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
 """Arguments of the function that the module has itself, or takes with each call."""
 _NO_TOKEN = -(2**31)
@@ -372,11 +374,14 @@ def _check_classes(name: str, target: Tensor, classes: int, settings: Settings) 
 
 
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
-    if budget is None and size.whole and size.gradients and device.type == "cuda":
-        # To ask the driver for what is free takes longer than a small loss.
-        total = torch.cuda.get_device_properties(device).total_memory
-        if whole(size).bytes <= total * _SMALL:
-            return whole(size)
+    if budget is None:
+        # To ask for what is free takes longer than a small loss.
+        few = _FEW_BYTES
+        if device.type == "cuda":
+            few = int(torch.cuda.get_device_properties(device).total_memory * _SMALL)
+        best = candidates(size, few)[0]
+        if best.bytes <= few and (best.kind == WHOLE or best.part == size.classes):
+            return best
     try:
         return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
     except ValueError as error:
