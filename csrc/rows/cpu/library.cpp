@@ -2,7 +2,7 @@
 // -DLOSSCLI_LOSS=name -DLOSSCLI_LOSS_HEADER="losses/rows/header.h".
 #include LOSSCLI_LOSS_HEADER
 
-#include "elementwise/cpu/guarded.h"
+#include "core/cpu/parallel.h"
 #include "reduce/cpu/partial_sums.h"
 #include "rows/cpu/rooms.h"
 #include "rows/cpu/walk_panels.h"
