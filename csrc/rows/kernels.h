@@ -104,6 +104,4 @@ struct RowKernels {
   Status (*run)(const RowArguments&, const LaunchContext&);
 };
 
-using GetRowKernels = const RowKernels* (*)();
-
 }  // namespace losscli

@@ -1,8 +1,9 @@
-// What a node of autograd needs to write gradients ahead: the operands as forward saw them, and the
-// lease of the expectation with the place of forward's launch in the order of the device.
+// What a node of autograd needs to write gradients ahead: the operands as forward saw them, the
+// lease of an expectation, and the place of forward's launch in the order of the device.
 #pragma once
 
-#include "torch/expectations.h"
+#include "core/expectation.h"
+#include "torch/call.h"
 
 namespace losscli {
 
@@ -30,6 +31,33 @@ class SeenOperands {
   };
 
   c10::SmallVector<Seen, kMostOperands> seen_;
+};
+
+// An expectation that belongs to one call until the lease ends. Calls of one loss with the same
+// reduction, dtype and site (a module's own, or that of the functions) on one stream take the
+// expectations of that group in a fixed order: the first call that waits for its backward has the
+// first, the second the second. So the heads of a model, called in the same order in each step,
+// each meet the number that they met before.
+class ExpectationLease {
+ public:
+  ExpectationLease() = default;
+  ExpectationLease(const Call& call, at::ScalarType type, const at::Device& device, void* stream,
+                   bool captured);
+  ExpectationLease(ExpectationLease&& other) noexcept { *this = std::move(other); }
+  ExpectationLease& operator=(ExpectationLease&& other) noexcept;
+  ~ExpectationLease() { end(); }
+
+  // Null where there is none to be had: then nothing is written ahead.
+  Expectation* get() const { return expectation_; }
+  // Whether the device's guesses were found to fail: gradients are not to be written ahead.
+  bool is_doubted() const { return doubted_ && *doubted_; }
+  void end();
+
+ private:
+  Expectation* expectation_ = nullptr;
+  const volatile int32_t* doubted_ = nullptr;
+  void* group_ = nullptr;  // null where nothing is to be given back
+  size_t place_ = 0;
 };
 
 // The lease of one call, and on which stream and in which capture its forward was launched.

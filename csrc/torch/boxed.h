@@ -29,7 +29,7 @@ struct BoxedCall {
   Stack& stack;
 
   size_t before() const { return kBefore + (kVectors ? loss.operands() : 0); }
-  size_t length() const { return before() + loss.operands() + call_length(loss) + kAfter; }
+  size_t length() const { return before() + loss.operands() + 1 + loss.parameters() + kAfter; }
   const c10::IValue* arguments() const { return stack.data() + (stack.size() - length()); }
   // All of them, the operands last.
   Tensors tensors() const { return take_tensors(arguments(), before() + loss.operands()); }

@@ -24,6 +24,10 @@ using TensorList = at::ArrayRef<at::Tensor>;
 using Wanted = std::array<bool, kMostOperands>;
 static_assert(kMostRows <= kMostOperands);
 
+inline bool is_any(const Wanted& wanted) {
+  return std::find(wanted.begin(), wanted.end(), true) != wanted.end();
+}
+
 struct LossAndGradients {
   at::Tensor loss;
   Tensors gradients;  // one for each operand that has one, undefined where none was written

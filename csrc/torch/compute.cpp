@@ -36,16 +36,6 @@ std::string list(size_t operands, Word word) {
   return text;
 }
 
-// Turns what a launch reports into an exception that names the loss and the operands.
-void check_status(const Status& status, const Call& call, TensorList operands) {
-  if (status.ok()) return;
-  const auto described = list(operands.size(), [&](size_t k) {
-    return c10::str(call.loss->operand_names[k], " ", operands[k].sizes(), " in ",
-                    operands[k].scalar_type());
-  });
-  throw_failure(status, c10::str(call.name(), " of ", described, " on ", operands[0].device()));
-}
-
 template <typename Arguments>
 void set_call(Arguments& arguments, const Call& call, at::ScalarType type, int64_t size) {
   arguments.dtype = dtype_of(type);

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 
 #include "core/launch.h"
 #include "core/runtime.h"
+#include "torch/call.h"
 #include "torch/registry.h"
-#include "torch/stream.h"
 
 namespace losscli {
 
@@ -22,14 +21,11 @@ const auto& kernels_in(const Table& table, const std::string& loss, const at::De
   return *kernels;
 }
 
-// Throws what a launch reports that failed; `what` names the loss, the operands and the device.
-[[noreturn]] inline void throw_failure(const Status& status, const std::string& what) {
-  const auto text = c10::str(what, ": ", status.message);
-  if (status.code == StatusCode::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
-  TORCH_CHECK(status.code != StatusCode::failed_earlier,
-              "an error of work that was launched earlier was found by ", text);
-  TORCH_CHECK(false, text);
-}
+// The current stream of a device, as a kernel's launch takes it: the cudaStream_t; null on a CPU.
+void* current_stream(const c10::Device& device);
+
+// Throws what a launch reports that failed, with the loss, the operands and the device.
+void check_status(const Status& status, const Call& call, TensorList operands);
 
 class Launch {
  public:

@@ -16,14 +16,6 @@ namespace losscli {
 
 using at::Tensor;
 
-namespace {
-
-bool is_any(const Wanted& wanted) {
-  return std::find(wanted.begin(), wanted.end(), true) != wanted.end();
-}
-
-}  // namespace
-
 void CallNode::save(TensorList tensors) {
   for (const Tensor& tensor : tensors) saved_.push_back(SavedVariable(tensor, false));
 }

@@ -88,8 +88,8 @@ RowLossDefinition& define_rows(const std::string& name, const std::string& roles
   return loss;
 }
 
-void check_interface(const std::string& loss, uint64_t interface) {
-  TORCH_CHECK(interface == kInterface, loss,
+void check_interface(const std::string& library, uint64_t interface) {
+  TORCH_CHECK(interface == kInterface, library,
               ": the kernels are of another version of losscli; run `losscli build --force`");
 }
 
@@ -189,8 +189,7 @@ LOSSCLI_EXPORT const char* losscli_attach_runtime(const char* device,
   using namespace losscli;
   return guarded([&] {
     TORCH_CHECK(device_kind(device) == DeviceKind::cuda, "the CPU has no runtime");
-    TORCH_CHECK(runtime->interface == kInterface,
-                "the CUDA runtime is of another version of losscli; run `losscli build --force`");
+    check_interface("runtime_cuda", runtime->interface);
     cuda_runtime = runtime;
   });
 }

@@ -19,7 +19,6 @@ namespace losscli {
 namespace {
 
 using at::Tensor;
-using Extents = c10::SmallVector<int64_t, 5>;
 
 // The stride by which the dimensions from `first` on are walked as one, none where they are not.
 std::optional<int64_t> collapsed(at::IntArrayRef sizes, at::IntArrayRef strides, size_t first) {
@@ -92,7 +91,7 @@ class RowWalk {
                          : at::empty_like(like, options);
       // Rows one after the other lie in any way that the kernels walk.
       if (!strides_of(gradients[k], split_)) {
-        Extents sizes = rows_;
+        Dimensions sizes = rows_;
         sizes.push_back(arguments.length);
         gradients[k] = at::empty(sizes, options).movedim(-1, loss_.row_dimension(like.dim()));
       }
@@ -115,7 +114,7 @@ class RowWalk {
   }
 
   void take_grad_output(const Tensor& grad_output) {
-    const Extents shape = loss_shape();
+    const Dimensions shape = loss_shape();
     check_incoming(call_, shape, grad_output, operands_[0].device());
     grad_output_ = grad_output;
     if (call_.reduction == Reduction::none) {
@@ -139,16 +138,10 @@ class RowWalk {
     const Tensor& first = operands_[0];
     const RowKernels& kernels = kernels_in(loss_.kernels, loss_.name, first.device());
     const Status status = launch(first, kernels.needs, kernels.run, arguments);
-    if (status.ok()) return;
     // The one failure of the kernels for the CPU.
     TORCH_CHECK_INDEX(!(first.is_cpu() && status.code == StatusCode::failed), call_.name(), ": ",
                       status.message);
-    std::string what = loss_.name;
-    for (size_t k = 0; k < operands_.size(); ++k)
-      if (operands_[k].defined())
-        what += c10::str(k == 0 ? " of " : ", ", loss_.operand_names[k], " ", operands_[k].sizes(),
-                         " in ", operands_[k].scalar_type());
-    throw_failure(status, c10::str(what, " on ", first.device()));
+    check_status(status, call_, operands_);
   }
 
   RowArguments arguments;
@@ -200,8 +193,8 @@ class RowWalk {
   }
 
   // One number where rows are reduced.
-  Extents loss_shape() const {
-    Extents shape;
+  Dimensions loss_shape() const {
+    Dimensions shape;
     if (call_.reduction != Reduction::none) return shape;
     if (loss_.outputs(call_) > 1) shape.push_back(loss_.outputs(call_));
     shape.append(rows_.begin(), rows_.end());
@@ -212,13 +205,11 @@ class RowWalk {
   const RowLossDefinition& loss_;
   TensorList operands_;
   at::ScalarType type_;
-  Extents rows_;
+  Dimensions rows_;
   bool split_ = false;
   Tensors taken_;
   Tensor grad_output_;
 };
-
-bool is_empty(TensorList operands) { return operands[0].numel() == 0; }
 
 // Without rows: what the reference makes of nothing.
 Tensor loss_of_nothing(const RowLossDefinition& loss, const Call& call, TensorList operands) {
@@ -263,7 +254,7 @@ bool RowLossDefinition::pays_ahead(const Call&, TensorList operands) const {
 LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList operands,
                                                  const Wanted& wanted,
                                                  Expectation* expectation) const {
-  if (is_empty(operands))
+  if (operands[0].numel() == 0)
     return {loss_of_nothing(*this, call, operands), zeros(*this, operands, wanted)};
   RowWalk walk(*this, call, operands);
   LossAndGradients result{walk.value(wide), walk.gradients(wanted)};
@@ -274,7 +265,7 @@ LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList op
 
 Tensor RowLossDefinition::compute_loss_in_place(const Call& call, TensorList operands) const {
   const Tensor& input = operands[0];
-  if (is_empty(operands)) {
+  if (operands[0].numel() == 0) {
     const Tensor loss = loss_of_nothing(*this, call, operands);
     return loss.to(c10::promoteTypes(loss.scalar_type(), at::kFloat));
   }
@@ -295,7 +286,7 @@ Tensor RowLossDefinition::compute_loss_in_place(const Call& call, TensorList ope
 Tensors RowLossDefinition::compute_gradients(const Call& call, const Tensor& grad_output,
                                              TensorList operands, const Wanted& wanted,
                                              Expectation* expectation) const {
-  if (is_empty(operands)) return zeros(*this, operands, wanted);
+  if (operands[0].numel() == 0) return zeros(*this, operands, wanted);
   RowWalk walk(*this, call, operands);
   walk.take_grad_output(grad_output);
   Tensors gradients = walk.gradients(wanted);

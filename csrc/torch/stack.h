@@ -42,8 +42,6 @@ inline void put_call(const Call& call, TensorList operands, Stack& stack) {
   for (size_t p = 0; p < call.loss->parameters(); ++p) stack.emplace_back(call.parameters[p]);
 }
 
-inline size_t call_length(const Definition& loss) { return 1 + loss.parameters(); }
-
 inline Wanted take_wanted(const c10::IValue& value) {
   Wanted wanted{};
   const auto list = value.toBoolList();

@@ -300,9 +300,9 @@ PANELS = (
     Mutation(
         "rows/cpu/walk_rows.h",
         "for (int64_t c = 0; c < classes; c += kPiece)\n"
-        "          whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));",
+        "        whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));",
         "for (int64_t c = 0; c < std::min(classes, kPiece); c += kPiece)\n"
-        "          whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));",
+        "        whole.add(row.add_up(c, std::min(classes, c + kPiece), peak));",
         "all pieces of a row but the first",
         PLAIN,
     ),

@@ -1,7 +1,9 @@
-// Work divided among the caller's threads.
+// A launch on the CPU: work divided among the caller's threads, and a status for what it throws.
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <new>
 
 #include "core/launch.h"
 
@@ -26,6 +28,21 @@ void parallel(const LaunchContext& context, int64_t count, const Body& body) {
   parallel_ranges(context, count, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) body(i);
   });
+}
+
+// Turns what a launch may throw into a status.
+template <typename Launch>
+Status guarded(Launch launch) {
+  try {
+    launch();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return Status::failure(StatusCode::out_of_memory, "no memory for the sums of its parts");
+  } catch (const std::exception& error) {
+    return Status::failure(StatusCode::failed, error.what());
+  } catch (...) {
+    return Status::failure(StatusCode::failed, "an unknown error");
+  }
 }
 
 }  // namespace losscli::cpu

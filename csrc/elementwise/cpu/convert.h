@@ -21,8 +21,6 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-inline float widen(float stored) { return stored; }
-inline double widen(double stored) { return stored; }
 inline float widen(BFloat16 stored) { return bit_cast<float>(uint32_t{stored.bits} << 16); }
 
 inline float widen(Half stored) {
@@ -33,9 +31,6 @@ inline float widen(Half stored) {
   const bool finite = (stored.bits & 0x7c00u) != 0x7c00u;
   return bit_cast<float>(sign | (finite ? bit_cast<uint32_t>(value) : rest | 0x7f800000u));
 }
-
-inline void narrow(float value, float& stored) { stored = value; }
-inline void narrow(double value, double& stored) { stored = value; }
 
 // To the nearest, ties to even; NaN stays NaN.
 inline void narrow(float value, BFloat16& stored) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/cpu/parallel.h"
-#include "elementwise/cpu/guarded.h"
 #include "elementwise/cpu/incoming.h"
 #include "elementwise/cpu/loops.h"
 #include "elementwise/cpu/loss.h"

@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "elementwise/cpu/convert.h"
-#include "elementwise/cpu/source.h"
 #include "elementwise/cpu/stream.h"
 #include "elementwise/cpu/transpose.h"
 #include "elementwise/cpu/walk.h"

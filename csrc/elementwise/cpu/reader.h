@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "core/operand.h"
-#include "elementwise/cpu/source.h"
 #include "elementwise/cpu/tile.h"
 #include "elementwise/cpu/walk.h"
 

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "core/cpu/parallel.h"
-#include "elementwise/cpu/guarded.h"
 #include "elementwise/cpu/loss.h"
 #include "elementwise/cpu/tile.h"
 

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "core/cpu/parallel.h"
-#include "elementwise/cpu/guarded.h"
 #include "elementwise/cpu/incoming.h"
 #include "elementwise/cpu/loops.h"
 #include "elementwise/cpu/loss.h"

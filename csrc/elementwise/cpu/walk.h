@@ -1,5 +1,4 @@
-// An operand's own way through a space: the dimensions that it walks as one are one, whatever the
-// other operands do.
+// An operand in memory, and its own way through a space.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +7,20 @@
 
 namespace losscli::cpu {
 
+// Only its conversions know an operand's dtype, so that the code that walks it is compiled once.
+template <typename Value>
+struct Source {
+  const char* data = nullptr;
+  int64_t item = 0;       // bytes of an element
+  bool is_value = false;  // whether the elements are Value
+  // Converts elements that lie side by side, and such as lie `stride` elements apart.
+  void (*run)(const void* from, Value* to, int64_t count) = nullptr;
+  void (*strided)(const void* from, int64_t stride, Value* to, int64_t count) = nullptr;
+
+  const char* at(int64_t offset) const { return data + offset * item; }
+};
+
+// The dimensions that the operand walks as one are one, whatever the other operands do.
 struct Walk {
   int32_t dimensions = 1;
   int64_t sizes[kMostDimensions] = {1};

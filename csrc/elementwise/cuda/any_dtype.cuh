@@ -223,16 +223,7 @@ __device__ __forceinline__ void write_elements(void* data, DType dtype, Index in
       }
     }
   };
-  switch (dtype) {
-    case DType::float32:
-      return as(float());
-    case DType::float16:
-      return as(__half());
-    case DType::bfloat16:
-      return as(__nv_bfloat16());
-    default:
-      return as(double());
-  }
+  with_floating_type_of<__half, __nv_bfloat16>(dtype, as);
 }
 
 // One number, not converted yet: see Incoming.

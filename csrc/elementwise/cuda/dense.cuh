@@ -5,7 +5,6 @@
 #include "core/cuda/launch.h"
 #include "elementwise/cuda/few_kernel.cuh"
 #include "elementwise/cuda/flat_kernel.cuh"
-#include "elementwise/cuda/grid.cuh"
 #include "elementwise/cuda/instance.h"
 
 namespace losscli::cuda {

@@ -2,9 +2,8 @@
 // -DLOSSCLI_LOSS_HEADER='"losses/elementwise/smooth_l1.h"', and the library of its reduction
 // strategies with -DLOSSCLI_STRATEGIES as well:
 //
-//   dense.dtype.cu      once for each floating dtype, with -DLOSSCLI_DTYPE=float32, float64,
-//   float16
-//                       and bfloat16: dense operands of that dtype
+//   dense.dtype.cu      once for each floating dtype, with -DLOSSCLI_DTYPE=float32 and so on: dense
+//                       operands of that dtype
 //   strided_float.cu    once: operands of any strides and dtypes, computed in float
 //   strided_double.cu   once: the same in double
 //   library.cu          once: this file, which chooses, and what is left
@@ -14,7 +13,6 @@
 #include "elementwise/cuda/rows.h"
 #include "elementwise/cuda/second_derivatives.cuh"
 #include "elementwise/cuda/shared_gradient.cuh"
-#include "elementwise/cuda/staged_dimension.h"
 #include "elementwise/cuda/strategies.cuh"
 
 namespace losscli::cuda {
@@ -71,16 +69,9 @@ Access access_of(const ElementwiseArguments& arguments, const Asked& asked) {
 const Instance& instance_of(const ElementwiseArguments& arguments, Access access) {
   if (access == Access::strided || access == Access::staged)
     return arguments.dtype == DType::float64 ? strided_double : strided_float;
-  switch (arguments.dtype) {
-    case DType::float64:
-      return dense_float64;
-    case DType::float16:
-      return dense_float16;
-    case DType::bfloat16:
-      return dense_bfloat16;
-    default:
-      return dense_float32;
-  }
+  // In the order of DType.
+  const Instance* const dense[] = {&dense_float32, &dense_float64, &dense_float16, &dense_bfloat16};
+  return *dense[static_cast<int>(arguments.dtype)];
 }
 
 // No kernel computes a loss together with gradients for a tensor of incoming ones: two do.
@@ -147,12 +138,6 @@ Status elementwise(const ElementwiseArguments& arguments, const LaunchContext& c
                                              : add_sums<float>(arguments, context, blocks);
 #endif
   return status;
-}
-
-Needs shared_gradient_needs(const SharedGradientArguments& arguments, const DeviceFacts&) {
-  Needs needs;
-  needs.workspace = shared_gradient_bytes(arguments);
-  return needs;
 }
 
 Status shared_gradient(const SharedGradientArguments& arguments, const LaunchContext& context) {

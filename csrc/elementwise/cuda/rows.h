@@ -1,8 +1,10 @@
-// Operands that are one row, repeated over the whole space, beside others that are dense.
+// How operands lie: as one row, repeated over the whole space, beside others that are dense, or
+// along another dimension than the first.
 #pragma once
 
 #include "core/operand.h"
 #include "core/platform.h"
+#include "elementwise/cuda/policies.h"
 #include "elementwise/kernels.h"
 
 namespace losscli::cuda {
@@ -31,6 +33,23 @@ inline Rows find_rows(const ElementwiseArguments& arguments, int operand_count) 
 template <int operand_count>
 LOSSCLI_HOST_DEVICE bool is_row(unsigned rows, int n) {
   return operand_count == 2 ? n == 1 : (rows >> n & 1u) != 0;
+}
+
+// The dimension along which an operand is contiguous that is not so along the first, where tiles
+// are worth it; 0 where there is none.
+inline int staged_dimension(const Operand& operand, const Space& space) {
+  if (operand.strides[0] == 0 || operand.strides[0] == 1 || space.sizes[0] < kLeastStaged) return 0;
+  for (int d = 1; d < space.dimensions; ++d)
+    if (operand.strides[d] == 1 && space.sizes[d] >= kLeastStaged) return d;
+  return 0;
+}
+
+// Whether steps of an operand, in bytes, fit into 32 bits, as tiles take them.
+inline bool has_short_steps(const Operand& operand, const Space& space) {
+  const int64_t most = (int64_t{1} << 31) / item_bytes(operand.dtype);
+  for (int d = 0; d < space.dimensions; ++d)
+    if (operand.strides[d] >= most || -operand.strides[d] >= most) return false;
+  return true;
 }
 
 }  // namespace losscli::cuda

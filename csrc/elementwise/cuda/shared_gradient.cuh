@@ -8,12 +8,10 @@
 
 #include <algorithm>
 
-#include "core/cuda/launch.h"
-#include "elementwise/cuda/any_dtype.cuh"
 #include "elementwise/cuda/division.h"
 #include "elementwise/cuda/policies.h"
+#include "elementwise/cuda/strategies.cuh"
 #include "elementwise/kernels.h"
-#include "reduce/cuda/sum.cuh"
 
 namespace losscli::cuda {
 
@@ -44,11 +42,12 @@ inline SharedPolicy shared_policy(const SharedGradientArguments& arguments) {
   return policy;
 }
 
-inline size_t shared_gradient_bytes(const SharedGradientArguments& arguments) {
+inline Needs shared_gradient_needs(const SharedGradientArguments& arguments, const DeviceFacts&) {
   const SharedPolicy policy = shared_policy(arguments);
-  const int words =
-      arguments.dtype == DType::float64 ? SumOf<double>::kWords : SumOf<float>::kWords;
-  return policy.bands == 1 ? 0 : policy.bands * policy.elements * words * sizeof(double);
+  const int64_t sums = policy.bands == 1 ? 0 : policy.bands * policy.elements;
+  Needs needs;
+  needs.workspace = sums * sum_words(arguments.dtype) * sizeof(double);
+  return needs;
 }
 
 // The operands and grad_output, which is read as one more.
@@ -198,10 +197,7 @@ __global__ void __launch_bounds__(kSharedThreads)
   if (arguments.policy.bands == 1) {
     put_shared<Real>(arguments, element, sum);
   } else {
-    double* const to =
-        arguments.sums + (blockIdx.y * arguments.policy.elements + element) * Sum::kWords;
-#pragma unroll
-    for (int w = 0; w < Sum::kWords; ++w) to[w] = sum.words[w];
+    put_sum(arguments.sums, blockIdx.y * arguments.policy.elements + element, sum);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "elementwise/cuda/any_layout.cuh"
-#include "elementwise/cuda/staged_dimension.h"
+#include "elementwise/cuda/rows.h"
 
 namespace losscli::cuda {
 

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "core/cuda/launch.h"
-#include "elementwise/cuda/grid.cuh"
 #include "elementwise/cuda/instance.h"
 #include "elementwise/cuda/lines_kernel.cuh"
 #include "elementwise/cuda/panels_kernel.cuh"

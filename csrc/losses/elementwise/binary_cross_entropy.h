@@ -11,8 +11,6 @@
 // function then raises PyTorch's error.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
@@ -29,7 +27,7 @@ struct binary_cross_entropy {
     log_probabilities(x[0], hit, miss);  // one of them NaN for an input outside [0, 1]
     const Real loss =
         (x[1] - Real(1)) * (miss < kLeast ? kLeast : miss) - x[1] * (hit < kLeast ? kLeast : hit);
-    return is_probability(x[1]) ? loss : kNotANumber;
+    return is_probability(x[1]) ? loss : kNotANumber<Real>;
   }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
@@ -37,8 +35,8 @@ struct binary_cross_entropy {
     const Real slope =
         incoming * quotient(x[0] - x[1], product < kLeastProduct ? kLeastProduct : product);
     const bool inside = is_probability(x[0]) && is_probability(x[1]);
-    out[0] = inside ? slope : kNotANumber;
-    out[1] = inside ? incoming * log_odds_against(x[0]) : kNotANumber;
+    out[0] = inside ? slope : kNotANumber<Real>;
+    out[1] = inside ? incoming * log_odds_against(x[0]) : kNotANumber<Real>;
   }
 
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[2], const Real (&v)[2],
@@ -53,7 +51,6 @@ struct binary_cross_entropy {
   }
 
  private:
-  static constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
   static constexpr Real kLeast = -100;
   static constexpr Real kEpsilon = 1e-12;
   static constexpr Real kLeastProduct = 1e-12f;  // a float for all dtypes, as in PyTorch

@@ -5,8 +5,6 @@
 // the public function then raises PyTorch's error.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
@@ -53,10 +51,9 @@ struct gaussian_nll {
   // and the rounding of the difference, which the square would double, is made good.
   LOSSCLI_HOST_DEVICE float of_variance(float input, float target, float variance,
                                         float factor) const {
-    const float difference = input - target, seen = difference - input;
-    const float rest = (input - (difference - seen)) - (target + seen);
-    const float quotient = difference / variance, lost = 2.0f * rest * quotient;
-    const float one = 1.0f - (absolute(lost) < kInfinity ? lost : 0.0f);
+    const float difference = input - target, rest = rest_of(input, target, difference);
+    const float quotient = difference / variance;
+    const float one = 1.0f - finite_or_zero(2.0f * rest * quotient);
     return factor * (multiply_add(-difference, quotient, one) / variance);
   }
 
@@ -67,11 +64,8 @@ struct gaussian_nll {
     return multiply_add(-factor, difference * difference / variance / variance, factor / variance);
   }
 
-  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  static constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
-
   LOSSCLI_HOST_DEVICE Real clamped(Real variance) const {
-    const Real least = variance < Real(0) ? kNotANumber : eps;
+    const Real least = variance < Real(0) ? kNotANumber<Real> : eps;
     return variance < eps ? least : variance;
   }
 };

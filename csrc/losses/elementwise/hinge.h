@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "losses/elementwise/loss.h"
 
@@ -11,8 +10,8 @@ namespace losscli {
 
 template <typename Real>
 struct hinge {
-  static constexpr Signature<2, 1> signature{
-      {"input", "target"}, {{{"margin", -std::numeric_limits<double>::infinity()}}}};
+  static constexpr Signature<2, 1> signature{{"input", "target"},
+                                             {{{"margin", -kInfinity<double>}}}};
 
   // In two parts: near the kink the loss is what margin and product leave of each other, and a
   // margin rounded to float would be most of it.

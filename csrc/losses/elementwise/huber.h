@@ -5,16 +5,14 @@
 // torch.nn.functional.huber_loss, which refuses a delta of 0, too.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
 
 template <typename Real>
 struct huber {
-  static constexpr Signature<2, 1> signature{
-      {"input", "target"}, {{{"delta", 0.0, std::numeric_limits<double>::infinity(), true}}}};
+  static constexpr Signature<2, 1> signature{{"input", "target"},
+                                             {{{"delta", 0.0, kInfinity<double>, true}}}};
 
   Real delta;
 

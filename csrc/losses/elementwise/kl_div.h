@@ -6,8 +6,6 @@
 // formula that knows the logarithm in Real only.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
@@ -22,8 +20,7 @@ struct kl_div {
   Real nothing;     // the target of which the loss is 0; NaN where there is none
 
   explicit kl_div(const double* values)
-      : log_target(values[0] != 0),
-        nothing(values[0] != 0 ? std::numeric_limits<Real>::quiet_NaN() : Real(0)) {}
+      : log_target(values[0] != 0), nothing(values[0] != 0 ? kNotANumber<Real> : Real(0)) {}
 
   bool is_usual() const { return !(log_target > Real(0)); }
 

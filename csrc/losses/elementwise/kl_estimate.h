@@ -3,8 +3,6 @@
 //   k1  -d,      k2  0.5 d^2,      k3  e^d - 1 - d.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
@@ -21,7 +19,7 @@ struct kl_estimate {
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real d = x[1] - x[0], beyond_one = exponential_minus_one(d);
-    const Real third = (beyond_one - d) + finite(beyond_one * lost(x[1], x[0], d));
+    const Real third = (beyond_one - d) + finite_or_zero(beyond_one * lost(x[1], x[0], d));
     const Real other = is_first > Real(0) ? -d : Real(0.5) * d * d;
     return is_third > Real(0) ? third : other;
   }
@@ -29,7 +27,7 @@ struct kl_estimate {
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
     const Real d = x[1] - x[0], beyond_one = exponential_minus_one(d);
     const Real rest = lost(x[1], x[0], d), other = is_first > Real(0) ? Real(-1) : d;
-    const Real third = beyond_one + finite(beyond_one * rest + rest);
+    const Real third = beyond_one + finite_or_zero(beyond_one * rest + rest);
     out[1] = incoming * (is_third > Real(0) ? third : other);
     out[0] = -out[1];
   }
@@ -41,19 +39,6 @@ struct kl_estimate {
     out[1] = curvature * (v[1] - v[0]);
     out[0] = -out[1];
   }
-
- private:
-  LOSSCLI_HOST_DEVICE static Real finite(Real x) {
-    return absolute(x) < std::numeric_limits<Real>::infinity() ? x : Real(0);
-  }
-
-  // What the rounding of a difference left, which its exponential would multiply; of float64 none,
-  // as in the formula that defines the loss.
-  LOSSCLI_HOST_DEVICE static float lost(float a, float b, float difference) {
-    const float seen = difference - a;
-    return finite((a - (difference - seen)) - (b + seen));
-  }
-  LOSSCLI_HOST_DEVICE static double lost(double, double, double) { return 0; }
 };
 
 }  // namespace losscli

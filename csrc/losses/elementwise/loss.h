@@ -37,10 +37,15 @@
 
 namespace losscli {
 
+template <typename Real>
+constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
+template <typename Real>
+constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
+
 struct Parameter {
   const char* name;
   double minimum;
-  double maximum = std::numeric_limits<double>::infinity();
+  double maximum = kInfinity<double>;
   bool open = false;       // the ends are no values themselves
   bool is_switch = false;  // 0 or 1, for off or on
 };
@@ -89,6 +94,24 @@ LOSSCLI_HOST_DEVICE double multiply_add(double a, double b, double c) { return a
 
 LOSSCLI_HOST_DEVICE float absolute(float x) { return __builtin_fabsf(x); }
 LOSSCLI_HOST_DEVICE double absolute(double x) { return __builtin_fabs(x); }
+
+template <typename Real>
+LOSSCLI_HOST_DEVICE Real finite_or_zero(Real x) {
+  return absolute(x) < kInfinity<Real> ? x : Real(0);
+}
+
+// What the rounding of a difference left.
+LOSSCLI_HOST_DEVICE float rest_of(float a, float b, float difference) {
+  const float seen = difference - a;
+  return (a - (difference - seen)) - (b + seen);
+}
+
+// The same where an exponential of the difference would multiply it; of float64 none, as in the
+// formula that defines a loss.
+LOSSCLI_HOST_DEVICE float lost(float a, float b, float difference) {
+  return finite_or_zero(rest_of(a, b, difference));
+}
+LOSSCLI_HOST_DEVICE double lost(double, double, double) { return 0; }
 
 // The larger of `x` and zero; NaN of NaN. One instruction where the GPU has it, which no comparison
 // is made into.

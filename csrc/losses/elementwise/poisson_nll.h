@@ -7,8 +7,6 @@
 // function multiplies 0 by an infinite logarithm.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
@@ -54,7 +52,7 @@ struct poisson_nll {
           // 1 - target / (input + eps), which keeps its digits where the two are near.
           const Real rate = x[0] + eps;
           const Real finite = ((x[0] - x[1]) + eps) / rate, infinite = Real(1) - x[1] / rate;
-          return absolute(rate) < kInfinity ? finite : infinite;
+          return absolute(rate) < kInfinity<Real> ? finite : infinite;
         });
     out[0] = incoming * slope;
     const Real stirling =
@@ -74,7 +72,6 @@ struct poisson_nll {
   }
 
  private:
-  static constexpr Real kInfinity = std::numeric_limits<Real>::infinity();
   static constexpr Real kLogTwoPi = Real(1.83787706640934548356);
 
   // A part of Stirling's approximation, for targets above 1.

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "losses/elementwise/loss.h"
 
@@ -38,7 +37,8 @@ struct policy {
   explicit policy(const double* values)
       : low(1 - values[0], std::log1p(-values[0])),
         high(1 + values[1], std::log1p(values[1])),
-        highest(values[2], values[2] > 0 && values[3] == 0 ? std::log(values[2]) : kInfinity),
+        highest(values[2],
+                values[2] > 0 && values[3] == 0 ? std::log(values[2]) : kInfinity<double>),
         cispo(values[3] != 0) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[3]) const {
@@ -64,8 +64,6 @@ struct policy {
   }
 
  private:
-  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
   struct Ratio {
     Real clipped;
     bool is_free;  // of bounds
@@ -79,8 +77,7 @@ struct policy {
       const bool is_low = (falls || both) && beyond(loss.low) < Real(0);
       const bool is_high = (!falls || both) && beyond(loss.high) > Real(0);
       const bool is_highest = falls && beyond(loss.highest) > Real(0);
-      const Real power = exponential(log), more = power * rest;
-      const Real free = power + (is_finite(more) ? more : Real(0));
+      const Real power = exponential(log), free = power + finite_or_zero(power * rest);
       const Real most = is_highest ? loss.highest.ratio : free;
       const Real above = is_high ? loss.high.ratio : most;
       clipped = is_low ? loss.low.ratio : above;
@@ -95,17 +92,6 @@ struct policy {
   LOSSCLI_HOST_DEVICE static double product(double incoming, double ratio, double slope) {
     return incoming * slope * ratio;
   }
-
-  LOSSCLI_HOST_DEVICE static bool is_finite(Real x) { return absolute(x) < Real(kInfinity); }
-
-  // What the rounding of a difference left, which its exponential would multiply; of float64 none,
-  // as in the formula that defines the loss.
-  LOSSCLI_HOST_DEVICE static float lost(float a, float b, float difference) {
-    const float seen = difference - a;
-    const float rest = (a - (difference - seen)) - (b + seen);
-    return is_finite(rest) ? rest : 0.0f;
-  }
-  LOSSCLI_HOST_DEVICE static double lost(double, double, double) { return 0; }
 };
 
 }  // namespace losscli

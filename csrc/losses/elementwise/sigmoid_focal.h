@@ -9,16 +9,14 @@
 // m is 0, the logit's own derivatives are 0, too.
 #pragma once
 
-#include <limits>
-
 #include "losses/elementwise/loss.h"
 
 namespace losscli {
 
 template <typename Real>
 struct sigmoid_focal {
-  static constexpr Signature<2, 2> signature{
-      {"input", "target"}, {{{"alpha", -std::numeric_limits<double>::infinity()}, {"gamma", 0.0}}}};
+  static constexpr Signature<2, 2> signature{{"input", "target"},
+                                             {{{"alpha", -kInfinity<double>}, {"gamma", 0.0}}}};
   static constexpr bool costly = true;
 
   // A power in two parts: m may be so small that the rounding of the exponent shows. Exponents of
@@ -105,8 +103,6 @@ struct sigmoid_focal {
   }
 
  private:
-  static constexpr Real kNotANumber = std::numeric_limits<Real>::quiet_NaN();
-
   struct Terms {
     Real p, q;     // sigmoid of the input, and 1 less it
     Real alpha;    // a
@@ -122,7 +118,7 @@ struct sigmoid_focal {
       alpha = loss.positive * target + loss.negative * rest;
       const Real likely = p * rest + q * target;
       // Of a target far outside [0, 1] no probability.
-      miss = likely < Real(0) ? kNotANumber : likely;
+      miss = likely < Real(0) ? kNotANumber<Real> : likely;
       const Real linear = x[0] * ((x[0] > Real(0) ? Real(1) : Real(0)) - target);
       entropy = linear + softplus_tail(x[0]);
       slope = x[0] > Real(0) ? rest - q : p - target;

@@ -74,11 +74,10 @@ struct weighted {
 
  private:
   // The first operands of an array, which are the inner loss's own, as an array.
-  LOSSCLI_HOST_DEVICE static const Real (&without_weight(const Real (&x)[inner_operands + 1]))
-      [inner_operands] {
-        return reinterpret_cast<const Real(&)[inner_operands]>(x);
-      } LOSSCLI_HOST_DEVICE static Real (&without_weight(Real (&x)[inner_operands + 1]))
-          [inner_operands] { return reinterpret_cast<Real(&)[inner_operands]>(x); }
+  template <typename Number>
+  LOSSCLI_HOST_DEVICE static auto& without_weight(Number (&x)[inner_operands + 1]) {
+    return reinterpret_cast<Number(&)[inner_operands]>(x);
+  }
 };
 
 template <typename Real>

@@ -73,10 +73,7 @@ struct Call {
     return number == ignore_index(arguments) ? kNoTarget : number;
   }
 
-  double weight(int64_t row_class) const {
-    const auto* const weight = static_cast<const Stored*>(arguments.weight);
-    return weight ? to_value<double>(weight[row_class]) : 1.0;
-  }
+  double weight(int64_t number) const { return class_weight<Stored>(arguments, number); }
 
   // Of a group of classes; not for Kind::number.
   const Real* weights(int64_t first) const {

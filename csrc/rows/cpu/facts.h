@@ -28,7 +28,7 @@ class Facts {
     facts.length = arguments_.length;
     if constexpr (Loss::labelled) {
       facts.label = read_label(arguments_, row);
-      facts.weight = weight(facts.label);
+      facts.weight = class_weight<Stored>(arguments_, facts.label);
       const Strided<Stored> first(arguments_, 0, row);
       facts.picked = to_value<double>(first.data[facts.label * first.stride]);
     }
@@ -43,15 +43,12 @@ class Facts {
     if (!Loss::labelled && !arguments_.mask) return static_cast<double>(arguments_.rows());
     return check_labels<Compensated>(
         arguments_, context, [&](int64_t row) { return counts(row); },
-        [&](int64_t label) { return Loss::mean_of_weights ? weight(label) : 1.0; });
+        [&](int64_t label) {
+          return Loss::mean_of_weights ? class_weight<Stored>(arguments_, label) : 1.0;
+        });
   }
 
  private:
-  double weight(int64_t label) const {
-    const auto* const weight = static_cast<const Stored*>(arguments_.weight);
-    return weight ? to_value<double>(weight[label]) : 1.0;
-  }
-
   const RowArguments& arguments_;
   const Loss& loss_;
 };

@@ -2,8 +2,7 @@
 // -DLOSSCLI_LOSS=name -DLOSSCLI_LOSS_HEADER="losses/rows/header.h".
 #include LOSSCLI_LOSS_HEADER
 
-#include "elementwise/cpu/guarded.h"
-#include "reduce/cpu/partial_sums.h"
+#include "core/cpu/parallel.h"
 #include "rows/cpu/rooms.h"
 #include "rows/cpu/walk_panels.h"
 #include "rows/cpu/walk_rows.h"
@@ -36,36 +35,32 @@ template <typename Stored, typename Real>
   const bool gradient = arguments.wants_gradient() && incoming.wanted();
   const bool value = arguments.value != nullptr;
   const int64_t rows = arguments.rows();
-  const int64_t size = rows_of_chunk(rows, arguments.length), chunks = divide_up(rows, size);
-  Rooms<Walker<Loss, Stored, Real>> rooms(context, chunks, arguments);
-  PartialSums sums(chunks);
-  if (gradient || value)
-    parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
-      auto& walker = rooms.take();
-      for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-        Compensated sum;
-        const int64_t last = std::min(rows, (chunk + 1) * size);
-        for (int64_t row = chunk * size; row < last; ++row) {
-          double values[kMostOutputs] = {};
-          if (facts.counts(row)) {
-            double scales[kMostOutputs];
-            for (int o = 0; o < kMostOutputs; ++o) scales[o] = incoming.of(row, o) / divisor;
-            const auto& found = walker.read(row, facts.of_row(row), scales);
-            std::copy_n(found.values, kMostOutputs, values);
-            if (gradient) walker.write(row);
-          } else if (gradient) {
-            walker.write_zeros(row);
-          }
-          sum.add(values[0]);
-          if (value && arguments.reduction == RowReduction::none)
-            for (int o = 0; o < arguments.outputs; ++o)
-              put<Stored>(arguments, o * rows + row, values[o]);
-        }
-        sums.put(chunk, sum);
+  const auto work = [&](auto& walker, int64_t first, int64_t last) {
+    Compensated sum;
+    for (int64_t row = first; row < last; ++row) {
+      double values[kMostOutputs] = {};
+      if (facts.counts(row)) {
+        double scales[kMostOutputs];
+        for (int o = 0; o < kMostOutputs; ++o) scales[o] = incoming.of(row, o) / divisor;
+        const auto& found = walker.read(row, facts.of_row(row), scales);
+        std::copy_n(found.values, kMostOutputs, values);
+        if (gradient) walker.write(row);
+      } else if (gradient) {
+        walker.write_zeros(row);
       }
-    });
+      sum.add(values[0]);
+      if (value && arguments.reduction == RowReduction::none)
+        for (int o = 0; o < arguments.outputs; ++o)
+          put<Stored>(arguments, o * rows + row, values[o]);
+    }
+    return sum;
+  };
+  Compensated sum;
+  if (gradient || value)
+    sum = sum_chunks<Walker<Loss, Stored, Real>>(
+        context, rows, rows_of_chunk(rows, arguments.length), work, arguments);
   if (value && arguments.reduction != RowReduction::none)
-    put<Stored>(arguments, 0, sums.total().total() / divisor);
+    put<Stored>(arguments, 0, sum.total() / divisor);
   incoming.note();
 }
 

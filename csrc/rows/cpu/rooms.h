@@ -1,5 +1,4 @@
-// What each thread needs for its part of the work, made before it begins: an exception must not
-// leave a thread.
+// Rows divided among threads in chunks, whose sums are added.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <deque>
 
 #include "core/cpu/parallel.h"
+#include "core/operand.h"
+#include "reduce/cpu/partial_sums.h"
 
 namespace losscli::cpu {
 
@@ -18,22 +19,23 @@ inline int64_t count_threads(const LaunchContext& context, int64_t parts) {
   return ranges;
 }
 
-template <typename Room>
-class Rooms {
- public:
-  // One for each thread, made of `arguments`.
-  template <typename... Arguments>
-  Rooms(const LaunchContext& context, int64_t parts, const Arguments&... arguments) {
-    const int64_t threads = count_threads(context, parts);
-    for (int64_t i = 0; i < threads; ++i) rooms_.emplace_back(arguments...);
-  }
-
-  // A room that no other thread has; called once for each range of the parts.
-  Room& take() { return rooms_[taken_++]; }
-
- private:
-  std::deque<Room> rooms_;
-  std::atomic<size_t> taken_{0};
-};
+// The sum of what work(room, first, last) gives of the rows of each chunk, of `size` rows, added in
+// the order of the chunks. Each thread has a room of its own. It is made of `arguments` before the
+// work begins: an exception must not leave a thread.
+template <typename Room, typename Work, typename... Arguments>
+Compensated sum_chunks(const LaunchContext& context, int64_t rows, int64_t size, const Work& work,
+                       const Arguments&... arguments) {
+  const int64_t chunks = divide_up(rows, size), threads = count_threads(context, chunks);
+  std::deque<Room> rooms;
+  for (int64_t i = 0; i < threads; ++i) rooms.emplace_back(arguments...);
+  std::atomic<size_t> taken{0};
+  PartialSums sums(chunks);
+  parallel_ranges(context, chunks, [&](int64_t first, int64_t last) {
+    Room& room = rooms[taken++];
+    for (int64_t chunk = first; chunk < last; ++chunk)
+      sums.put(chunk, work(room, chunk * size, std::min(rows, (chunk + 1) * size)));
+  });
+  return sums.total();
+}
 
 }  // namespace losscli::cpu

@@ -69,9 +69,6 @@ class Row {
 
  private:
   const Real* logits(int64_t first, int64_t count, Real* buffer) const;
-  const Real* probabilities(int64_t first, int64_t count, Real* buffer) const {
-    return probabilities_.take(first, count, buffer, Real(0));
-  }
   template <Kind kKind>
   PieceSums add_up_as(int64_t first, int64_t last);
   template <Kind kKind>
@@ -181,7 +178,7 @@ PieceSums Row<Stored, Real>::add_up_as(int64_t first, int64_t last) {
     if constexpr (kKind != Kind::number) {
       const Real* const w = call_.weights(i);
       if constexpr (kKind == Kind::probabilities) {
-        const Real* const p = probabilities(i, count, p_buffer);
+        const Real* const p = probabilities_.take(i, count, p_buffer, Real(0));
         for (int lane = 0; lane < kGroup; ++lane)
           weighs[lane] =
               (static_cast<double>(p[lane]) * hard + share) * static_cast<double>(w[lane]);
@@ -263,7 +260,7 @@ void Row<Stored, Real>::gradient_group(int64_t first, int64_t count, Real* gradi
     const Real* const w = call_.weights(first);
     if constexpr (kKind == Kind::probabilities) {
       alignas(kLine) Real p_buffer[kGroup];
-      const Real* const p = probabilities(first, count, p_buffer);
+      const Real* const p = probabilities_.take(first, count, p_buffer, Real(0));
       for (int lane = 0; lane < kGroup; ++lane)
         gradient[lane] = e[lane] * factor - (p[lane] * hard + share) * w[lane];
     } else {

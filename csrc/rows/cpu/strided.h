@@ -27,6 +27,13 @@ inline int64_t rows_of_chunk(int64_t rows, int64_t length) {
                   divide_up(kChunkElements, std::max<int64_t>(length, 1)));
 }
 
+// The weight of a class; 1 where there are none.
+template <typename Stored>
+double class_weight(const RowArguments& arguments, int64_t number) {
+  const auto* const weight = static_cast<const Stored*>(arguments.weight);
+  return weight ? to_value<double>(weight[number]) : 1.0;
+}
+
 // Elements of a row that lie `stride` apart.
 template <typename Stored>
 struct Strided {

@@ -5,9 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/cpu/parallel.h"
 #include "reduce/cpu/lanes.h"
-#include "reduce/cpu/partial_sums.h"
 #include "rows/cpu/call.h"
 #include "rows/cpu/exponential.h"
 #include "rows/cpu/panel.h"
@@ -271,20 +269,13 @@ Compensated walk_panels(const Call<Stored, Real>& call, const LaunchContext& con
   const int64_t rows = call.arguments.rows(), classes = call.arguments.length;
   const int64_t panels =
       std::max(divide_up(rows, kChunks * kLanes), divide_up(kChunkElements, classes * kLanes));
-  const int64_t size = panels * kLanes, chunks = divide_up(rows, size);
-  Rooms<Panel<Stored, Real>> rooms(context, chunks, call);
-  PartialSums sums(chunks);
-  parallel_ranges(context, chunks, [&](int64_t first_chunk, int64_t last_chunk) {
-    Panel<Stored, Real>& panel = rooms.take();
-    for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-      Compensated sum;
-      const int64_t last = std::min(rows, (chunk + 1) * size);
-      for (int64_t row = chunk * size; row < last; row += kLanes)
-        panel.run(row, static_cast<int>(std::min<int64_t>(kLanes, last - row)), sum);
-      sums.put(chunk, sum);
-    }
-  });
-  return sums.total();
+  const auto work = [](auto& panel, int64_t first, int64_t last) {
+    Compensated sum;
+    for (int64_t row = first; row < last; row += kLanes)
+      panel.run(row, static_cast<int>(std::min<int64_t>(kLanes, last - row)), sum);
+    return sum;
+  };
+  return sum_chunks<Panel<Stored, Real>>(context, rows, panels * kLanes, work, call);
 }
 
 }  // namespace losscli::cpu

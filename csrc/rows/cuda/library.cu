@@ -21,16 +21,9 @@ Needs needs(const RowArguments& arguments, const DeviceFacts&) {
 }
 
 Status run(const RowArguments& arguments, const LaunchContext& context) {
-  switch (arguments.dtype) {
-    case DType::float64:
-      return rows_float64(arguments, context);
-    case DType::float16:
-      return rows_float16(arguments, context);
-    case DType::bfloat16:
-      return rows_bfloat16(arguments, context);
-    default:
-      return rows_float32(arguments, context);
-  }
+  // In the order of DType.
+  const LaunchRows of_dtype[] = {rows_float32, rows_float64, rows_float16, rows_bfloat16};
+  return of_dtype[static_cast<int>(arguments.dtype)](arguments, context);
 }
 
 using Loss = LOSSCLI_LOSS<float>;

@@ -1,8 +1,7 @@
-#include "torch/stream.h"
+#include "torch/launch.h"
 
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/Exception.h>
 #include <dlfcn.h>
 
 namespace losscli {
@@ -35,6 +34,20 @@ void* current_stream(const c10::Device& device) {
   if (device.is_cpu()) return nullptr;
   const c10::impl::VirtualGuardImpl guard(device.type());
   return handle_of(guard.getStream(device), 0);
+}
+
+void check_status(const Status& status, const Call& call, TensorList operands) {
+  if (status.ok()) return;
+  std::string text = call.name();
+  for (size_t k = 0; k < operands.size(); ++k)
+    if (operands[k].defined())
+      text += c10::str(k == 0 ? " of " : ", ", call.loss->operand_names[k], " ",
+                       operands[k].sizes(), " in ", operands[k].scalar_type());
+  text += c10::str(" on ", operands[0].device(), ": ", status.message);
+  if (status.code == StatusCode::out_of_memory) TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  TORCH_CHECK(status.code != StatusCode::failed_earlier,
+              "an error of work that was launched earlier was found by ", text);
+  TORCH_CHECK(false, text);
 }
 
 }  // namespace losscli
