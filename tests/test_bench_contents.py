@@ -74,7 +74,10 @@ def test_loss_cached_before_the_change_is_wrong(name, dtype, distribution):
     assert held.gate.judge("theirs", "forward", remembered).status == "pass"
     held.change()
     # An exponential of heavy tails is beyond float16 before the change and after.
-    status = "pass" if name == "poisson_nll" and remembered.isinf() else "fail"
+    same = name == "poisson_nll" and remembered.isinf()
+    # Ratios of impulses are beyond the bounds before and after.
+    same = same or (name, distribution) == ("policy", "impulse")
+    status = "pass" if same else "fail"
     assert held.gate.judge("theirs", "forward", remembered).status == status
     assert held.gate.judge("theirs", "forward", loss(held)).status == "pass"
     held.change()

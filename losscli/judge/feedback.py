@@ -128,6 +128,11 @@ CHECK_ADVICE: dict[str, str] = {
     "row_relations": "Subtract the largest logit of each row, treat all classes alike, and derive "
     "the gradient from the loss: that of a row sums to zero.",
     "row_bulk": "Write every class of each row, however large the gradient is.",
+    "linear_values": "Subtract the largest logit before the exponential; leave ignored tokens out "
+    "of the loss, of its mean and of all gradients.",
+    "linear_sizes": "Handle any number of tokens and classes and any width, one and none too.",
+    "linear_layouts": "Use the strides of the hidden states and the weight, or call contiguous().",
+    "linear_plans": "Add the parts of the logits up to what the whole gives.",
     "wrong_targets": "Look whether a target is a class before it is an index.",
 }
 """What to change where a check failed, by the name of its result."""

@@ -127,7 +127,8 @@ def test_check_that_does_not_apply_to_the_case_says_so(capsys):
     repeat("reference", "numeric", "mse", (3,))
 
     assert capsys.readouterr().out == (
-        "NOT RUN mse 3 float32 mean: the check numeric applies only to float64\n"
+        "NOT RUN mse 3 float32 mean: the check numeric applies only to float64, and a formula "
+        "without constant factors\n"
     )
 
 

@@ -16,9 +16,9 @@ CHECKS = ("rounding",)
 
 
 NUMBERS = [
-    (loss, next(p.name for p in spec.parameters if not p.is_switch))
+    (loss, next(p.name for p in spec.parameters if not (p.is_switch or p.is_integer)))
     for loss, spec in LOSSES.items()
-    if not all(p.is_switch for p in spec.parameters)
+    if not all(p.is_switch or p.is_integer for p in spec.parameters)
 ]
 """The losses that have a parameter which is a number, with its name."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from losscli.cli import main
 from losscli.errors import UnfitError
-from losscli.losses import LOSSES, ROW_FORMS
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
 from losscli.reasons import Reason
 from losscli.verify import runner
 from losscli.verify.selftest import run as selftest
@@ -18,7 +18,7 @@ from losscli.verify.selftest.wrong import WRONG
 from tests.machinery import MACHINERY
 
 PLAN = selftest.plan("cpu")
-OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *ROW_FORMS)]
+OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *ROW_FORMS, *LINEAR_LOSSES)]
 """`losscli self-test checks` runs those of all losses."""
 WRONG_TESTS = [test for test in OF_MACHINERY if not test.honest]
 HONEST_TESTS = [
@@ -43,7 +43,7 @@ def name_of(test):
 def test_self_test_has_enough_wrong_and_correct_implementations():
     assert len(WRONG) >= 25
     assert len(HONEST) >= 6
-    assert {test.case.loss for test in PLAN} == {*LOSSES, *ROW_FORMS}
+    assert {test.case.loss for test in PLAN} == {*LOSSES, *ROW_FORMS, *LINEAR_LOSSES}
     assert len({wrong.name for wrong in WRONG}) == len(WRONG)
     every, tested = (
         {test.implementation.name for test in tests if not test.honest}

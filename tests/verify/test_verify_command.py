@@ -231,7 +231,10 @@ def test_quick_beside_a_config_is_a_usage_error(capsys):
 def test_inapplicable_check_exits_2_and_names_its_cases(capsys, then):
     assert run(["verify", *MEAN, "--check", "numeric", *then]) == EXIT_USAGE
 
-    assert "numeric applies only to float64." in capsys.readouterr().err
+    assert (
+        "numeric applies only to float64, and a formula without constant factors."
+        in capsys.readouterr().err
+    )
 
 
 def test_dry_run_counts_the_chosen_checks():
