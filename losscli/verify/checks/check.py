@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,24 @@ class Tally(Worst):
             gradient = answer.gradients[operand]
             judged = problem.judge_gradient(operand, gradient, incoming, any_for_nan=any_for_nan)
             self.count(variant, f"{operand} gradient{of}", judged)
+
+    def judge_variants(
+        self,
+        problem: Problem,
+        subject: Subject,
+        variants: Iterable[tuple[str, Callable[[], Problem]]],
+    ) -> None:
+        """Judge all of each variant, by its name, for an incoming gradient of 1 and one other.
+
+        Any gradient is right where the truth is NaN.
+        """
+        for name, make in variants:
+            variant = problem.variant(name, make)
+            for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
+                answer = subject.answer(variant.call(incoming))
+                self.judge_variant(
+                    name, variant, incoming, answer, by_incoming=True, any_for_nan=True
+                )
 
     def finish(self, problem: Problem, implementation: str, check: str) -> VerifyResult:
         """Return the worst as a result, which names every variant that failed."""

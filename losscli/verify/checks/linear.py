@@ -17,12 +17,12 @@ from losscli.implementations.subject import Subject, bind
 from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
-from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
+from losscli.losses.rows.forms import ignored_index
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
 from losscli.verify.checks.check import Tally, check, of_shape
-from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE
+from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
 
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
@@ -76,11 +76,7 @@ def linear_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     are the class that is far from the others. The check judges the loss and all gradients, for an
     incoming gradient of 1 and one other.
     """
-    for name, make in _variants(problem):
-        variant = problem.variant(name, make)
-        for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
-            answer = subject.answer(variant.call(incoming))
-            tally.judge_variant(name, variant, incoming, answer, by_incoming=True, any_for_nan=True)
+    tally.judge_variants(problem, subject, _variants(problem))
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
@@ -88,7 +84,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
         yield name, partial(_changed, problem, change)
     if ignored_index(problem.case.params) is not None:
         for name, where in IGNORED.items():
-            yield name, partial(_ignored, problem, where)
+            yield name, partial(ignoring, problem, where)
 
 
 def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
@@ -98,15 +94,6 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
     target[::2] = ONE_CLASS
     changed = change((own[hidden], own[weight]))
     return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
-
-
-def _ignored(problem: Problem, where: Callable[[Tensor], Tensor]) -> Problem:
-    """Return the problem with some tokens ignored, and no others."""
-    name = problem.case.spec.names[1]
-    given, ignored = problem.operands[name], int(problem.case.params[IGNORE_INDEX.name])
-    place = torch.arange(len(given), device=given.device)
-    kept = torch.where(given == ignored, 0 if ignored else 1, given)
-    return problem.like({**problem.operands, name: kept.masked_fill(where(place), ignored)})
 
 
 SIZES: tuple[Shape, ...] = (

@@ -104,11 +104,7 @@ def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     counts; NaN that a masked row holds; NaN, or none, where all rows are ignored. The check judges
     the loss and all gradients, for an incoming gradient of 1 and one other.
     """
-    for name, make in _variants(problem):
-        variant = problem.variant(name, make)
-        for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
-            answer = subject.answer(variant.call(incoming))
-            tally.judge_variant(name, variant, incoming, answer, by_incoming=True, any_for_nan=True)
+    tally.judge_variants(problem, subject, _variants(problem))
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
@@ -126,9 +122,9 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     ignores = ignored_index(problem.case.params) is not None
     masks = any(operand.kind == MASK for operand in spec.operands)
     for name, where in IGNORED.items() if ignores or masks else ():
-        yield name, partial(_ignored, problem, where)
+        yield name, partial(ignoring, problem, where)
         if masks:
-            yield f"{name}, which hold NaN", partial(_ignored, problem, where, holding=math.nan)
+            yield f"{name}, which hold NaN", partial(ignoring, problem, where, holding=math.nan)
 
 
 def _alike(problem: Problem) -> list[str]:
@@ -164,7 +160,7 @@ def _paired(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> 
     return problem.like({**problem.operands, name: change(problem.prediction)})
 
 
-def _ignored(
+def ignoring(
     problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
 ) -> Problem:
     """Return the problem with some rows ignored or masked, and no others.
