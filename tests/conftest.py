@@ -13,7 +13,6 @@ import pytest
 from losscli.cases import Case
 from losscli.config.schema import PROCESSES
 from losscli.implementations import IMPLEMENTATIONS, Implementation
-from losscli.losses import LOSSES
 from losscli.runs.records import BenchResult
 from tests import handmade
 
@@ -70,10 +69,7 @@ def make_case() -> MakeCase:
     """Make a small float32 mean on the CPU; keywords change what a test is about."""
 
     def make(loss: str = "smooth_l1", shape: tuple[int, ...] = (37, 101), **changes: Any) -> Case:
-        spec = LOSSES[loss]
-        usual = {"target_shape": spec.default_target_shape(shape)}
-        params = spec.resolve(changes.pop("params", {}))
-        return handmade.case(loss=loss, shape=shape, **usual | changes, params=params)
+        return handmade.case_of(loss, shape, **changes)
 
     return make
 

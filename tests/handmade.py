@@ -3,6 +3,7 @@
 from typing import Any
 
 from losscli.cases import Case
+from losscli.losses import find_loss
 from losscli.runs.records import (
     FAILED,
     OK,
@@ -27,6 +28,17 @@ def case(**changes):
         "seed": 0,
     }
     return Case(**(fields | changes))
+
+
+def case_of(loss, shape, **changes):
+    """Return a case of a loss by its spec: its defaults, and a mean where it has one."""
+    spec = find_loss(loss)
+    usual = {
+        "target_shape": spec.default_target_shape(shape),
+        "reduction": "mean" if "mean" in spec.reductions else spec.reductions[0],
+    }
+    params = spec.resolve(changes.pop("params", {}))
+    return case(loss=loss, shape=shape, **usual | changes, params=params)
 
 
 def pair(input, target):

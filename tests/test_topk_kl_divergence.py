@@ -162,7 +162,7 @@ def test_classes_that_are_impossible_have_no_gradient(pair: Pair) -> None:
     assert not gradient[others].any()
 
 
-def test_it_is_never_more_than_the_divergence_of_all_classes(pair: Pair) -> None:
+def test_divergence_of_some_classes_is_never_more_than_that_of_all(pair: Pair) -> None:
     for reverse, whole in ((False, kl_divergence), (True, reverse_kl_divergence)):
         few = topk_kl_divergence(*pair[:3], reverse=reverse, reduction="none")
         every = whole(pair.logits, pair.teacher, reduction="none")

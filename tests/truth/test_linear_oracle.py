@@ -23,6 +23,7 @@ from losscli.truth.inputs import make_inputs
 from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import ELEMENT_ULP, ONCE_ROUNDED_FACTOR, judge_as_a_whole
+from tests.handmade import case_of
 from tests.parameters import naming
 
 SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss": 0.01}
@@ -31,17 +32,7 @@ SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss"
 def make_case(
     loss: str = "linear_cross_entropy", shape: tuple[int, ...] = (40, 12, 57), **changes: Any
 ) -> Case:
-    spec = find_loss(loss)
-    given: dict[str, Any] = {
-        "dtype": "float32",
-        "reduction": "mean" if "mean" in spec.reductions else "none",
-        "device": "cpu",
-        "distribution": "normal",
-        "seed": 0,
-        "scale": 2.0,
-    } | changes
-    params = spec.resolve(given.pop("params", {}))
-    return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
+    return case_of(loss, shape, **({"distribution": "normal", "scale": 2.0} | changes))
 
 
 def truths_by_autograd(case: Case, operands: dict[str, Tensor], incoming: Tensor) -> list[Tensor]:

@@ -13,6 +13,7 @@ from losscli.losses import LOSS, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
+from tests.handmade import case_of
 
 FORMS = [form for form in ROW_FORMS if form not in ("cross_entropy", "weighted_cross_entropy")]
 FORMS = [form for form in FORMS if "cross_entropy_with_prob" not in form]
@@ -20,17 +21,7 @@ SHAPE = (37, 101)
 
 
 def make_case(loss: str, shape: tuple[int, ...] = SHAPE, **changes: Any) -> Case:
-    spec = find_loss(loss)
-    given: dict[str, Any] = {
-        "dtype": "float32",
-        "reduction": spec.reductions[-1] if len(spec.reductions) == 1 else "mean",
-        "device": "cpu",
-        "distribution": "normal",
-        "seed": 0,
-        "scale": 2.0,
-    } | changes
-    params = spec.resolve(given.pop("params", {}))
-    return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
+    return case_of(loss, shape, **({"distribution": "normal", "scale": 2.0} | changes))
 
 
 def test_each_loss_has_a_form_of_its_name_and_one_for_each_optional_operand() -> None:

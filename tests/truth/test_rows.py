@@ -20,22 +20,14 @@ from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
 from losscli.truth.row_oracle import RowOracle
 from losscli.truth.tolerances import judge_rows, terms_share
+from tests.handmade import case_of
 from tests.parameters import naming
 
 SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss": 0.01}
 
 
 def make_case(loss: str, shape: tuple[int, ...] = (40, 7), **changes: Any) -> Case:
-    spec = find_loss(loss)
-    given: dict[str, Any] = {
-        "dtype": "float32",
-        "reduction": "mean",
-        "device": "cpu",
-        "distribution": "normal",
-        "seed": 0,
-    } | changes
-    params = spec.resolve(given.pop("params", {}))
-    return Case(loss, shape, spec.default_target_shape(shape), params=params, **given)
+    return case_of(loss, shape, **({"reduction": "mean", "distribution": "normal"} | changes))
 
 
 def test_each_loss_over_rows_has_its_forms() -> None:
