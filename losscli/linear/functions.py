@@ -266,7 +266,8 @@ def _operands(
         )
     shape, device = hidden.shape[:-1], hidden.device.type
     dtype = hidden.dtype
-    is_autocast = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
+    is_autocast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
     if is_autocast and hidden.dtype != torch.float64:
         to = torch.get_autocast_dtype(device)
         hidden, weight = hidden.to(to), weight.to(to)

@@ -201,7 +201,7 @@ class LinearOracle(Oracle):
         if rounded:
             value = value.to(self._dtype).double()
         _, temperature, cap, _ = self._settings
-        value, moved = value / temperature, moved / temperature
+        value, moved = value / temperature, _finite(moved / temperature)
         slope: Tensor | float = 1 / temperature
         slope_moved: Tensor | float = 0.0
         if cap:

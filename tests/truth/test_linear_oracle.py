@@ -84,6 +84,19 @@ def test_truth_is_that_of_the_formula_in_float64(loss: str, reduction: str) -> N
                 assert compare(gradient, found[name]).ulp <= 1, name
 
 
+def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings() -> None:
+    case = make_case(dtype="float32", reduction="mean", params=SETTINGS)
+    operands = make_inputs(case)
+    operands["linear_weight"][7, 10] = math.inf
+    oracle = LinearOracle(case, operands)
+    (found,) = oracle.gradients(["linear_weight"], torch.tensor(1.0))["linear_weight"]
+
+    assert found.rounding is not None
+    others = torch.arange(12) != 10  # the product with the infinite number itself is none
+    assert (found.value[7, others] == 0).all()
+    assert (found.rounding[7, others] > 0).all() and (found.rounding[7, others] < 1e-6).all()
+
+
 def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case(dtype="bfloat16", reduction="none")
     operands = make_inputs(case)
