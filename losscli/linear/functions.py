@@ -284,6 +284,10 @@ def _operands(
     return _Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
 
 
+def _is_captured(tensor: Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def _compute(
     name: str,
     operands: _Operands,
@@ -300,8 +304,7 @@ def _compute(
     is_eager = _is_eager(hidden, operands.weight, operands.bias, target)
     if is_eager and not target.is_cuda:
         _check_classes(name, target, len(operands.weight), settings)
-    capturing = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
-    if is_eager and not (capturing or with_log_sums):
+    if is_eager and not (with_log_sums or _is_captured(hidden)):
         counts = target != settings.ignore_index
         kept = counts.nonzero().squeeze(1)
         if len(kept) == len(target):
