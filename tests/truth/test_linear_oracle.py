@@ -94,7 +94,8 @@ def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings(
     assert found.rounding is not None
     others = torch.arange(12) != 10  # the product with the infinite number itself is none
     assert (found.value[7, others] == 0).all()
-    assert (found.rounding[7, others] > 0).all() and (found.rounding[7, others] < 1e-6).all()
+    assert (found.rounding[7, others] > 0).all()
+    assert (found.rounding[7, others] < 1e-6).all()
 
 
 def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
