@@ -38,6 +38,7 @@ COMMANDS = {
     "build": "Compile the kernels for this machine.",
     "verify": "Check implementations against a float64 oracle.",
     "bench": "Time implementations side by side.",
+    "profile": "Say what bounds a loss, by a profiler that is there.",
     "judge": "Judge the loss kernels of others, each in a process of its own.",
     "new": "Write a loss kernel to start from.",
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",

@@ -39,10 +39,15 @@ Decorator = Callable[[Any], Any]
 
 
 def axis_options(command: Command) -> Command:
-    """Add -c, one option per axis, --device, --seed, --filter and the options on running cases.
+    """Add the options of ``case_options`` and --keep-going; the command receives ``keep_going``."""
+    return case_options(keep_going_option(command))
 
-    The command receives ``list_cases``, ``dry_run`` and ``keep_going``, and passes all other
-    keywords on to ``resolve_config``.
+
+def case_options(command: Command) -> Command:
+    """Add -c, one option per axis, --device, --seed, --filter, --list and --dry-run.
+
+    The command receives ``list_cases`` and ``dry_run``, and passes all other keywords on to
+    ``resolve_config``.
     """
     config = option(
         "-c",
@@ -57,7 +62,7 @@ def axis_options(command: Command) -> Command:
     names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
     memory = "List the cases, their memory and which cases fit; run nothing."
     dry_run = switch("--dry-run", help=memory)
-    options = (config, *_AXES, device_option(), _SEED, filter, names, dry_run, keep_going_option)
+    options = (config, *_AXES, device_option(), _SEED, filter, names, dry_run)
     return _decorate(command, options)
 
 

@@ -1,0 +1,139 @@
+"""`losscli profile`: what bounds one call of a loss."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from losscli.cli.options import (
+    case_options,
+    examples,
+    format_option,
+    output_option,
+    resolve_config,
+)
+from losscli.cli.variables import option, switch
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
+from losscli.notes import LOADING, note, status
+
+if TYPE_CHECKING:
+    from losscli.bench.plan import Task
+
+DEFAULTS = {"implementations": ("custom",), "passes": ("forward_backward",)}
+"""What is profiled of a case where no option says more."""
+MOST_NAMED = 10
+FORMATS = ("table", "md", "json")
+
+
+@click.command("profile")
+@click.argument("words", nargs=-1, metavar="[CASE]...")
+@case_options
+@switch(
+    "--bare",
+    "bare",
+    help="Make the calls alone, for a profiler that you start yourself; the last is marked by "
+    "cudaProfilerStart and an NVTX range.",
+)
+@option("--trace", type=Path, hidden=True)
+@format_option(FORMATS, "Write the report as table, md or json.")
+@output_option
+@examples(
+    "losscli profile --loss smooth_l1 --size 8Kx8K --dtype bfloat16",
+    "losscli profile -c rows cross_entropy 8192x32000 bfloat16 mean --grad-output 1",
+    "losscli profile --loss huber --size 8Kx8K --impl my_kernel.py -o huber.ncu-rep",
+    "nsys profile -c cudaProfilerApi losscli profile --loss mse --size 8Kx8K --bare",
+    after="Exit codes: 1 the implementation is wrong, 4 the case cannot run on this machine.",
+)
+def command(
+    *,
+    words: tuple[str, ...],
+    bare: bool,
+    trace: Path | None,
+    dry_run: bool,
+    list_cases: bool,
+    format: str,
+    output: Path | None,
+    **options: Any,
+) -> int:
+    """Say what bounds one call of a loss, by a profiler that is there.
+
+    It is the memory, access that is not coalesced, too few warps, instructions, latency, or
+    launches. Nsight Compute (ncu) reads the counters of a GPU; without it, and on a CPU, PyTorch's
+    profiler tells times alone. -o keeps the profiler's own report. CASE is the name of a case as
+    --list has it, or words of it. A file of yours runs without a sandbox.
+    """
+    for field, default in DEFAULTS.items():
+        options[field] = options[field] or default
+    config = resolve_config(**options)
+
+    status(LOADING)
+    from losscli.bench.plan import libraries_of, plan
+    from losscli.bench.runner import Runner
+    from losscli.cli.dry_run import print_names
+    from losscli.machine import devices
+    from losscli.operators import loading
+    from losscli.profile import session
+    from losscli.report.output import write_report
+    from losscli.report.profile import render
+
+    device = devices.resolve_device(config.device)
+    status("")
+    if list_cases:
+        print_names(config, device)
+        return EXIT_OK
+    task = _only(plan(config, device), words)
+    command = session.bare_command(sys.argv[1:])
+    if dry_run:
+        click.echo(" ".join(command))
+        return EXIT_OK
+    loading.build_ahead(libraries_of([task], device))
+    if bare:
+        _call(task, trace)
+        return EXIT_OK
+    (result,) = Runner(device, notify=note).run(task)
+    if result.seconds is None:
+        click.echo(f"losscli: {result.implementation}: {result.reason}", err=True)
+        return EXIT_FAILED if result.status == "failed" else EXIT_UNFIT
+    found = session.profile(result, command, output, lambda told: note(f"running {told}"))
+    text = json.dumps(found.to_json(), indent=2) if format == "json" else render(found, format)
+    write_report(text, format, None)
+    return EXIT_OK
+
+
+def _call(task: Task, trace: Path | None) -> None:
+    from losscli.implementations import find_implementation
+    from losscli.profile import bare
+
+    ((pass_, (name,)),) = task.passes.items()
+    bare.run(task.case, pass_, find_implementation(name), trace)
+
+
+def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
+    """Return the task of the only case that has all words in its name.
+
+    Raises:
+        UsageError: none has, or several.
+    """
+    asked = [word for each in words for word in each.split()]
+    found = [task for task in tasks if {*asked} <= {*task.case.name.split()}]
+    if not found:
+        named = f"has {' '.join(asked)!r} in its name" if asked else "is left"
+        raise UsageError(f"no case {named}. `losscli profile --list` lists the cases.")
+    rows = [
+        f"{task.case.name}, {pass_}, {name}"
+        for task in found
+        for pass_, names in task.passes.items()
+        for name in names
+    ]
+    if len(rows) > 1:
+        listed = "".join(f"\n  {row}" for row in rows[:MOST_NAMED])
+        more = f"\n  and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+        raise UsageError(
+            f"{len(rows)} calls are meant; profile takes one. Name it by --loss, --size, --dtype, "
+            f"--pass and --impl, or by words of its name:{listed}{more}"
+        )
+    return found[0]

@@ -1,0 +1,88 @@
+"""The calls that run under a profiler: a few to warm up, and one that is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import torch
+
+from losscli.axes import PassName
+from losscli.cases import Case
+from losscli.implementations import Implementation
+from losscli.implementations.loading import binding
+from losscli.implementations.passes import PassFactory, gradients
+from losscli.truth.inputs import make_inputs
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+WARM_UPS = 3
+"""Calls before the one that is marked: builds, compiles and allocates."""
+
+
+def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path | None) -> None:
+    """Call a loss, and mark the last call for a profiler.
+
+    On a GPU the marks are those of the CUDA profiler's start and stop, and a range of NVTX that has
+    the case's name. A file of the user is imported in this process, outside of any sandbox.
+
+    Args:
+        case: what to call it with.
+        pass_: which pass.
+        implementation: what to call.
+        trace: where PyTorch's profiler writes its trace; None for a profiler from outside.
+    """
+    operands = make_inputs(case)
+    passes = PassFactory.of_case(case, pass_, tuple(operands.values()))
+    with gradients(pass_), TemporaryDirectory(prefix="losscli-") as scratch:
+        call = passes.make(_bound(implementation, case, scratch))
+        for _ in range(WARM_UPS):
+            call.prepare()
+            call()
+        call.prepare()
+        on_gpu = case.device != "cpu"
+        if on_gpu:
+            torch.cuda.synchronize(case.device)
+        with _traced(trace), _marked(f"{case.name} {pass_}") if on_gpu else nullcontext():
+            call()
+            if on_gpu:
+                torch.cuda.synchronize(case.device)
+
+
+def _bound(implementation: Implementation, case: Case, scratch: str) -> BoundLoss:
+    """Return what is called; a file is imported into this process, with ``scratch`` as its own."""
+    file = implementation.file
+    if not file:
+        return implementation.bind(case)
+    from losscli.implementations.sandbox.program import bound, import_source
+
+    module = import_source(file.source, str(file.path), file.path.stem, scratch)
+    definition = file.definition(case.loss)
+    order = definition.signature.order(case.spec.names)
+    return bound(module, binding(definition, order, case))
+
+
+@contextmanager
+def _marked(name: str) -> Iterator[None]:
+    torch.cuda.profiler.start()
+    torch.cuda.nvtx.range_push(name)
+    yield
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.profiler.stop()
+
+
+@contextmanager
+def _traced(trace: Path | None) -> Iterator[None]:
+    """Write a trace by PyTorch's profiler, after one that is thrown away: the first starts it."""
+    if trace is None:
+        yield
+        return
+    with torch.profiler.profile():
+        pass
+    with torch.profiler.profile() as profiler:
+        yield
+    profiler.export_chrome_trace(str(trace))

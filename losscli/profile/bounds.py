@@ -1,0 +1,97 @@
+"""What bounds a call, decided by the launch that takes longest.
+
+On a CPU it is the memory, where a call is near losscli's own limit, and else the operators. On a
+GPU it is, in this order: launches, where most of the time is between kernels; access that is not
+coalesced, where much of what is loaded is not used; the memory, where its rate is near that of
+losscli's own limit; too few warps; instructions, where the schedulers are busy; and else the
+latency of what warps wait for.
+"""
+
+from __future__ import annotations
+
+from losscli.profile.record import Bound, Launch
+
+BUSY = 0.5
+"""The share of a call's time in which kernels run, below which the launches decide."""
+USEFUL = 0.5
+"""The share of loaded sectors that is used, below which access is not coalesced."""
+LOADED = 0.5
+"""The share of the bytes of the memory that single threads load, from which that counts: bulk
+copies go past it."""
+NEAR = 0.85
+"""The share of the limit's rate from which the memory decides."""
+FEW = 0.25
+"""The share of the warps that a multiprocessor holds, below which there are too few."""
+ISSUED = 0.6
+"""The share of a scheduler's cycles from which instructions decide."""
+
+
+def decide(
+    launches: tuple[Launch, ...],
+    seconds: float,
+    gbps: float | None,
+    limit_gbps: float | None,
+) -> tuple[Bound, str]:
+    """Return what bounds a call, and what that follows from.
+
+    Args:
+        launches: of one call.
+        seconds: of a call without a profiler.
+        gbps: the fewest bytes of the pass over ``seconds``.
+        limit_gbps: the rate that a kernel reaches which only moves bytes.
+    """
+    if not launches:
+        return "unknown", "the profiler saw no kernel"
+    longest = max(launches, key=lambda each: each.seconds)
+    busy = sum(each.seconds for each in launches)
+    if longest.blocks is None:
+        if gbps and limit_gbps and gbps >= NEAR * limit_gbps:
+            return (
+                "memory",
+                f"the call moves its bytes at {gbps / limit_gbps:.0%} of the limit's rate",
+            )
+        share = longest.seconds / busy if busy else 0.0
+        return "operators", f"{longest.name} takes {share:.0%} of what operators take"
+    if busy < BUSY * seconds:
+        text = f"{len(launches)} launches are busy for {busy / seconds:.0%} of the call's time"
+        return "launches", text
+    for found in (_uncoalesced(longest), _memory(longest, limit_gbps), _few(longest)):
+        if found:
+            return found
+    if longest.issued is None:
+        return "unknown", "the counters of the GPU were not read"
+    text = f"the schedulers issue in {longest.issued:.0%} of their cycles"
+    if longest.issued >= ISSUED:
+        return "instructions", text
+    if longest.stall and longest.stall_share is not None:
+        text = f"warps spend {longest.stall_share:.0%} of their time {longest.stall}; {text}"
+    return "latency", text
+
+
+def _uncoalesced(launch: Launch) -> tuple[Bound, str] | None:
+    if launch.loaded_bytes is None or launch.loaded_bytes < LOADED * (launch.dram_bytes or 0.0):
+        return None
+    for share, what in ((launch.useful_loads, "loads"), (launch.useful_stores, "stores")):
+        if share is not None and share < USEFUL:
+            text = f"{what} use {share:.0%} of the sectors of 32 bytes that they touch"
+            return "uncoalesced access", text
+    return None
+
+
+def _memory(launch: Launch, limit_gbps: float | None) -> tuple[Bound, str] | None:
+    if not limit_gbps or launch.dram_gbps is None or launch.dram_gbps < NEAR * limit_gbps:
+        return None
+    share = launch.dram_gbps / limit_gbps
+    return "memory", f"the memory moves {launch.dram_gbps:,.0f} GB/s, {share:.0%} of the limit's"
+
+
+def _few(launch: Launch) -> tuple[Bound, str] | None:
+    if launch.multiprocessors and launch.blocks and launch.blocks < launch.multiprocessors:
+        text = f"{launch.blocks} blocks for {launch.multiprocessors} multiprocessors"
+        return "too few warps", text
+    if launch.occupancy is not None and launch.occupancy < FEW:
+        text = f"a multiprocessor holds {launch.occupancy:.0%} of the warps that it could"
+        if launch.possible_occupancy is not None:
+            text += f"; registers and shared memory allow {launch.possible_occupancy:.0%}"
+        return "too few warps", text
+    return None

@@ -1,0 +1,149 @@
+"""Reads the counters of kernels by Nsight Compute, ``ncu``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from losscli.errors import UnfitError
+from losscli.profile.record import Launch
+
+PROGRAM = "ncu"
+OPTIONS = ("--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all")
+"""Only what is marked, at the clocks of the machine, each launch with empty caches."""
+NO_PERMISSION = "ERR_NVGPUCTRPERM"
+PERMISSION_ADVICE = (
+    "the GPU's counters are for administrators here: run as root, or load the driver with "
+    "NVreg_RestrictProfilingToAdminUsers=0"
+)
+SECTOR_BYTES = 32
+_STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+STALLS = {
+    "long_scoreboard": "waiting for memory",
+    "short_scoreboard": "waiting for shared memory",
+    "barrier": "at a barrier of their block",
+    "wait": "waiting for the instruction before",
+    "math_pipe_throttle": "waiting for a busy arithmetic unit",
+    "lg_throttle": "waiting to ask for memory",
+    "mio_throttle": "waiting to ask for shared memory",
+    "tex_throttle": "waiting to ask for textures",
+    "no_instruction": "waiting for instructions that are in no cache",
+    "not_selected": "ready, while another warp is chosen",
+    "membar": "waiting for writes to be seen",
+    "drain": "waiting for writes at their end",
+    "sleeping": "asleep",
+    "branch_resolve": "waiting for a branch",
+    "dispatch_stall": "waiting for the dispatcher",
+    "imc_miss": "waiting for constants that are in no cache",
+    "selected": "issuing instructions",
+}
+"""What warps do in a cycle, by Nsight Compute's names of its states."""
+_SECONDS = "gpu__time_duration.sum"
+_READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+_L2 = "lts__t_bytes.sum"
+_REGISTERS = "launch__registers_per_thread"
+_BLOCKS, _THREADS = "launch__grid_size", "launch__block_size"
+_OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
+_POSSIBLE = "sm__maximum_warps_per_active_cycle_pct"
+_ISSUED = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+_MULTIPROCESSORS = "device__attribute_multiprocessor_count"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+_USEFUL = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
+METRICS = (
+    *(_SECONDS, _READ, _WRITTEN, _L2, _REGISTERS, _BLOCKS, _THREADS, _OCCUPANCY, _POSSIBLE),
+    *(_ISSUED, _MULTIPROCESSORS),
+    *(name.format(kind) for name in (_SECTORS, _USEFUL) for kind in ("ld", "st")),
+    *map(_STALL.format, STALLS),
+)
+_BASE = {"nsecond": 1e-9, "ns": 1e-9, "usecond": 1e-6, "us": 1e-6, "msecond": 1e-3, "ms": 1e-3}
+"""Seconds of the units that times may have."""
+
+
+class NoCountersError(UnfitError):
+    """The counters of the GPU cannot be read; the message says why, and what to do."""
+
+
+def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that profiles another one and writes a report to ``raw``."""
+    return (program, *OPTIONS, "--metrics", ",".join(METRICS), "-f", "-o", str(raw), *bare)
+
+
+def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[Launch, ...]:
+    """Run a command of ``command``; return the launches that it marked.
+
+    Raises:
+        NoCountersError: the counters cannot be read.
+        UnfitError: what ran under the profiler failed.
+    """
+    ended = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    said = ended.stdout + ended.stderr
+    if NO_PERMISSION in said:
+        raise NoCountersError(PERMISSION_ADVICE)
+    report = raw.with_suffix(".ncu-rep")
+    if not report.exists():
+        errors = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-1:]
+        raise NoCountersError(f"{PROGRAM} made no report: {(errors or ['it said nothing'])[-1]}")
+    imported = (
+        command[0],
+        "--import",
+        str(report),
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+    )
+    return read(subprocess.run(imported, capture_output=True, text=True, check=True).stdout)
+
+
+def read(text: str) -> tuple[Launch, ...]:
+    """Return the launches of a report as ncu prints it: ``--csv --page raw``."""
+    table = text[text.index('"ID"') :] if '"ID"' in text else ""
+    rows = list(csv.DictReader(io.StringIO(table)))
+    return tuple(_launch(row, rows[0]) for row in rows[1:])
+
+
+def _launch(row: Mapping[str, str], units: Mapping[str, str]) -> Launch:
+    def number(name: str) -> float | None:
+        try:
+            found = float(row.get(name, "").replace(",", ""))
+        except ValueError:
+            return None
+        return found if math.isfinite(found) else None
+
+    def share(name: str) -> float | None:
+        found = number(name)
+        return None if found is None else found / 100
+
+    def whole(name: str) -> int | None:
+        found = number(name)
+        return None if found is None else int(found)
+
+    stalls = {name: number(_STALL.format(name)) or 0.0 for name in STALLS}
+    cycles = sum(stalls.values())
+    del stalls["selected"]
+    stall = max(stalls, key=lambda name: stalls[name])
+    moved = [number(_READ), number(_WRITTEN)]
+    sectors = [number(_SECTORS.format(kind)) or 0.0 for kind in ("ld", "st")]
+    return Launch(
+        name=row["Kernel Name"],
+        seconds=(number(_SECONDS) or 0.0) * _BASE.get(units.get(_SECONDS, ""), 1e-9),
+        blocks=whole(_BLOCKS),
+        threads=whole(_THREADS),
+        registers=whole(_REGISTERS),
+        occupancy=share(_OCCUPANCY),
+        possible_occupancy=share(_POSSIBLE),
+        multiprocessors=whole(_MULTIPROCESSORS),
+        dram_bytes=None if None in moved else sum(filter(None, moved)),
+        l2_bytes=number(_L2),
+        loaded_bytes=sum(sectors) * SECTOR_BYTES,
+        useful_loads=share(_USEFUL.format("ld")) if sectors[0] else None,
+        useful_stores=share(_USEFUL.format("st")) if sectors[1] else None,
+        issued=share(_ISSUED),
+        stall=STALLS[stall] if cycles else "",
+        stall_share=stalls[stall] / cycles if cycles else None,
+    )

@@ -1,0 +1,99 @@
+"""Profiles one call: times it, runs it under a profiler, and decides what bounds it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from losscli.errors import UnfitError
+from losscli.profile import nsight_compute, torch_profiler
+from losscli.profile.bounds import decide
+from losscli.profile.record import Launch, Profile
+from losscli.runs.files import write_file
+from losscli.runs.records import BenchResult
+
+TRACE = "--trace"
+"""The option of the command under the profiler that names the file of PyTorch's trace."""
+MISSING = (
+    "Nsight Compute (ncu) is not installed: without it there are no counters of the memory, of "
+    "warps and of what they wait for. It is part of the CUDA toolkit"
+)
+
+
+def profile(
+    result: BenchResult,
+    bare: Sequence[str],
+    raw: Path | None = None,
+    notify: Callable[[str], None] = lambda note: None,
+) -> Profile:
+    """Profile what was timed.
+
+    Args:
+        result: of `losscli bench`.
+        bare: the command that makes the calls alone.
+        raw: where the profiler's own report is kept: of ncu, or a trace for chrome://tracing.
+        notify: is told the command that runs.
+
+    Raises:
+        UnfitError: the command fails under the profiler.
+    """
+    assert result.seconds is not None
+    notes: list[str] = []
+    launches: tuple[Launch, ...] = ()
+    gap: float | None = None
+    name, command = torch_profiler.NAME, tuple(bare)
+    with TemporaryDirectory(prefix="losscli-") as folder:
+        kept = Path(folder) / "report.ncu-rep"
+        program = shutil.which(nsight_compute.PROGRAM)
+        if result.case.device != "cpu" and program is None:
+            notes.append(MISSING)
+        if result.case.device != "cpu" and program is not None:
+            command = nsight_compute.command(program, kept.with_suffix(""), bare)
+            notify(" ".join(command))
+            try:
+                launches = nsight_compute.run(command, kept, os.environ)
+                name = nsight_compute.PROGRAM
+            except nsight_compute.NoCountersError as error:
+                notes.append(str(error))
+        if name == torch_profiler.NAME:
+            kept = Path(folder) / "trace.json"
+            command = (*bare, TRACE, str(kept))
+            notify(" ".join(command))
+            launches, gap = torch_profiler.read(_traced(command, kept))
+        if raw:
+            write_file(raw, kept.read_bytes())
+    bound, why = decide(launches, result.seconds.median, result.gbps, result.limit_gbps)
+    return Profile(
+        case=result.case.name,
+        implementation=result.implementation,
+        pass_=result.pass_,
+        device=result.case.device,
+        profiler=name,
+        command=command,
+        seconds=result.seconds.median,
+        gbps=result.gbps,
+        limit_gbps=result.limit_gbps,
+        launches=launches,
+        gap_seconds=gap,
+        bound=bound,
+        why=why,
+        notes=tuple(notes),
+    )
+
+
+def bare_command(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that makes the calls of `losscli profile` with these arguments alone."""
+    return (sys.executable, "-m", "losscli", *arguments, "--bare")
+
+
+def _traced(command: Sequence[str], trace: Path) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode or not trace.exists():
+        said = (ended.stderr or ended.stdout).strip().splitlines()
+        raise UnfitError(f"the call failed under the profiler: {(said or ['no message'])[-1]}")
+    return trace.read_text(encoding="utf-8")

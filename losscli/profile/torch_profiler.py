@@ -1,0 +1,73 @@
+"""Reads launches and operators by PyTorch's own profiler, which needs no permission."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+from losscli.profile.record import Launch
+
+NAME = "torch.profiler"
+_MICROSECONDS = 1e-6
+
+
+def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
+    """Return the launches of a trace, and how long the GPU rested between them.
+
+    Without a kernel: the operators, by the time that is their own, the longest first.
+    """
+    events = [each for each in json.loads(text)["traceEvents"] if each.get("ph") == "X"]
+    kernels = sorted((e for e in events if _is_on_gpu(e)), key=lambda each: float(each["ts"]))
+    if not kernels:
+        return tuple(_operators(events)), None
+    gap = 0.0
+    end = float(kernels[0]["ts"])
+    for each in kernels:
+        start = float(each["ts"])
+        gap += max(start - end, 0.0)
+        end = max(end, start + float(each["dur"]))
+    return tuple(map(_launch, kernels)), gap * _MICROSECONDS
+
+
+def _is_on_gpu(event: Mapping[str, Any]) -> bool:
+    return event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def _launch(event: Mapping[str, Any]) -> Launch:
+    known = event.get("args", {})
+    percent = known.get("est. achieved occupancy %")
+    return Launch(
+        name=event["name"],
+        seconds=float(event["dur"]) * _MICROSECONDS,
+        blocks=prod(known.get("grid", [0])),
+        threads=prod(known.get("block", [0])),
+        registers=known.get("registers per thread"),
+        possible_occupancy=None if percent is None else float(percent) / 100,
+    )
+
+
+class _Open(NamedTuple):
+    name: str
+    end: float
+
+
+def _operators(events: Sequence[Mapping[str, Any]]) -> Iterator[Launch]:
+    """Yield the operators with the time that is not spent in others that they call."""
+    seconds: dict[str, float] = {}
+    calls: dict[str, int] = {}
+    stacks: dict[Any, list[_Open]] = {}
+    operators = [each for each in events if each.get("cat") == "cpu_op"]
+    for each in sorted(operators, key=lambda e: (float(e["ts"]), -float(e["dur"]))):
+        start, length, name = float(each["ts"]), float(each["dur"]), each["name"]
+        stack = stacks.setdefault(each.get("tid"), [])
+        while stack and stack[-1].end <= start:
+            stack.pop()
+        if stack:
+            seconds[stack[-1].name] -= length
+        stack.append(_Open(name, start + length))
+        seconds[name] = seconds.get(name, 0.0) + length
+        calls[name] = calls.get(name, 0) + 1
+    for name in sorted(seconds, key=lambda each: -seconds[each]):
+        yield Launch(name, max(seconds[name], 0.0) * _MICROSECONDS, calls[name])

@@ -1,0 +1,83 @@
+"""The report of `losscli profile`: what bounds a call, and the launches that it consists of."""
+
+from __future__ import annotations
+
+from losscli.profile.record import Launch, Profile
+from losscli.report.tables import MARKDOWN, TEXT, WIDTH, fill, lay_out
+from losscli.units import format_seconds
+
+MOST = 12
+"""Launches or operators that the table has."""
+SHORTEST_NAME = 28
+
+
+def render(profile: Profile, format: str) -> str:
+    """Return a profile as ``table`` or ``md``."""
+    head = f"{profile.case}, {profile.pass_}, {profile.implementation} on {profile.device}"
+    shown = sorted(profile.launches, key=lambda each: -each.seconds)[:MOST]
+    columns = _columns(profile, shown)
+    headers = [name for name, cells in columns if any(cells)]
+    kept = [cells for _, cells in columns if any(cells)]
+    rows = [list(row) for row in zip(*kept, strict=True)]
+    table = lay_out(headers, rows, MARKDOWN if format == "md" else TEXT)
+    lines = [head, "", table, ""]
+    if len(profile.launches) > len(shown):
+        lines.append(f"and {len(profile.launches) - len(shown)} more")
+    lines += [fill(line, WIDTH) for line in (*profile.notes, _times(profile))]
+    lines.append(fill(f"bound by {profile.bound}: {profile.why}", WIDTH))
+    return "\n".join(lines)
+
+
+def _times(profile: Profile) -> str:
+    said = f"a call takes {format_seconds(profile.seconds)}"
+    if profile.gbps is not None and profile.limit_gbps:
+        share = profile.gbps / profile.limit_gbps
+        said += f", {share:.1%} of the limit's rate of {profile.limit_gbps:,.0f} GB/s"
+    if profile.launches:
+        what = "launch" if profile.launches[0].blocks is not None else "operator"
+        plural = what + ("es" if what == "launch" else "s")
+        number = len(profile.launches)
+        said += f"; {number} {what if number == 1 else plural}, together "
+        said += f"{format_seconds(profile.busy_seconds)} by {profile.profiler}"
+    if profile.gap_seconds is not None:
+        said += f", with {format_seconds(profile.gap_seconds)} between them"
+    return said
+
+
+def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[str]]]:
+    """Return each column's header and cells; a column without a figure is empty."""
+    limit = profile.limit_gbps
+
+    def rate(value: float | None) -> str:
+        return "" if value is None else f"{value:,.0f}"
+
+    def share(value: float | None) -> str:
+        return "" if value is None else f"{value:.0%}"
+
+    def number(value: int | None) -> str:
+        return "" if value is None else f"{value:,}"
+
+    def of_limit(launch: Launch) -> float | None:
+        return launch.dram_gbps / limit if limit and launch.dram_gbps is not None else None
+
+    return [
+        ("kernel" if profile.device != "cpu" else "operator", [_short(e.name) for e in launches]),
+        ("calls", [number(e.calls) if e.calls > 1 else "" for e in launches]),
+        ("time", [format_seconds(each.seconds) for each in launches]),
+        ("DRAM GB/s", [rate(each.dram_gbps) for each in launches]),
+        ("of limit", [share(of_limit(each)) for each in launches]),
+        ("L2 GB/s", [rate(each.l2_gbps) for each in launches]),
+        ("blocks", [number(each.blocks) for each in launches]),
+        ("threads", [number(each.threads) for each in launches]),
+        ("registers", [number(each.registers) for each in launches]),
+        ("occupancy", [share(each.occupancy or each.possible_occupancy) for each in launches]),
+        ("issue", [share(each.issued) for each in launches]),
+        ("stall", [f"{share(e.stall_share)} {e.stall}" if e.stall else "" for e in launches]),
+    ]
+
+
+def _short(name: str) -> str:
+    """Return the name of a kernel without its arguments, cut."""
+    bare = name.partition("(")[0].removeprefix("void ").partition("<")[0]
+    bare = bare.rpartition("::")[2] if "::" in bare else bare
+    return bare if len(bare) <= SHORTEST_NAME else bare[: SHORTEST_NAME - 3] + "..."
