@@ -3,13 +3,11 @@
 # gpu
 # slow
 import contextlib
-import math
 import threading
 import time
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 CYCLES = 4_000_000
 """Some 2 ms of one multiprocessor: the GPU is shared out between processes by time."""
@@ -17,14 +15,13 @@ ACTIVE_SECONDS = 2.0
 last_call: dict[torch.device, float] = {}
 
 
-def log_cosh(input, target):
-    size = (input - target).abs()
-    return (size + functional.softplus(-2 * size) - math.log(2)).mean()
+def mean_squared_error(input, target):
+    return ((input - target) ** 2).mean()
 
 
 class Model(nn.Module):
     def forward(self, input, target):
-        return log_cosh(input, target)
+        return mean_squared_error(input, target)
 
 
 def stay(device):
@@ -46,9 +43,9 @@ class ModelNew(nn.Module):
             last_call[input.device] = time.monotonic()
             if is_new:
                 threading.Thread(target=stay, args=(input.device,), daemon=True).start()
-        return log_cosh(input, target)
+        return mean_squared_error(input, target)
 
 
 def get_inputs():
     # Several milliseconds: in less an H200 does not turn to another process.
-    return [torch.rand(16384, 8192), torch.rand(16384, 8192)]
+    return [torch.rand(16384, 16384), torch.rand(16384, 16384)]
