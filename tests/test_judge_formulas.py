@@ -95,23 +95,6 @@ def test_the_same_terms_in_another_order_are_no_worse_than_a_textbooks_formula()
     assert (outcome.status, outcome.code) == (WARN, NO_WORSE_THAN_TORCH)
 
 
-def test_a_gradient_that_the_stable_formula_loses_is_no_worse_than_a_textbooks_formula():
-    of = problem("log_cosh")
-    close = of.like({**of.operands, "target": of.operands["input"] * (1 + 2**-22)})
-
-    def sizes(input, target):
-        size = (input - target).abs()
-        return size + torch.nn.functional.softplus(-2 * size) - 0.6931471805599453
-
-    kernel = Implementation("kernel", "a kernel", lambda case: sizes)
-    given = close.call(close.usual)
-    found = bind(kernel, of.case).answer(given).gradients["input"]
-    outcome = close.judge_gradient("input", found, close.usual)[0]
-
-    assert found[found == 0].numel() > 100
-    assert (outcome.status, outcome.code) == (WARN, NO_WORSE_THAN_TORCH)
-
-
 def test_a_formula_that_is_ten_times_as_wrong_is_wrong():
     assert judged(problem("log_cosh"), lambda *of: log_cosh(*of) + 3e-6).status == FAIL
 

@@ -76,11 +76,6 @@ def _log_cosh_by_softplus(input: Tensor, target: Tensor) -> Tensor:
     return difference + functional.softplus(-2 * difference) - math.log(2)
 
 
-def _log_cosh_by_sizes(input: Tensor, target: Tensor) -> Tensor:
-    size = (input - target).abs()
-    return size + functional.softplus(-2 * size) - math.log(2)
-
-
 def _soft_margin(input: Tensor, target: Tensor) -> Tensor:
     return torch.log(1 + torch.exp(-target * input))
 
@@ -112,7 +107,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "binary_cross_entropy_with_pos_weight": (_with_pos_weight, _from_left),
     "gaussian_nll": (_gaussian_nll,),
     "poisson_nll": (_poisson_nll,),
-    "log_cosh": (_log_cosh, _log_cosh_by_softplus, _log_cosh_by_sizes),
+    "log_cosh": (_log_cosh, _log_cosh_by_softplus),
     "soft_margin": (_soft_margin,),
     "cross_entropy": (_cross_entropy, _cross_entropy_by_logarithms),
     "multi_margin": (_multi_margin,),
