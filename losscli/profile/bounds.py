@@ -1,9 +1,9 @@
 """What bounds a call, decided by the launch that takes longest.
 
 On a CPU it is the memory, where a call is near losscli's own limit, and else the operators. On a
-GPU it is, in this order: launches, where most of the time is between kernels; access that is not
-coalesced, where much of what is loaded is not used; the memory, where its rate is near that of
-losscli's own limit; too few warps; instructions, where the schedulers are busy; and else the
+GPU, in this order: launches, where most of the time is between kernels; access that is not
+coalesced, where much of what is touched is not asked for; the memory, where its rate is near that
+of losscli's own limit; too few warps; instructions, where the schedulers are busy; and else the
 latency of what warps wait for.
 """
 
@@ -14,10 +14,9 @@ from losscli.profile.record import Bound, Launch
 BUSY = 0.5
 """The share of a call's time in which kernels run, below which the launches decide."""
 USEFUL = 0.5
-"""The share of loaded sectors that is used, below which access is not coalesced."""
+"""The share of touched sectors that is used, below which access is not coalesced."""
 LOADED = 0.5
-"""The share of the bytes of the memory that single threads load, from which that counts: bulk
-copies go past it."""
+"""How many bytes loads or stores have to touch to count, over the bytes that the memory moves."""
 NEAR = 0.85
 """The share of the limit's rate from which the memory decides."""
 FEW = 0.25
@@ -69,11 +68,13 @@ def decide(
 
 
 def _uncoalesced(launch: Launch) -> tuple[Bound, str] | None:
-    if launch.loaded_bytes is None or launch.loaded_bytes < LOADED * (launch.dram_bytes or 0.0):
-        return None
-    for share, what in ((launch.useful_loads, "loads"), (launch.useful_stores, "stores")):
-        if share is not None and share < USEFUL:
-            text = f"{what} use {share:.0%} of the sectors of 32 bytes that they touch"
+    for touched, useful, what in (
+        (launch.loaded_bytes, launch.useful_loads, "loads"),
+        (launch.stored_bytes, launch.useful_stores, "stores"),
+    ):
+        much = touched is not None and touched >= LOADED * (launch.dram_bytes or 0.0)
+        if much and useful is not None and useful < USEFUL:
+            text = f"{what} use {useful:.0%} of the sectors of 32 bytes that they touch"
             return "uncoalesced access", text
     return None
 

@@ -36,7 +36,7 @@ STALLS = {
     "membar": "waiting for writes to be seen",
     "drain": "waiting for writes at their end",
     "sleeping": "asleep",
-    "branch_resolve": "waiting for a branch",
+    "branch_resolving": "waiting for a branch",
     "dispatch_stall": "waiting for the dispatcher",
     "imc_miss": "waiting for constants that are in no cache",
     "selected": "issuing instructions",
@@ -128,7 +128,7 @@ def _launch(row: Mapping[str, str], units: Mapping[str, str]) -> Launch:
     del stalls["selected"]
     stall = max(stalls, key=lambda name: stalls[name])
     moved = [number(_READ), number(_WRITTEN)]
-    sectors = [number(_SECTORS.format(kind)) or 0.0 for kind in ("ld", "st")]
+    touched = {kind: (number(_SECTORS.format(kind)) or 0.0) * SECTOR_BYTES for kind in ("ld", "st")}
     return Launch(
         name=row["Kernel Name"],
         seconds=(number(_SECONDS) or 0.0) * _BASE.get(units.get(_SECONDS, ""), 1e-9),
@@ -140,9 +140,10 @@ def _launch(row: Mapping[str, str], units: Mapping[str, str]) -> Launch:
         multiprocessors=whole(_MULTIPROCESSORS),
         dram_bytes=None if None in moved else sum(filter(None, moved)),
         l2_bytes=number(_L2),
-        loaded_bytes=sum(sectors) * SECTOR_BYTES,
-        useful_loads=share(_USEFUL.format("ld")) if sectors[0] else None,
-        useful_stores=share(_USEFUL.format("st")) if sectors[1] else None,
+        loaded_bytes=touched["ld"],
+        useful_loads=share(_USEFUL.format("ld")) if touched["ld"] else None,
+        stored_bytes=touched["st"],
+        useful_stores=share(_USEFUL.format("st")) if touched["st"] else None,
         issued=share(_ISSUED),
         stall=STALLS[stall] if cycles else "",
         stall_share=stalls[stall] / cycles if cycles else None,

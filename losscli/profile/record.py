@@ -42,9 +42,10 @@ class Launch(Record, frozen=True):
     dram_bytes: float | None = None
     l2_bytes: float | None = None
     loaded_bytes: float | None = None
-    """Bytes that loads and stores of single threads asked of the L1, in whole sectors of 32."""
+    """Bytes that loads of single threads touch, in whole sectors of 32; bulk copies go past it."""
     useful_loads: float | None = None
-    """The share of the loaded sectors that was asked for."""
+    """The share of these bytes that was asked for."""
+    stored_bytes: float | None = None
     useful_stores: float | None = None
     issued: float | None = None
     """The share of its cycles in which a scheduler issued an instruction."""

@@ -24,6 +24,10 @@ def render(profile: Profile, format: str) -> str:
     if len(profile.launches) > len(shown):
         lines.append(f"and {len(profile.launches) - len(shown)} more")
     lines += [fill(line, WIDTH) for line in (*profile.notes, _times(profile))]
+    longest = shown[0] if shown else None
+    if longest and longest.stall and longest.stall_share is not None:
+        share = f"{longest.stall_share:.0%} of their time {longest.stall}"
+        lines.append(fill(f"the warps of {_short(longest.name)} spend {share}", WIDTH))
     lines.append(fill(f"bound by {profile.bound}: {profile.why}", WIDTH))
     return "\n".join(lines)
 
@@ -64,15 +68,13 @@ def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[s
         ("kernel" if profile.device != "cpu" else "operator", [_short(e.name) for e in launches]),
         ("calls", [number(e.calls) if e.calls > 1 else "" for e in launches]),
         ("time", [format_seconds(each.seconds) for each in launches]),
-        ("DRAM GB/s", [rate(each.dram_gbps) for each in launches]),
-        ("of limit", [share(of_limit(each)) for each in launches]),
-        ("L2 GB/s", [rate(each.l2_gbps) for each in launches]),
+        ("DRAM\nGB/s", [rate(each.dram_gbps) for each in launches]),
+        ("% of\nlimit", [share(of_limit(each)) for each in launches]),
+        ("L2\nGB/s", [rate(each.l2_gbps) for each in launches]),
         ("blocks", [number(each.blocks) for each in launches]),
-        ("threads", [number(each.threads) for each in launches]),
         ("registers", [number(each.registers) for each in launches]),
         ("occupancy", [share(each.occupancy or each.possible_occupancy) for each in launches]),
         ("issue", [share(each.issued) for each in launches]),
-        ("stall", [f"{share(e.stall_share)} {e.stall}" if e.stall else "" for e in launches]),
     ]
 
 

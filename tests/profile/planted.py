@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Three kernels of mean squared error, each with a bound of its own; for `losscli profile`."""
 
 import torch
@@ -8,28 +9,28 @@ BLOCK = 1024
 
 
 @triton.jit
-def near_limit_kernel(x, y, sums, elements, BLOCK: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def near_limit_kernel(x, y, sums, elements, size: tl.constexpr):
+    place = tl.program_id(0) * size + tl.arange(0, size)
     inside = place < elements
     off = tl.load(x + place, inside, 0.0) - tl.load(y + place, inside, 0.0)
     tl.store(sums + tl.program_id(0), tl.sum(off * off))
 
 
 @triton.jit
-def uncoalesced_kernel(x, y, sums, elements, blocks, BLOCK: tl.constexpr):
+def uncoalesced_kernel(x, y, sums, elements, blocks, size: tl.constexpr):
     # Neighbouring threads read elements that are as far apart as there are blocks.
-    place = tl.arange(0, BLOCK) * blocks + tl.program_id(0)
+    place = tl.arange(0, size) * blocks + tl.program_id(0)
     inside = place < elements
     off = tl.load(x + place, inside, 0.0) - tl.load(y + place, inside, 0.0)
     tl.store(sums + tl.program_id(0), tl.sum(off * off))
 
 
 @triton.jit
-def few_warps_kernel(x, y, sums, elements, each, BLOCK: tl.constexpr):
+def few_warps_kernel(x, y, sums, elements, each, size: tl.constexpr):
     start = tl.program_id(0) * each
-    total = tl.zeros((BLOCK,), tl.float32)
-    for first in range(0, each, BLOCK):
-        place = start + first + tl.arange(0, BLOCK)
+    total = tl.zeros((size,), tl.float32)
+    for first in range(0, each, size):
+        place = start + first + tl.arange(0, size)
         inside = (place < elements) & (place < start + each)
         off = tl.load(x + place, inside, 0.0) - tl.load(y + place, inside, 0.0)
         total += off * off
