@@ -40,8 +40,8 @@ class Softmax:
     """A probability with what the rounding of its exponent adds to it."""
 
     @classmethod
-    def of(cls, logits: Tensor, temperature: float) -> Softmax:
-        """Return those of logits along the last dimension."""
+    def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
+        """Return those of logits along the last dimension, which may be rounded themselves."""
         import torch
 
         scaled = logits / temperature
@@ -51,7 +51,7 @@ class Softmax:
         of_sum = (probability * scaled.abs()).nansum(-1, keepdim=True)
         of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
         exponent = (lse - scaled).abs()
-        if temperature != 1:
+        if computed or temperature != 1:
             exponent = exponent + 2 * scaled.abs()
         weight = known(probability * (1 + exponent / 4))
         # What is less than half the smallest number of a dtype is lost as a whole.
