@@ -41,7 +41,11 @@ class Softmax:
 
     @classmethod
     def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
-        """Return those of logits along the last dimension, which may be rounded themselves."""
+        """Return those of logits along the last dimension.
+
+        ``computed``: whether the logits are rounded themselves, which moves the logarithm of their
+        sum as well.
+        """
         import torch
 
         scaled = logits / temperature
@@ -52,7 +56,7 @@ class Softmax:
         of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
         exponent = (lse - scaled).abs()
         if computed or temperature != 1:
-            exponent = exponent + 2 * scaled.abs()
+            exponent = exponent + 2 * (scaled.abs() + of_sum if computed else scaled.abs())
         weight = known(probability * (1 + exponent / 4))
         # What is less than half the smallest number of a dtype is lost as a whole.
         for dtype in (torch.float32, torch.float64):
