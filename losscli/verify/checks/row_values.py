@@ -105,10 +105,11 @@ def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
 
     Catches: a maximum that is not subtracted, so that exponentials overflow; rows of minus infinity
     but for one class, as masked logits are, that become NaN; a loss of a very confident row that
-    loses all digits; ties; log-probabilities of some classes whose sum is not 1; vectors of length 0, or of very different lengths; operands that are
-    equal or opposite; ignored or masked rows whose loss or gradient is not 0, or which a mean
-    counts; NaN that a masked row holds; NaN, or none, where all rows are ignored. The check judges
-    the loss and all gradients, for an incoming gradient of 1 and one other.
+    loses all digits; ties; log-probabilities of some classes whose sum is not 1; vectors of length
+    0, or of very different lengths; operands that are equal or opposite; ignored or masked rows
+    whose loss or gradient is not 0, or which a mean counts; NaN that a masked row holds; NaN, or
+    none, where all rows are ignored. The check judges the loss and all gradients, for an incoming
+    gradient of 1 and one other.
     """
     tally.judge_variants(problem, subject, _variants(problem))
 
