@@ -28,7 +28,7 @@ from losscli.compare.cells import Cell, best_peer, cells
 from losscli.compare.cells import ratio as ratio_to
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
-from losscli.losses import ELEMENT, LOSSES, ROW_LOSSES
+from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES, SMALL
 from losscli.report.phrases import count, format_ulp
@@ -416,7 +416,7 @@ def mutations(record: Mapping[str, Any]) -> str:
 def functions(unit: str) -> str:
     """Return a row per public function of the losses of each element, or of each row."""
     rows: dict[str, list[str]] = {}
-    for spec in (LOSSES if unit == ELEMENT else ROW_LOSSES).values():
+    for spec in (LOSSES if unit == ELEMENT else EVERY_ROW_LOSS).values():
         optional = [operand.name for operand in spec.operands if operand.optional]
         settings = [*optional, *(parameter.name for parameter in spec.parameters)]
         formula = spec.formula.replace("|", "\\|")

@@ -26,11 +26,10 @@ from __future__ import annotations
 from typing import Any
 
 from losscli.linear import linear_cross_entropy, linear_token_log_probs
-from losscli.losses import LOSSES, ROW_LOSSES, Spec
-from losscli.operators import registration as registration  # defines torch.ops.losscli
-from losscli.topk_kl_divergence import topk_kl_divergence
+from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
+from losscli.topk_kl_divergence import registration as registration  # defines torch.ops.losscli
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
+_specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _functions = {
     function.__name__: function for spec in _specs for function in (spec.loss, spec.loss_with_grad)
 }
@@ -38,7 +37,6 @@ __all__ = [
     *_functions,
     "linear_cross_entropy",
     "linear_token_log_probs",
-    "topk_kl_divergence",
 ]
 globals().update(_functions)
 

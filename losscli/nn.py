@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from losscli.linear import LinearCrossEntropyLoss
-from losscli.losses import LOSSES, ROW_LOSSES, Spec
-from losscli.operators import registration as registration  # defines torch.ops.losscli
+from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
+from losscli.topk_kl_divergence import registration as registration  # defines torch.ops.losscli
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *ROW_LOSSES.values())
+_specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _modules = {
     spec.module.__name__: type(
         spec.module.__name__,

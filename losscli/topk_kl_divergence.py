@@ -1,8 +1,6 @@
-"""Divergence from the k most likely classes of a teacher, with one bin for all others.
+"""Composes the divergence from k classes of a teacher of the kernels for rows.
 
-The logits of a student become ``k + 1`` bins: those of the k classes, and the logarithm of the sum
-of exponentials of all others, which is added up from these others alone. A difference of 1 and the
-k probabilities would keep no digit of a small rest. What is left is a divergence of short rows.
+``losscli/losses/rows/topk_kl_divergence.py`` says what it is, and has its public function.
 """
 
 from __future__ import annotations
@@ -14,142 +12,73 @@ import torch
 from torch import Tensor
 
 from losscli.linear.kernels import Bent, log_sums_of
-from losscli.losses import ROW_LOSSES
-from losscli.losses.calling import Calls
+from losscli.linear.operands import (
+    check_classes,
+    check_floating,
+    check_mask,
+    check_numbers,
+    check_shape,
+    is_eager,
+)
+from losscli.losses import operators
 from losscli.losses.formulas import widened
+from losscli.losses.rows.topk_kl_divergence import bins_of, harmless, known_bins, reference
 from losscli.operators import registration as registration  # defines torch.ops.losscli
 
+_NAME = "topk_kl_divergence"
 _CHUNK = 32 * 2**20
 """Bytes of logits that are copied at a time: what the L2 cache of an H100 holds beside others."""
 
 
-def topk_kl_divergence(
+def _loss(
     input: Tensor,
     classes: Tensor,
     target: Tensor,
-    *,
-    reverse: bool = False,
-    temperature: float = 1.0,
-    mask: Tensor | None = None,
-    reduction: str = "mean",
+    mask: Tensor | None,
+    reduction: str,
+    reverse: float,
+    temperature: float,
 ) -> Tensor:
-    """Kullback-Leibler divergence over k classes of a teacher, and one bin for all others.
-
-    With p the softmax of ``input / T`` and q the teacher's distribution, of which ``target`` has
-    the logarithms for k classes, a row's loss is the sum of ``q * log(q / p)`` over these classes
-    and the bin, whose q and p are 1 less those of the classes; with ``reverse`` that of
-    ``p * log(p / q)``. It is the divergence of all classes after the others have become one, and so
-    never more than that. 0 times infinity is 0.
-
-    The divergences of sequence distillation (Hinton et al. 2015, arXiv:1503.02531; the reverse one,
-    Gu et al. 2023, arXiv:2306.08543) from what a server returns of a teacher.
-
-    Args:
-        input: the student's logits, ``(..., C)`` for C classes; differentiable.
-        classes: the numbers of k classes of each row in int64, int32 or uint8, ``(..., k)``; all
-            different, in any order.
-        target: the teacher's log-probabilities of these, ``(..., k)``; differentiable. Where they
-            sum up to more than 1 they are divided by their sum.
-        reverse: whether the student's distribution weighs the logarithms.
-        temperature: divides the student's logits; above 0. The teacher's log-probabilities are of
-            the teacher's own.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of the
-            others are 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count) or ``sum``
-            (shape ``()``).
-
-    Returns:
-        The loss in the promoted dtype, of 16 bits in float32.
-
-    Raises:
-        ValueError: for an unknown reduction, a temperature that is not above 0, or shapes that do
-            not fit.
-        TypeError: for class numbers of another dtype, or logits that are no floating tensor.
-        IndexError: on the CPU, where a class is out of range.
-    """
-    name = "topk_kl_divergence"
-    divergence = ROW_LOSSES["reverse_kl_divergence" if reverse else "kl_divergence"]
-    calls = Calls(name)
-    calls.parameters = divergence.parameters
-    calls.check({"reduction": reduction, "temperature": temperature})
+    """Return the loss; traced and transformed, of PyTorch's operators."""
     _check(input, classes, target, mask)
-    classes = classes.long()
-    if mask is not None:
-        harmless = torch.arange(classes.shape[-1], device=classes.device)
-        classes = torch.where(mask.unsqueeze(-1), classes, harmless)
-        target = torch.where(mask.unsqueeze(-1), target, torch.zeros_like(target))
-    if _is_eager(input, classes, target):
-        rows = input.reshape(-1, input.shape[-1])
-        counted = None if mask is None else mask.reshape(-1)
-        bins = _Bins.apply(  # type: ignore[no-untyped-call]
-            rows, classes.reshape(len(rows), -1), counted, temperature
-        )
-        bins = bins.view(*input.shape[:-1], -1)
+    classes, target = harmless(classes, target, mask)
+    rows = input.reshape(-1, input.shape[-1])
+    eager = is_eager(input, classes, target)
+    if eager and not classes.is_cuda:
+        check_classes(_NAME, classes.reshape(len(rows), classes.shape[-1]), input.shape[-1])
     else:
-        bins = _composed(input, classes, mask, temperature)
-    target = _with_rest(target)
-    if classes.shape[-1] == input.shape[-1]:
-        # There are no others, but for what roundings leave of the teacher's 1.
-        bins, target = bins[..., :-1], target[..., :-1]
-    loss: Tensor = divergence.loss(bins, target, mask=mask, reduction=reduction)
+        inside = ((classes >= 0) & (classes < input.shape[-1])).all(-1)
+        classes, target = harmless(classes, target, inside, torch.nan)
+    if not eager:
+        settings = {"reverse": reverse, "temperature": temperature}
+        return reference(input, classes, target, mask, reduction=reduction, **settings)
+    bins = _Bins.apply(  # type: ignore[no-untyped-call]
+        rows,
+        classes.reshape(len(rows), classes.shape[-1]),
+        None if mask is None else mask.reshape(-1),
+        temperature,
+    )
+    pair = known_bins(bins.view(*input.shape[:-1], bins.shape[-1]), target, input.shape[-1])
+    divergence = operators.reverse_kl_divergence if reverse else operators.kl_divergence
+    loss: Tensor = divergence(*pair, mask, reduction, 1.0)
     return loss
+
+
+setattr(operators, _NAME, _loss)
 
 
 def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) -> None:
     """Raise an error for operands that do not fit."""
-    name = "topk_kl_divergence"
-    if not input.is_floating_point():
-        raise TypeError(
-            f"{name}: input must be float32, float64, float16 or bfloat16, but is {input.dtype}"
-        )
-    if classes.dtype not in (torch.int64, torch.int32, torch.uint8):
-        raise TypeError(
-            f"{name}: classes must hold class numbers in int64, int32 or uint8, but is "
-            f"{classes.dtype}"
-        )
+    check_floating(_NAME, "input", input)
+    check_numbers(_NAME, "classes", classes)
     fits = input.dim() > 0 and classes.dim() > 0 and classes.shape[:-1] == input.shape[:-1]
     if not fits or not 0 < classes.shape[-1] <= input.shape[-1]:
         raise ValueError(
-            f"{name}: classes must be (..., k) for input (..., C), with k from 1 to C, but input "
+            f"{_NAME}: classes must be (..., k) for input (..., C), with k from 1 to C, but input "
             f"is {list(input.shape)} and classes {list(classes.shape)}"
         )
-    if target.shape != classes.shape:
-        raise ValueError(
-            f"{name}: target must have the shape of classes {list(classes.shape)}, but is "
-            f"{list(target.shape)}"
-        )
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != input.shape[:-1]):
-        raise ValueError(
-            f"{name}: mask must be bool and have the shape of the rows {list(input.shape[:-1])}, "
-            f"but is {mask.dtype} of {list(mask.shape)}"
-        )
-
-
-def _is_eager(*tensors: Tensor) -> bool:
-    """Tell whether tensors have memory and nothing transforms or traces their operators."""
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    plain = (Tensor, torch.nn.Parameter)
-    return all(type(each) in plain and not each.is_meta for each in tensors)
-
-
-def _with_rest(log_probs: Tensor) -> Tensor:
-    """Return log-probabilities with that of the rest, in float64 for the digits of a small one."""
-    wide = log_probs.double()
-    rest = 1 - wide.exp().sum(-1, keepdim=True)
-    # Harmless where there is no rest, for its gradient is computed there as well.
-    positive = rest > 0
-    log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
-    return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
-
-
-def _composed(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
-    """Return the bins by operators that can be traced, transformed and differentiated again."""
-    scaled = logits.to(widened(logits.dtype)) / temperature
-    if mask is not None:
-        scaled = torch.where(mask.unsqueeze(-1), scaled, torch.zeros_like(scaled))
-    others = scaled.scatter(-1, classes, -torch.inf)
-    return torch.cat([scaled.gather(-1, classes), others.logsumexp(-1, keepdim=True)], -1)
+    check_shape(_NAME, "target", target, classes.shape, "the shape of classes")
+    check_mask(_NAME, mask, input.shape[:-1], "the rows")
 
 
 class _Bins(torch.autograd.Function):
@@ -175,7 +104,7 @@ class _Bins(torch.autograd.Function):
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         logits, classes, mask, is_empty = ctx.saved_tensors
         if torch.is_grad_enabled():
-            bins = _composed(logits, classes, mask, ctx.temperature)
+            bins = bins_of(logits, classes, mask, ctx.temperature)
             (found,) = torch.autograd.grad(bins, logits, incoming, create_graph=True)
             return found, None, None, None
         of_classes = (incoming[:, :-1] / ctx.temperature).to(logits.dtype)

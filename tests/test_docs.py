@@ -8,7 +8,7 @@ import pytest
 from losscli.cli.main import COMMANDS
 from losscli.config.loader import shipped_configs
 from losscli.doctor.probes import PROBES
-from losscli.losses import EVERY_LOSS, LOSSES, ROW_LOSSES
+from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES
 from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT, tables
 
@@ -39,7 +39,7 @@ def test_every_line_of_the_doctor_is_described():
 
 def test_page_on_training_code_names_every_loss():
     text = (DOCS / "training-code.md").read_text()
-    functions = [EVERY_LOSS[loss].function_name for loss in (*LOSSES, *ROW_LOSSES)]
+    functions = [EVERY_LOSS[loss].function_name for loss in (*LOSSES, *EVERY_ROW_LOSS)]
     assert [name for name in functions if f"| `{name}` |" not in text] == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from losscli.losses import EVERY_LOSS, LOSSES, ROW_FORMS, ROW_LOSSES
+from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES, ROW_FORMS
 from losscli.runs.records import Speedup
 from tests.documents import tables
 from tests.handmade import around, case, result, run, timed
@@ -183,7 +183,7 @@ def test_goals_stand_beside_the_times_and_those_without_one_are_named():
 
 @pytest.mark.parametrize("unit", ["element", "row"])
 def test_functions_of_the_losses_have_a_row_each(unit):
-    losses = LOSSES if unit == "element" else ROW_LOSSES
+    losses = LOSSES if unit == "element" else EVERY_ROW_LOSS
     found = rows(tables.functions(unit))[1:]
     assert [row[0] for row in found] == list(
         dict.fromkeys(f"`{spec.function_name}`" for spec in losses.values())

@@ -16,9 +16,9 @@ from losscli import losses
 from losscli.cases import Case
 from losscli.losses import (
     EVERY_LOSS,
+    EVERY_ROW_LOSS,
     LOSSES,
     REDUCTIONS,
-    ROW_LOSSES,
     WEIGHTED,
     Parameter,
     Tolerance,
@@ -227,5 +227,5 @@ def test_each_spec_in_a_file_is_a_loss() -> None:
     made = r"^[A-Z_]+ = (?:element|row|_divergence)_loss\("
     specs = [re.findall(made, file.read_text(), re.MULTILINE) for file in folder.glob("*/*.py")]
     assert sum(map(len, specs)) == len(LOSSES) + sum(
-        not each.form_of for each in ROW_LOSSES.values()
+        not each.form_of for each in EVERY_ROW_LOSS.values()
     )

@@ -13,6 +13,7 @@ import torch
 from losscli.errors import BuildError, UnfitError
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.operators import elementwise, loading, rows
+from losscli.operators import registration as registration  # defines the operators
 
 # Stands in for the libraries: registers kernels of Python where those of C++ would be, and tells
 # what was loaded.

@@ -13,7 +13,7 @@ import losscli.nn
 from docs.pages import commands, losses, plots, records
 from docs.pages.svg import axis_over
 from losscli.cli.main import group
-from losscli.losses import LOSSES, ROW_LOSSES
+from losscli.losses import EVERY_ROW_LOSS, LOSSES
 from losscli.record import Record
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult
@@ -21,7 +21,7 @@ from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT
 
 DOCS = ROOT / "docs"
-SPECS = LOSSES | {name: spec for name, spec in ROW_LOSSES.items() if not spec.form_of}
+SPECS = LOSSES | {name: spec for name, spec in EVERY_ROW_LOSS.items() if not spec.form_of}
 WRITTEN = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 

@@ -10,10 +10,10 @@ import torch
 from docs.pages.svg import axis_over, chart, figure
 from losscli.losses import (
     CLASS_NUMBERS,
+    EVERY_ROW_LOSS,
     LOSSES,
     ROW,
     ROW_FORMS,
-    ROW_LOSSES,
     Operand,
     Parameter,
     Spec,
@@ -39,7 +39,7 @@ def page() -> str:
     parts = [INTRODUCTION, "## Losses of each element\n"]
     parts += [_entry(spec) for spec in LOSSES.values()]
     parts += ["## Losses of each row\n"]
-    parts += [_entry(spec) for spec in ROW_LOSSES.values() if not spec.form_of]
+    parts += [_entry(spec) for spec in EVERY_ROW_LOSS.values() if not spec.form_of]
     return "\n".join(parts)
 
 
@@ -146,13 +146,16 @@ def _over_rows(spec: Spec) -> tuple[torch.Tensor, list[torch.Tensor], list[str]]
     for operand in spec.operands[1:]:
         if operand.optional:
             continue
+        shape = operand.shape((STEPS, 3))
         if operand.kind == CLASS_NUMBERS:
-            operands.append(torch.zeros(STEPS, dtype=torch.int64))
-            told.append(f"{operand.name} = 0")
+            numbers = torch.arange(math.prod(shape[1:])).view(shape[1:])
+            operands.append(numbers.expand(shape))
+            told.append(f"{operand.name} = {numbers.tolist()}")
         elif operand.domain.is_real and not operand.domain.discrete:
-            row = next(others)
-            operands.append(torch.tensor(row, dtype=torch.float64).expand(STEPS, 3))
-            told.append(f"{operand.name} = [{', '.join(f'{each:g}' for each in row)}]")
+            row = torch.tensor(next(others)[: shape[1]], dtype=torch.float64)
+            row = operand.domain.of_draws(row)
+            operands.append(row.expand(shape))
+            told.append(f"{operand.name} = [{', '.join(f'{each:.3g}' for each in row.tolist())}]")
         else:
             operands.append(torch.ones(STEPS, dtype=torch.float64))
             told.append(f"{operand.name} = 1")

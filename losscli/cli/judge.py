@@ -17,7 +17,7 @@ from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError, worst
-from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_LOSSES
+from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.notes import note, say
 from losscli.progress import Progress
 from losscli.units import parse_seconds
@@ -68,8 +68,8 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     type=OneOf("loss", EVERY_LOSS),
     metavar="NAME",
     help="Judge against losscli's oracle of a loss: "
-    f"{', '.join((*LOSSES, *ROW_LOSSES, *LINEAR_LOSSES))}, or of one with a weight or a mask, such "
-    "as weighted_nll or masked_kl_divergence.",
+    f"{', '.join((*LOSSES, *EVERY_ROW_LOSS, *LINEAR_LOSSES))}, or of one with a weight or a mask, "
+    "such as weighted_nll or masked_kl_divergence.",
 )
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from losscli.units import format_bytes
 
 from .computing import Losses, composed
 from .kernels import Settings
+from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
 from .products import Layer
 from .rows import Rows
 
@@ -27,19 +28,6 @@ _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_w
 """Arguments of the function that the module has itself, or takes with each call."""
 _NO_TOKEN = -(2**31)
 """What rows that a mask leaves out have in place of their token."""
-
-
-class _Operands(NamedTuple):
-    """Hidden states as rows, and the linear layer that makes logits of them."""
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    class_numbers: Tensor
-    shape: torch.Size
-    """Of the hidden states, without their width."""
-    dtype: torch.dtype
-    """Of a loss in the dtype of the logits."""
 
 
 def linear_cross_entropy(
@@ -103,19 +91,11 @@ def linear_cross_entropy(
     ignored = -100 if ignore_index is None else ignore_index
     settings = Settings(ignored, label_smoothing, temperature, softcap, z_loss)
     _check_settings(name, settings, reduction)
-    operands = _operands(name, input, linear_weight, target, linear_bias, "target")
-    if weight is not None and weight.shape != linear_weight.shape[:1]:
-        raise ValueError(
-            f"{name}: weight must be {list(linear_weight.shape[:1])}, one for each class, but is "
-            f"{list(weight.shape)}"
-        )
+    operands = operands_of(name, input, linear_weight, target, linear_bias, "target")
+    check_shape(name, "weight", weight, linear_weight.shape[:1], "a number for each class")
     if weight is not None and weight.requires_grad:
         raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
-    if token_weight is not None and token_weight.shape != operands.shape:
-        raise ValueError(
-            f"{name}: token_weight must have the shape of target {list(operands.shape)}, but is "
-            f"{list(token_weight.shape)}"
-        )
+    check_shape(name, "token_weight", token_weight, operands.shape, "the shape of target")
     weight = None if weight is None else weight.to(operands.weight.dtype)
     inner = reduction if token_weight is None else "none"
     losses, log_sums = _compute(
@@ -167,14 +147,10 @@ def linear_token_log_probs(
         As :func:`linear_cross_entropy`.
     """
     name = "linear_token_log_probs"
-    operands = _operands(name, hidden, linear_weight, tokens, linear_bias, "tokens")
+    operands = operands_of(name, hidden, linear_weight, tokens, linear_bias, "tokens")
     ignored = _NO_TOKEN
+    check_mask(name, mask, operands.shape, "tokens")
     if mask is not None:
-        if mask.dtype != torch.bool or mask.shape != operands.shape:
-            raise ValueError(
-                f"{name}: mask must be bool and have the shape of tokens {list(operands.shape)}, "
-                f"but is {mask.dtype} of {list(mask.shape)}"
-            )
         numbers = operands.class_numbers
         operands = operands._replace(class_numbers=torch.where(mask.reshape(-1), numbers, ignored))
     settings = Settings(ignored, 0.0, temperature, softcap, 0.0, entropy)
@@ -235,62 +211,13 @@ def _check_settings(name: str, settings: Settings, reduction: str = "none") -> N
     calls.check({"reduction": reduction, **settings._asdict()})
 
 
-def _operands(
-    name: str, hidden: Tensor, weight: Tensor, numbers: Tensor, bias: Tensor | None, said: str
-) -> _Operands:
-    """Return the operands as rows, under autocast in its dtype."""
-    first = "hidden" if said == "tokens" else "input"
-    if not hidden.is_floating_point():
-        raise TypeError(
-            f"{name}: {first} must be float32, float64, float16 or bfloat16, but is {hidden.dtype}"
-        )
-    if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
-        raise ValueError(
-            f"{name}: linear_weight must be (C, D) for {first} (..., D), but {first} is "
-            f"{list(hidden.shape)} and linear_weight {list(weight.shape)}"
-        )
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(
-            f"{name}: linear_bias must be {list(weight.shape[:1])}, one for each class, but is "
-            f"{list(bias.shape)}"
-        )
-    if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
-        raise TypeError(
-            f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
-            f"{numbers.dtype}; for probabilities call cross_entropy of the logits"
-        )
-    if numbers.shape != hidden.shape[:-1]:
-        raise ValueError(
-            f"{name}: {said} must have the shape of {first} without its last dimension "
-            f"{list(hidden.shape[:-1])}, but is {list(numbers.shape)}"
-        )
-    shape, device = hidden.shape[:-1], hidden.device.type
-    dtype = hidden.dtype
-    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
-    is_autocast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
-    if is_autocast and hidden.dtype != torch.float64:
-        to = torch.get_autocast_dtype(device)
-        hidden, weight = hidden.to(to), weight.to(to)
-        bias = None if bias is None else bias.to(to)
-        dtype = torch.float32
-    for other, called in ((weight, "linear_weight"), (bias, "linear_bias")):
-        if other is not None and other.dtype != hidden.dtype:
-            raise TypeError(
-                f"{name}: {called} must have the dtype of {first} {hidden.dtype}, but is "
-                f"{other.dtype}"
-            )
-    rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
-    # In uint8 numbers would be compared with others modulo 256.
-    return _Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
-
-
 def _is_captured(tensor: Tensor) -> bool:
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _compute(
     name: str,
-    operands: _Operands,
+    operands: Operands,
     class_weight: Tensor | None,
     settings: Settings,
     reduction: str,
@@ -301,10 +228,11 @@ def _compute(
     """Return the losses, of rows in the shape of the hidden states without their width."""
     hidden, target = operands.hidden, operands.class_numbers
     kept = None
-    is_eager = _is_eager(hidden, operands.weight, operands.bias, target)
-    if is_eager and not target.is_cuda:
-        _check_classes(name, target, len(operands.weight), settings)
-    if is_eager and not (with_log_sums or _is_captured(hidden)):
+    eager = is_eager(hidden, operands.weight, operands.bias, target)
+    if eager and not target.is_cuda:
+        counted = target != settings.ignore_index
+        check_classes(name, target, len(operands.weight), counted)
+    if eager and not (with_log_sums or _is_captured(hidden)):
         counts = target != settings.ignore_index
         kept = counts.nonzero().squeeze(1)
         if len(kept) == len(target):
@@ -320,7 +248,7 @@ def _compute(
         kept is None,
         with_log_sums,
     )
-    if not is_eager:
+    if not eager:
         losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
@@ -344,7 +272,7 @@ def _compute(
     return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
 
 
-def _size(operands: _Operands, hidden: Tensor, settings: Settings, reduction: str) -> Size:
+def _size(operands: Operands, hidden: Tensor, settings: Settings, reduction: str) -> Size:
     tensors = (operands.hidden, operands.weight, operands.bias)
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     return Size(
@@ -357,24 +285,6 @@ def _size(operands: _Operands, hidden: Tensor, settings: Settings, reduction: st
         reduced=reduction != "none",
         bent=settings.softcap != 0,
     )
-
-
-def _is_eager(*tensors: Tensor | None) -> bool:
-    """Tell whether tensors have memory and nothing transforms or traces their operators."""
-    if torch.compiler.is_exporting() or torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    plain = (Tensor, torch.nn.Parameter)
-    return all(x is None or (type(x) in plain and not x.is_meta) for x in tensors)
-
-
-def _check_classes(name: str, target: Tensor, classes: int, settings: Settings) -> None:
-    wrong = ((target < 0) | (target >= classes)) & (target != settings.ignore_index)
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise IndexError(
-            f"{name}: row {row} has class {int(target[row])}, but there are classes 0 to "
-            f"{classes - 1}"
-        )
 
 
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
@@ -404,7 +314,7 @@ def _advice(name: str, plan: Plan, size: Size) -> str:
 def _weighted(
     losses: Tensor,
     token_weight: Tensor,
-    operands: _Operands,
+    operands: Operands,
     class_weight: Tensor | None,
     settings: Settings,
     reduction: str,

@@ -60,13 +60,15 @@ WEIGHTED: dict[str, LossSpec] = {
 """Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
 
 
-ROW_LOSSES: dict[str, RowSpec] = {
+EVERY_ROW_LOSS: dict[str, RowSpec] = {
     each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)
 }
-"""The losses over rows, as their operators take them: with class numbers, with probabilities."""
+"""The losses over rows: with class numbers, with probabilities."""
+ROW_LOSSES = {name: spec for name, spec in EVERY_ROW_LOSS.items() if not spec.composed_of}
+"""Those with operators and kernels of their own."""
 
 
-_FORMS = {spec.name: list(forms(spec)) for spec in ROW_LOSSES.values()}
+_FORMS = {name: list(forms(spec)) for name, spec in EVERY_ROW_LOSS.items()}
 ROW_FORMS: dict[str, RowSpec] = {form.name: form for found in _FORMS.values() for form in found}
 """The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
 """
@@ -82,8 +84,8 @@ EVERY_LOSS: Mapping[str, Spec] = ChainMap(
 
 
 _OPERATORS = {
-    **{form.name: (name,) for name, found in _FORMS.items() for form in found},
-    **dict.fromkeys(LINEAR_LOSSES, ("cross_entropy", "token_log_probs")),
+    **{form.name: form.composed_of or (name,) for name, found in _FORMS.items() for form in found},
+    **{name: spec.composed_of for name, spec in LINEAR_LOSSES.items()},
 }
 
 

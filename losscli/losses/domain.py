@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +20,15 @@ def _into_unit_interval(values: Tensor) -> Tensor:
     """Fold numbers into [0, 1]; those inside stay as they are."""
     rest = values.abs().remainder(2.0)
     return rest.minimum(2.0 - rest)
+
+
+def _into_shares(values: Tensor) -> Tensor:
+    """Make each row the log-probabilities of some classes, which leave from 1/32 to 31/32.
+
+    A smaller rest has the digits of a difference alone.
+    """
+    rest = (values[..., :1].sigmoid() * 30 + 1) / 32
+    return values.log_softmax(-1) + (-rest).log1p()
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,9 @@ LOG_PROBABILITIES = Domain(
 )
 CLASSES = Domain("a class: 0, 1, ...", low=0.0, discrete=True, always_uniform=True)
 """The numbers of the classes of a row, which are drawn where the number of classes is known."""
+SHARES = Domain("log-probabilities of a row", _into_shares)
+"""Those of some classes; where their exponentials have a sum above 1 they are divided by it."""
+DISTINCT_CLASSES = replace(CLASSES, name="different classes of a row")
 MASKS = Domain("true or false", low=0.0, high=1.0, discrete=True, always_uniform=True)
 """The rows of a loss that count; most do."""
 DOMAINS = (REAL, WEIGHTS, SIGNS, PROBABILITIES, POSITIVE, COUNTS, LOG_PROBABILITIES)

@@ -171,6 +171,8 @@ class Spec:
 
     unit: ClassVar[Unit]
     """What has a loss of its own."""
+    composed_of: tuple[str, ...] = ()
+    """The losses whose kernels compute it, where it has no header and no operators of its own."""
     chooses_order: ClassVar[bool] = False
     """Whether a library chooses the order of its sums on a GPU: cuBLAS takes other kernels on
     another stream or in a capture, where it has other memory to work in."""

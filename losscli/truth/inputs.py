@@ -18,6 +18,7 @@ Distributions (``scale`` multiplies every prediction, except at a boundary):
 
 Rows of logits at a boundary are multiples of 1/16, so that several classes tie. Class numbers are
 drawn with equal chances; every 997th row, from the 32nd on, is ignored where the loss ignores one.
+Several of a row are as far from each other as from a first one that is drawn.
 A mask keeps the first row, and three of four others.
 
 Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
@@ -40,7 +41,8 @@ from torch import Tensor
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands
-from losscli.losses import CLASS_NUMBERS, ELEMENT, MASK, Domain
+from losscli.losses import ELEMENT, Domain
+from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.model_case import ModelCase
 from losscli.truth.blocks import blocks, part
@@ -80,12 +82,14 @@ def make_inputs(case: Case) -> Operands:
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):
         source = _Source(case, OTHERS[number])
-        if operand.kind == CLASS_NUMBERS:
-            draw = source.classes_of(case.classes, ignored_index(case.params))
-        elif operand.kind == MASK:
-            draw = source.mask
-        else:
-            draw = source.of(operand.domain, case.distribution, operand.factor(case.shape))
+        draws: dict[Domain, Draw] = {
+            CLASSES: source.classes_of(case.classes, ignored_index(case.params)),
+            DISTINCT_CLASSES: source.distinct_classes_of(case.classes),
+            MASKS: source.mask,
+        }
+        draw = draws.get(operand.domain) or source.of(
+            operand.domain, case.distribution, operand.factor(case.shape)
+        )
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
     source = _Source(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
@@ -170,6 +174,19 @@ class _Source:
                 return values
             ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
             return values.masked_fill(ignored_here, ignored)
+
+        return drawn
+
+    def distinct_classes_of(self, count: int) -> Draw:
+        """Return draws of class numbers of which those of a row differ: as far from each other."""
+
+        def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
+            own = (2, *shape[:-1], 1)
+            first, step = torch.rand(own, generator=self.generator, device=self.device).double()
+            place = torch.arange(shape[-1], device=self.device)
+            step = (step * (count // shape[-1])).long() + 1
+            classes: Tensor = ((first * count).long() + place * step) % count
+            return classes
 
         return drawn
 

@@ -40,7 +40,10 @@ of its row, may be off by as much more. **Rows of vectors**: a cosine is
 measured at 1, or at the margin, and its gradient ``y / (a * b) - c * x / a^2`` at the larger of the
 two, with two roundings more, of the root of a length and of the quotient by it; the difference of
 two distances at the larger one, where a difference of numbers to which epsilon is added is measured
-before it is added, and the gradient at the larger of the two unit vectors.
+before it is added, and the gradient at the larger of the two unit vectors. **Rows of bins** are
+logits that are rounded themselves: each moves its own exponent, and their log-sum-exp by as much as
+they do in its mean. The gradient of what is inside of one bin is a product of two, that of the bin
+and that of the bin's own log-sum-exp, of which each is off by its own handful.
 losscli/losses/rows/terms.py and the files of the losses hold these terms.
 
 **The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -41,12 +42,12 @@ class RowCalls(Calls):
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
-        arguments, operator = self._checked(given), given.operator or self.name
+        arguments, composed = self._checked(given), self.composed(given)
         loss: Tensor
-        if self.has_kernels(given):
-            loss = getattr(operators, operator)(*arguments, *site)
+        if composed is None:
+            loss = getattr(operators, given.operator or self.name)(*arguments, *site)
         else:
-            loss = getattr(operators, f"{operator}_reference")(*arguments)
+            loss = composed(*arguments)
         return loss
 
     def loss_with_grad(
@@ -56,24 +57,24 @@ class RowCalls(Calls):
         import torch
 
         first, *others = self._checked(given)
-        operator = given.operator or self.name
+        operator, composed = given.operator or self.name, self.composed(given)
         if inplace:
             loss = getattr(operators, f"{operator}_with_grad_")(first, *others)
             return loss.to(_dtype_of(given.operands)), first
-        if self.has_kernels(given):
+        if composed is None:
             loss, gradient = getattr(operators, f"{operator}_with_grad")(first, *others)
         else:
             with torch.enable_grad():
                 first = first.detach().requires_grad_()
                 others = [x.detach() if isinstance(x, torch.Tensor) else x for x in others]
-                loss = getattr(operators, f"{operator}_reference")(first, *others)
+                loss = composed(first, *others)
                 (gradient,) = torch.autograd.grad(loss.sum(), first)
                 loss = loss.detach()
         return loss, gradient if given.restored is None else given.restored(gradient)
 
-    def has_kernels(self, given: Arguments) -> bool:
-        """Tell whether kernels compute a call; if not, PyTorch's operators do."""
-        return True
+    def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
+        """Return what composes a call of operators that autograd knows; None for a kernel."""
+        return None
 
     def _checked(self, given: Arguments) -> tuple[Any, ...]:
         """Return the arguments of the operator; settings are looked at once."""

@@ -165,7 +165,7 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return weighted_sum(log_q.exp(), log_q - log_p)
 
 
-def _kl_terms(
+def kl_terms(
     p: Softmax, q: Softmax, temperature: float, names: tuple[str, str] = ("target", "input")
 ) -> Mapping[str, Tensor]:
     """Return the terms of ``_kl``; ``names`` are those of the operands of q and of p."""
@@ -185,7 +185,7 @@ KL_DIVERGENCE = _divergence_loss(
     ),
     "KLDivergenceLoss",
     _kl,
-    _kl_terms,
+    kl_terms,
     formula="sum of q * log(q / p), p = softmax(x / T), q = softmax(y / T)",
     temporaries=9,
     relations=Relations(always, reordered=True, mirror="reverse_kl_divergence"),
@@ -202,7 +202,7 @@ REVERSE_KL_DIVERGENCE = _divergence_loss(
     ),
     "ReverseKLDivergenceLoss",
     lambda log_p, log_q: _kl(log_q, log_p),
-    lambda p, q, temperature: _kl_terms(q, p, temperature, ("input", "target")),
+    lambda p, q, temperature: kl_terms(q, p, temperature, ("input", "target")),
     header="kl_divergence",
     formula="sum of p * log(p / q), p = softmax(x / T), q = softmax(y / T)",
     temporaries=9,

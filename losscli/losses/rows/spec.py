@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..domain import CLASSES, POSITIVE
+from ..domain import CLASSES, POSITIVE, Domain
 from ..spec import CLASS_NUMBERS, MASK, ROW, Operand, Shape, Spec, Unit, same_shape
 
 if TYPE_CHECKING:
@@ -47,11 +47,14 @@ def of_last_rows(shape: Shape) -> Shape:
 
 
 def class_numbers(
-    name: str, shape: Callable[[Shape], Shape], description: str = "class numbers"
+    name: str,
+    shape: Callable[[Shape], Shape],
+    description: str = "class numbers",
+    domain: Domain = CLASSES,
 ) -> Operand:
-    """Return the operand that names a class of each row."""
+    """Return the operand that names a class of each row, or several."""
     return Operand(
-        name, description, differentiable=False, shape=shape, domain=CLASSES, kind=CLASS_NUMBERS
+        name, description, differentiable=False, shape=shape, domain=domain, kind=CLASS_NUMBERS
     )
 
 
@@ -136,7 +139,7 @@ class RowSpec(Spec):
     @property
     def promoted(self) -> tuple[str, ...]:
         """The names of the operands whose promoted dtype the loss has: the rows."""
-        return self.names[: self.rows]
+        return super().promoted if self.composed_of else self.names[: self.rows]
 
     def row_dimension(self, dimensions: int) -> int:
         """Return the dimension along which a row lies."""

@@ -40,8 +40,12 @@ class Softmax:
     """A probability with what the rounding of its exponent adds to it."""
 
     @classmethod
-    def of(cls, logits: Tensor, temperature: float) -> Softmax:
-        """Return those of logits along the last dimension."""
+    def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
+        """Return those of logits along the last dimension.
+
+        ``computed``: whether the logits are rounded themselves, which moves the logarithm of their
+        sum as well.
+        """
         import torch
 
         scaled = logits / temperature
@@ -51,8 +55,8 @@ class Softmax:
         of_sum = (probability * scaled.abs()).nansum(-1, keepdim=True)
         of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
         exponent = (lse - scaled).abs()
-        if temperature != 1:
-            exponent = exponent + 2 * scaled.abs()
+        if computed or temperature != 1:
+            exponent = exponent + 2 * (scaled.abs() + of_sum if computed else scaled.abs())
         weight = known(probability * (1 + exponent / 4))
         # What is less than half the smallest number of a dtype is lost as a whole.
         for dtype in (torch.float32, torch.float64):

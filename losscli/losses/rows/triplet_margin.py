@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from .. import operators
 from ..calling import Arguments, reduction_of
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 class _Calls(RowCalls):
     """The calls of a loss whose kernels have norms of a finite degree above 0."""
 
-    def has_kernels(self, given: Arguments) -> bool:
-        return 0 < given.parameters[1] < math.inf
+    def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
+        has_kernels = 0 < given.parameters[1] < math.inf
+        return None if has_kernels else operators.triplet_margin_reference
 
     def check(self, given: Mapping[str, float]) -> None:
         # PyTorch's norm is also of an infinite degree.

@@ -11,7 +11,6 @@ is enough.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -22,6 +21,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
+from losscli.truth.inputs import no_value
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check, small_case
 
@@ -39,7 +39,7 @@ def _transposed(values: Tensor) -> Tensor:
 
 def _every_second_column(values: Tensor) -> Tensor:
     rows, columns = values.shape
-    wide = values.new_full((rows, 2 * columns), math.nan)[:, ::2]
+    wide = values.new_full((rows, 2 * columns), no_value(values.dtype))[:, ::2]
     return wide.copy_(values)
 
 
@@ -47,7 +47,7 @@ def _inside(*beside: int) -> Relayout:
     """Make values a view of a tensor that has more to their left and right, above and below."""
 
     def relayout(values: Tensor) -> Tensor:
-        view = torch.nn.functional.pad(values, beside, value=math.nan)
+        view = torch.nn.functional.pad(values, beside, value=no_value(values.dtype))
         for dimension, before in zip((-1, -2), beside[::2], strict=False):
             view = view.narrow(dimension, before, values.shape[dimension])
         return view
@@ -60,7 +60,7 @@ def _expanded_rows(values: Tensor) -> Tensor:
 
 
 def _offset(values: Tensor, by: int) -> Tensor:
-    flat = values.new_full((values.numel() + by,), math.nan)
+    flat = values.new_full((values.numel() + by,), no_value(values.dtype))
     return flat[by:].view(values.shape).copy_(values)
 
 

@@ -16,7 +16,7 @@ from losscli.cases import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, ROW
+from losscli.losses import ROW
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.fingerprint import same_bits
@@ -155,9 +155,8 @@ def allocations_case(case: Case) -> Case:
 
 @check(
     adapt=allocations_case,
-    asks=lambda case: case.reduction == "mean",
-    needs="means",
-    units=(ELEMENT, ROW),
+    asks=lambda case: case.reduction == "mean" and not case.spec.composed_of,
+    needs="means of losses with kernels of their own",
     concerns=lambda implementation: implementation.temporaries == 0,
 )
 def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:

@@ -8,6 +8,7 @@ from random import Random
 
 from losscli.implementations.call_data import Call, Operands
 from losscli.implementations.subject import Subject
+from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
@@ -64,9 +65,11 @@ def _changes(problem: Problem) -> Iterator[tuple[str, Operands]]:
         yield f"new contents in the {name} alone", {**first, name: other[name]}
     places = Random(problem.case.seed)
     for name, values in first.items():
+        is_distinct = problem.case.spec.domains[name] == DISTINCT_CLASSES
         numbers = [places.randrange(values.numel()) for _ in range(LATER if values.numel() else 0)]
         for place in (index_of(number, values.shape) for number in numbers):
-            if values[place] != other[name][place]:
+            beside = values[place[:-1]] if is_distinct else values[place]
+            if (beside != other[name][place]).all():
                 changed = values.clone()
                 changed[place] = other[name][place]
                 yield f"one new element in the {name}, at {[*place]}", {**first, name: changed}

@@ -17,6 +17,7 @@ from torch import Tensor
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
+from losscli.losses.domain import CLASSES
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Tally, check, of_shape
@@ -101,6 +102,9 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     for known, name in INPUTS.items():
         yield name, partial(_laid_out, problem, first.name, STORED[known][0])
     for operand in others:
+        for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
+            name = _of_dtype(operand.name, dtype)
+            yield name, partial(_numbered, problem, operand.name, dtype)
         if problem.operands[operand.name].dim() == problem.prediction.dim():
             for known, name in INPUTS.items():
                 title = name.replace("input", operand.name)
@@ -111,9 +115,6 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
             relayouts["of one number, repeated"] = lambda values: values[:1].expand(values.shape)
         for how, relayout in relayouts.items():
             yield f"{operand.name} {how}", partial(_laid_out, problem, operand.name, relayout)
-        for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
-            name = _of_dtype(operand.name, dtype)
-            yield name, partial(_numbered, problem, operand.name, dtype)
     is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
     spec = problem.case.spec
     most = spec.most_dimensions if isinstance(spec, RowSpec) else None
@@ -130,7 +131,7 @@ def _in_range(problem: Problem) -> Problem:
     least = min(filter(None, problem.case.shape))
     operands = dict(problem.operands)
     for operand in problem.case.spec.operands:
-        if operand.kind == CLASS_NUMBERS:
+        if operand.domain == CLASSES:
             values = operands[operand.name]
             operands[operand.name] = values.where(values < 0, values % least)
     return problem.like(operands)

@@ -15,6 +15,7 @@ from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, MASK, ROW, RowSpec
+from losscli.losses.domain import SHARES
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
@@ -80,6 +81,11 @@ PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
     "opposite to the": torch.neg,
 }
 """Operands that are made of the prediction."""
+SHARED: dict[str, Callable[[Tensor], Tensor]] = {
+    "of a sum above 1": lambda log_probs: log_probs.log_softmax(1) + 0.25,
+    "of one class alone": lambda log_probs: _with_one(torch.full_like(log_probs, -math.inf), -0.5),
+}
+"""The log-probabilities of some classes."""
 IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
     "no row ignored": lambda place: place < 0,
     "the first row ignored": lambda place: place == 0,
@@ -99,10 +105,11 @@ def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
 
     Catches: a maximum that is not subtracted, so that exponentials overflow; rows of minus infinity
     but for one class, as masked logits are, that become NaN; a loss of a very confident row that
-    loses all digits; ties; vectors of length 0, or of very different lengths; operands that are
-    equal or opposite; ignored or masked rows whose loss or gradient is not 0, or which a mean
-    counts; NaN that a masked row holds; NaN, or none, where all rows are ignored. The check judges
-    the loss and all gradients, for an incoming gradient of 1 and one other.
+    loses all digits; ties; log-probabilities of some classes whose sum is not 1; vectors of length
+    0, or of very different lengths; operands that are equal or opposite; ignored or masked rows
+    whose loss or gradient is not 0, or which a mean counts; NaN that a masked row holds; NaN, or
+    none, where all rows are ignored. The check judges the loss and all gradients, for an incoming
+    gradient of 1 and one other.
     """
     tally.judge_variants(problem, subject, _variants(problem))
 
@@ -119,6 +126,10 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
             yield f"{title}, long rows", partial(_long, problem, operand, change)
     for other, (name, change) in itertools.product(others, PAIRS.items()):
         yield f"{other} {name} {first}", partial(_paired, problem, other, change)
+    shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
+    for name, (title, change) in itertools.product(shares, SHARED.items()):
+        log_probs = change(problem.operands[name])
+        yield f"{name} {title}", partial(problem.like, {**problem.operands, name: log_probs})
     ignores = ignored_index(problem.case.params) is not None
     masks = any(operand.kind == MASK for operand in spec.operands)
     for name, where in IGNORED.items() if ignores or masks else ():
@@ -144,9 +155,13 @@ def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) ->
     operands: Operands = {**problem.operands, name: change(rows)}
     for operand in problem.case.spec.operands:
         if operand.kind == CLASS_NUMBERS:
-            target = operands[operand.name]
-            half = torch.arange(len(target), device=target.device) % 2 == 0
-            operands[operand.name] = torch.where(half, _planted_class(rows).to(target), target)
+            target = operands[operand.name].clone()
+            numbers = target.view(len(target), -1)[::2]
+            planted = _planted_class(rows).to(target)[::2, None]
+            # Of several classes of a row it is the first; what it was takes the place of another.
+            numbers.copy_(torch.where(numbers == planted, numbers[:, :1], numbers))
+            numbers[:, :1] = planted
+            operands[operand.name] = target
     return problem.like(operands)
 
 

@@ -35,6 +35,7 @@ NARROW = (512, 64, 1000)
 """Tokens, width and classes whose gradients in bfloat16 say something as a whole."""
 PARAMETERS: dict[str, dict[str, float]] = {
     "cross_entropy": {"label_smoothing": 0.1, "ignore_index": 3},
+    "topk_kl_divergence": {"temperature": 1.1},  # forward, as that of a mask is reverse
     "weighted_cross_entropy": {"label_smoothing": 0.1},
 }
 """The parameters of losses whose mistakes know no others; other losses have none at its default."""

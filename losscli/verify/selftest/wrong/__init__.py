@@ -20,7 +20,7 @@ from losscli.reasons import Reason
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.formula import Make, formula, unreduced
 from losscli.verify.selftest.surgery import Linear, Stored, graft, regrade
-from losscli.verify.selftest.wrong import behaviour, gradients, linear, rows, values
+from losscli.verify.selftest.wrong import behaviour, gradients, linear, rows, topk, values
 
 
 def _is_reduced(case: Case) -> bool:
@@ -114,6 +114,12 @@ _all = partial(_planted, (ELEMENT, ROW, HIDDEN_STATE))
 def _on_logits(name: str, mistake: Callable[..., Tensor], *given: Any) -> Implementation:
     """Return the mistake in the loss of the logits that hidden states have."""
     return _linear(f"{name}, of hidden states", linear.on_logits(mistake), *given)
+
+
+def _topk(name: str, mistake: Callable[..., Tensor]) -> Implementation:
+    """Return the mistake in the divergence from k classes of a teacher."""
+    applies = _of("topk_kl_divergence", "masked_topk_kl_divergence")
+    return _rows(f"{name}, of k classes", mistake, applies)
 
 
 def _changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
@@ -276,6 +282,10 @@ WRONG: tuple[Implementation, ...] = (
     ),
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
     _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
+    *(_topk(name, topk.of_bins(change)) for name, change in topk.MISTAKES.items()),
+    _topk("other direction", topk.other_direction),
+    _topk("classes in order", topk.classes_in_order),
+    _topk("sum above 1", topk.sum_above_one),
     _on_logits("counts ignored rows", rows.counts_ignored, _counts_rows),
     _on_logits("softmax alone", rows.sum_of_softmax),
     _on_logits("maximum kept", rows.without_maximum),

@@ -1,0 +1,116 @@
+"""The operands of the losses of hidden states as rows, and what operands of any loss have to be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Operands(NamedTuple):
+    """Hidden states as rows, and the linear layer that makes logits of them."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    class_numbers: Tensor
+    shape: torch.Size
+    """Of the hidden states, without their width."""
+    dtype: torch.dtype
+    """Of a loss in the dtype of the logits."""
+
+
+def operands_of(
+    name: str, hidden: Tensor, weight: Tensor, numbers: Tensor, bias: Tensor | None, said: str
+) -> Operands:
+    """Return the operands as rows, under autocast in its dtype."""
+    first = "hidden" if said == "tokens" else "input"
+    check_floating(name, first, hidden)
+    if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"{name}: linear_weight must be (C, D) for {first} (..., D), but {first} is "
+            f"{list(hidden.shape)} and linear_weight {list(weight.shape)}"
+        )
+    check_shape(name, "linear_bias", bias, weight.shape[:1], "a number for each class")
+    check_numbers(name, said, numbers, "; for probabilities call cross_entropy of the logits")
+    of = f"the shape of {first} without its last dimension"
+    check_shape(name, said, numbers, hidden.shape[:-1], of)
+    shape, device = hidden.shape[:-1], hidden.device.type
+    dtype = hidden.dtype
+    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
+    is_autocast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
+    if is_autocast and hidden.dtype != torch.float64:
+        to = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(to), weight.to(to)
+        bias = None if bias is None else bias.to(to)
+        dtype = torch.float32
+    for other, called in ((weight, "linear_weight"), (bias, "linear_bias")):
+        if other is not None and other.dtype != hidden.dtype:
+            raise TypeError(
+                f"{name}: {called} must have the dtype of {first} {hidden.dtype}, but is "
+                f"{other.dtype}"
+            )
+    rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
+    # In uint8 numbers would be compared with others modulo 256.
+    return Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
+
+
+def check_floating(name: str, said: str, tensor: Tensor) -> None:
+    """Raise TypeError for an operand of a loss that is no floating tensor."""
+    if not tensor.is_floating_point():
+        raise TypeError(
+            f"{name}: {said} must be float32, float64, float16 or bfloat16, but is {tensor.dtype}"
+        )
+
+
+def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> None:
+    """Raise TypeError for class numbers of another dtype; ``advice`` follows the message."""
+    if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
+        raise TypeError(
+            f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
+            f"{numbers.dtype}{advice}"
+        )
+
+
+def check_shape(name: str, said: str, tensor: Tensor | None, shape: torch.Size, of: str) -> None:
+    """Raise ValueError for a tensor, if there is one, of another shape than ``of`` something."""
+    if tensor is not None and tensor.shape != shape:
+        raise ValueError(
+            f"{name}: {said} must have {of} {list(shape)}, but is {list(tensor.shape)}"
+        )
+
+
+def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> None:
+    """Raise ValueError for a mask, if there is one, of other rows or another dtype."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
+        raise ValueError(
+            f"{name}: mask must be bool and have the shape of {of} {list(shape)}, but is "
+            f"{mask.dtype} of {list(mask.shape)}"
+        )
+
+
+def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bool = True) -> None:
+    """Raise IndexError for class numbers that are no class, but where they do not count.
+
+    Args:
+        name: of the loss.
+        numbers: ``(N)``, or ``(N, k)`` for several of each row.
+        classes: how many there are.
+        counted: which numbers count, in the shape of ``numbers``.
+    """
+    wrong = ((numbers < 0) | (numbers >= classes)) & counted
+    if wrong.any():
+        place = tuple(wrong.nonzero()[0].tolist())
+        raise IndexError(
+            f"{name}: row {place[0]} has class {int(numbers[place])}, but there are classes 0 to "
+            f"{classes - 1}"
+        )
+
+
+def is_eager(*tensors: Tensor | None) -> bool:
+    """Tell whether tensors have memory and nothing transforms or traces their operators."""
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    plain = (Tensor, torch.nn.Parameter)
+    return all(x is None or (type(x) in plain and not x.is_meta) for x in tensors)
