@@ -16,6 +16,7 @@ PACKAGES = (
     "losscli.report",
     "losscli.doctor",
     "losscli.judge",
+    "losscli.profile",
     "losscli.bench",
     "losscli.verify",
     "losscli.truth",
@@ -43,7 +44,7 @@ PACKAGES = (
 these that begins its name."""
 
 WITH_TORCH = (
-    *("losscli.bench", "losscli.verify", "losscli.truth"),
+    *("losscli.bench", "losscli.verify", "losscli.truth", "losscli.profile.bare"),
     *(
         f"losscli.implementations.{module}"
         for module in (

@@ -14,6 +14,7 @@ from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.loading import binding
+from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.truth.inputs import make_inputs
 
@@ -39,7 +40,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
     operands = make_inputs(case)
     passes = PassFactory.of_case(case, pass_, tuple(operands.values()))
     with gradients(pass_), TemporaryDirectory(prefix="losscli-") as scratch:
-        call = passes.make(_bound(implementation, case, scratch))
+        call = LocalSubject.bind(_in_this_process(implementation, scratch), case).repeated(passes)
         for _ in range(WARM_UPS):
             call.prepare()
             call()
@@ -53,17 +54,20 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
                 torch.cuda.synchronize(case.device)
 
 
-def _bound(implementation: Implementation, case: Case, scratch: str) -> BoundLoss:
-    """Return what is called; a file is imported into this process, with ``scratch`` as its own."""
+def _in_this_process(implementation: Implementation, scratch: str) -> Implementation:
+    """Return an implementation whose file, if it has one, is imported with a folder of its own."""
     file = implementation.file
     if not file:
-        return implementation.bind(case)
+        return implementation
     from losscli.implementations.sandbox.program import bound, import_source
 
-    module = import_source(file.source, str(file.path), file.path.stem, scratch)
-    definition = file.definition(case.loss)
-    order = definition.signature.order(case.spec.names)
-    return bound(module, binding(definition, order, case))
+    def bind(case: Case) -> BoundLoss:
+        module = import_source(file.source, str(file.path), file.path.stem, scratch)
+        definition = file.definition(case.loss)
+        order = definition.signature.order(case.spec.names)
+        return bound(module, binding(definition, order, case))
+
+    return Implementation(implementation.name, implementation.description, bind)
 
 
 @contextmanager
