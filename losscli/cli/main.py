@@ -46,7 +46,7 @@ COMMANDS = {
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",
     "config": "Check configs, show one in full, print their JSON Schema.",
-    "list": "List losses, implementations, checks, devices and configs.",
+    "list": "List losses, implementations, checks, devices, configs and columns.",
     "completion": "Print what makes a shell complete commands and values.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that

@@ -13,6 +13,7 @@ from losscli.cases import Case
 from losscli.reasons import Code
 from losscli.record import Record
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
+from losscli.runs.quantiles import quantile
 
 SCHEMA_VERSION = 1
 
@@ -55,6 +56,23 @@ class Seconds(Record, frozen=True):
             return [self.samples]
         ends = list(accumulate(self.processes))
         return [self.samples[end - n : end] for end, n in zip(ends, self.processes, strict=True)]
+
+    derived: ClassVar[Mapping[str, str]] = {"p80": "p95", "p95": "p99", "min": "max"}
+
+    @property
+    def p95(self) -> float:
+        """The tail: 1 of 20 samples takes longer."""
+        return quantile(sorted(self.samples), 0.95)
+
+    @property
+    def p99(self) -> float:
+        """The same of 1 of 100."""
+        return quantile(sorted(self.samples), 0.99)
+
+    @property
+    def max(self) -> float:
+        """The longest sample."""
+        return max(self.samples)
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that JSON holds, the samples to as many digits as any clock has."""
