@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from losscli import __version__
-from losscli.compare.comparison import Comparisons, compare
+from losscli.compare.comparison import compare
+from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
 from losscli.report.html import data
 from losscli.report.html.line_plot import shape_at
