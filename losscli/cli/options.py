@@ -53,7 +53,7 @@ def axis_options(command: Command) -> Command:
         shell_complete=listed(shipped_configs, files=True),
     )
     filter = option(
-        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
+        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=FILTER_HELP
     )
     names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
     memory = "List the cases, their memory and which cases fit; run nothing."
@@ -247,7 +247,7 @@ _AXES = (
 )
 _SEED = option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
-_FILTER_HELP = (
+FILTER_HELP = (
     "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
 )
 

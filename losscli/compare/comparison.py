@@ -201,7 +201,19 @@ class Comparison:
         ]
 
 
-def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
+@dataclass(frozen=True)
+class Search:
+    """What a comparison is one of, where many are made to find one that differs."""
+
+    comparisons: int
+    """Intervals that have to hold at once, of all rows of all comparisons."""
+    errors: Mapping[Key, float]
+    """The standard error of the log of a row's ratio, as all runs tell it: it is no less."""
+
+
+def compare(
+    before: Run, after: Run, tolerated: float = TOLERATED, search: Search | None = None
+) -> Comparison:
     """Compare a run with a baseline; ``tolerated`` is the largest difference called the same."""
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]
@@ -216,8 +228,12 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     drifts = control_drifts(keys, logs, control)
     errors, between = standard_errors(pairs, groups)
     noise, noises = noise_of_rows(groups, logs, drifts, control, between, _device(after), why)
+    times = 1
+    if search and keys:
+        errors = np.maximum(errors, [search.errors[key] for key in keys])
+        times = -(-search.comparisons // len(keys))
     known = np.array([drift or 0.0 for drift in drifts])
-    found = ratios(first, second, errors, known, np.array(noise))
+    found = ratios(first, second, errors, known, np.array(noise), times)
     rows = [
         Row(*pair, ratio, _judgement(ratio, tolerated), counts)
         for pair, ratio, counts in zip(pairs, found, control, strict=True)

@@ -62,22 +62,26 @@ class Seconds(Record, frozen=True):
     @property
     def p95(self) -> float:
         """The tail: 1 of 20 samples takes longer."""
-        return quantile(sorted(self.samples), 0.95)
+        return quantile(sorted(self.rounded), 0.95)
 
     @property
     def p99(self) -> float:
         """The same of 1 of 100."""
-        return quantile(sorted(self.samples), 0.99)
+        return quantile(sorted(self.rounded), 0.99)
 
     @property
     def max(self) -> float:
         """The longest sample."""
-        return max(self.samples)
+        return max(self.rounded)
+
+    @property
+    def rounded(self) -> list[float]:
+        """The samples to as many digits as any clock has, which are those that JSON holds."""
+        return [float(f"{sample:.6g}") for sample in self.samples]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds, the samples to as many digits as any clock has."""
-        rounded = [float(f"{sample:.6g}") for sample in self.samples]
-        return super().to_json() | {"samples": rounded}
+        """Return the object that JSON holds, with the samples rounded."""
+        return super().to_json() | {"samples": self.rounded}
 
 
 class Speedup(Record, frozen=True):
