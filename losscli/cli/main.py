@@ -43,6 +43,7 @@ COMMANDS = {
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "compare": "Compare saved runs or result files with a baseline.",
     "history": "Show saved runs over commits, and where they changed.",
+    "bisect": "Find the commit since which a case is slower or larger.",
     "runs": "List, show or remove saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",

@@ -33,10 +33,18 @@ def git(directory: Path, *arguments: str) -> str:
         UnfitError: git is not installed.
         UsageError: git refuses; the message is git's.
     """
-    # What a hook or a caller's own repository has set must not choose another repository.
+    done = run_git(directory, *arguments)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).partition("\n")[0]
+        raise UsageError(f"git {arguments[0]} in '{directory}': {said.removeprefix('fatal: ')}.")
+    return done.stdout.rstrip("\n")
+
+
+def run_git(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git in a directory, without hooks and without what a caller's repository has set."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["git", "-C", str(directory), "-c", "core.hooksPath=/dev/null", *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -47,7 +55,3 @@ def git(directory: Path, *arguments: str) -> str:
         )
     except FileNotFoundError:
         raise UnfitError("git is not installed, and revisions cannot be read without it.") from None
-    if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).partition("\n")[0]
-        raise UsageError(f"git {arguments[0]} in '{directory}': {said.removeprefix('fatal: ')}.")
-    return done.stdout.rstrip("\n")
