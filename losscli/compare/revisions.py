@@ -1,7 +1,7 @@
 """Measures revisions of a repository by `losscli bench`, each beside a good one.
 
 A file is timed side by side with its good revision, in the same rounds of the same processes. Two
-revisions of losscli cannot be in one process: each is timed by itself and compared.
+revisions of losscli cannot be in one process: they are timed one right after the other.
 """
 
 from __future__ import annotations
@@ -118,22 +118,23 @@ class FileRevisions:
         return found
 
 
-@dataclass
+@dataclass(frozen=True)
 class OwnRevisions:
     """losscli itself; ``good`` is a checkout of its good revision."""
 
     bench: Bench
     good: Path
     implementation: str
-    _before: Run | None = None
 
     def measure(self, clone: Path) -> By:
-        """Measure the losscli of a checkout, and that of the good one before the first."""
-        if self._before is None:
-            self._before = self._run(self.good)
-        after = self._run(clone)
-        _by_pass(after, self.implementation)
-        rows = compare(self._before, after).rows
+        """Measure the losscli of a checkout right after that of the good one.
+
+        The good one is measured each time, because a machine's speed changes within minutes.
+        """
+        before, after = (self._run(checkout) for checkout in (self.good, clone))
+        for run in (before, after):
+            _by_pass(run, self.implementation)
+        rows = compare(before, after).rows
         return {
             row.after.pass_: Measured(row.before, row.after, row.ratio)
             for row in rows
