@@ -44,6 +44,7 @@ COMMANDS = {
     "compare": "Compare saved runs or result files with a baseline.",
     "history": "Show saved runs over commits, and where they changed.",
     "bisect": "Find the commit since which a case is slower or larger.",
+    "export": "Write a run for Bencher, github-action-benchmark or OpenMetrics.",
     "runs": "List, show or remove saved runs.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",

@@ -26,6 +26,7 @@ class Figure:
 
     of: Callable[[BenchResult], float | None]
     """Returns None where it was not measured."""
+    unit: str
     limit: Callable[[str], float]
     """Reads the limit of ``--fail-on``."""
     grown: Callable[[float, float, Change, float], bool]
@@ -62,9 +63,12 @@ def _bytes(count: float) -> str:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "memory": Figure(lambda r: r.peak_extra_bytes, parse_memory, _grown_by, _bytes, _bytes),
+    "memory": Figure(
+        lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes
+    ),
     "energy": Figure(
         lambda r: getattr(r, "joules", None),
+        "joules",
         parse_fraction,
         _grown_as_time,
         lambda joules: f"{joules:.4g} J",
@@ -72,6 +76,7 @@ FIGURES: Mapping[str, Figure] = {
     ),
     "error": Figure(
         lambda r: r.error.ulp,
+        "ulp",
         _ulp,
         _grown_by,
         lambda ulp: f"{format_ulp(ulp)} ulp",

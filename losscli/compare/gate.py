@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from losscli.compare.comparison import Comparison, Grown, Missing, Row
 from losscli.implementations import is_own
+from losscli.runs.judgements import FASTER, SLOWER
 from losscli.runs.records import Run
 
 T = TypeVar("T")
@@ -131,6 +132,17 @@ class Comparisons:
                 if lost or not (one.has(figure) or one.broken):
                     found.append((name, figure, lost))
         return found
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether it fails, or a row that is no control is faster, slower, new, gone or larger."""
+        return self.failed or any(
+            one.only_before
+            or one.only_after
+            or any(row.verdict in (FASTER, SLOWER) for row in one.rows if not row.control)
+            or any(before != after for _, before, after in one.both("memory"))
+            for one in self.comparisons.values()
+        )
 
     @property
     def failed(self) -> bool:
