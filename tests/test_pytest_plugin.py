@@ -56,6 +56,21 @@ def test_kernels_are_named_by_file_path_or_function(tmp_path):
         bench._named(lambda: None)
 
 
+@pytest.mark.parametrize(
+    ("code", "outcome"), [(3, pytest.fail.Exception), (4, pytest.skip.Exception)]
+)
+def test_kernel_that_cannot_run_here_skips_and_one_that_does_not_build_fails(
+    tmp_path, monkeypatch, code, outcome
+):
+    def run(command, **options):
+        return subprocess.CompletedProcess(command, code, "", "losscli: error: why.\n")
+
+    monkeypatch.setattr("losscli.pytest_plugin.subprocess.run", run)
+    with pytest.raises(outcome, match="why"):
+        LosscliBench(tmp_path / "test_kernels.py", tmp_path).judge("kernels.py", "--loss", "mse")
+
+
+@pytest.mark.slow
 def test_device_that_is_not_there_skips_the_test(tmp_path):
     text = """
 def test_right(losscli_bench):

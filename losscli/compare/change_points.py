@@ -28,8 +28,8 @@ from losscli.runs.records import BenchResult, Run
 Measured = Mapping[Key, Sequence[BenchResult]]
 """The results of each row at a commit, one for each run."""
 
-_ENOUGH = 4
-"""Runs of a row from which each side of a change has two: one may be off by itself."""
+_LEAST = {12: 3, 4: 2, 0: 1}
+"""Fewest runs of a side, by how many there are at least: one may be off by itself."""
 _NARROWEST = 8
 """Fewest commits that are searched by themselves."""
 _MOST = 300
@@ -75,7 +75,7 @@ class ChangePoints:
     def _change(self, key: Key, there: Sequence[int]) -> ChangePoint | None:
         """Return the change that parts these commits best, if they differ anywhere."""
         runs = [len(self._measured[index][key]) for index in there]
-        least = 2 if sum(runs) >= _ENOUGH else 1
+        least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
         splits = [
             split
             for split in range(1, len(there))
@@ -122,13 +122,13 @@ class ChangePoints:
     def _spread(self, key: Key) -> float:
         """Return the standard deviation of the log of a run's median from run to run.
 
-        By how much each run differs from the next. A change is in one difference only: the largest
-        tenth is left out for that, and what is left counts as it is, for its median would say
+        By how much each run differs from the next. A change is in one difference only: the two
+        largest are left out for that, and the others count as they are, for their median would say
         nothing of a machine that is disturbed now and then.
         """
         logs = [log for index in range(len(self._measured)) for log in self._logs(key, index)]
         apart = sorted(abs(after - before) for before, after in pairwise(logs))
-        usual = apart[: len(apart) - max(len(apart) // 10, 1)]
+        usual = apart[:-2]
         square = sum(each**2 for each in usual) / max(len(usual), 1)
         known = noise_between_runs(apart, key.case.device.partition(":")[0])
         return max(known, math.sqrt(square)) / math.sqrt(2)
