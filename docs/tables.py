@@ -30,13 +30,13 @@ from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
-from losscli.report.bench_table import SHORT_PASSES, SMALL
-from losscli.report.phrases import count, format_ulp
-from losscli.report.tables import IMPOSSIBLE
-from losscli.runs.judgements import SLOWER
+from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.phrases import count
+from losscli.runs.columns import SMALL
+from losscli.runs.judgements import IMPOSSIBLE, SLOWER
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run
-from losscli.units import format_bytes, format_seconds, format_size
+from losscli.units import format_bytes, format_seconds, format_size, format_ulp
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))

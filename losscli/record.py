@@ -21,8 +21,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
     """
 
     derived: ClassVar[Mapping[str, str]] = {}
-    """Properties that are written too, each by the name of the field that it stands behind. They
-    follow from the fields, so they are not read."""
+    """Properties that are written too, each by the name of the field, or property, that it stands
+    behind. They follow from the fields, so they are not read."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that JSON holds."""
@@ -35,8 +35,9 @@ def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
     keys = []
     for key, name in zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True):
         keys.append((key, name))
-        if name in kind.derived:
-            keys.append((kind.derived[name], kind.derived[name]))
+        while name in kind.derived:
+            name = kind.derived[name]
+            keys.append((name, name))
     return tuple(keys)
 
 

@@ -87,6 +87,23 @@ def parse_fraction(text: str) -> float:
     return number
 
 
+def format_ulp(ulp: float | None) -> str:
+    """Write an error in ulp in at most five characters; nothing where it was not measured."""
+    if ulp is None:
+        return ""
+    if ulp in (0.0, math.inf):
+        return f"{ulp:g}"
+    if ulp < 10:
+        return f"{ulp:.2f}"
+    return f"{ulp:.0f}" if ulp < 10000 else f"{ulp:.0e}"
+
+
+def figure(value: float) -> str:
+    """Write a number in about five characters."""
+    digits = max(3 - len(str(int(value))), 0)
+    return f"{value:.{digits}f}" if value < 1e5 else f"{value:.0e}"
+
+
 def _number(text: str) -> float | None:
     """Return a finite number, or None."""
     try:

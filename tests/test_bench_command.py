@@ -102,6 +102,20 @@ def test_options_apply_to_each_table_of_a_config(capsys, config):
     assert [(r["table"], r["case"]["shape"]) for r in results] == [("one", [8, 8]), ("two", [8, 8])]
 
 
+@pytest.mark.parametrize("given", [(), ("--columns", "extra,max")])
+def test_columns_of_a_config_are_those_of_its_table_unless_named(capsys, config, given):
+    path = config("{losses: mse, sizes: 8, implementations: reference, columns: [p99, ulp]}")
+    assert bench("-c", path, "--pass", "forward", *given) == 0
+    header = next(line for line in capsys.readouterr().out.splitlines() if "impl" in line)
+    assert header.split()[-2:] == (["extra", "max"] if given else ["p99", "ulp"])
+
+
+def test_column_that_does_not_exist_gets_the_list_of_those_that_do(capsys):
+    assert bench("--columns", "median,p98") == 2
+    told = capsys.readouterr().err
+    assert "unknown column 'p98'. Did you mean 'p99'? Choose from: median, p20-p80, min" in told
+
+
 @pytest.mark.parametrize(
     "given",
     [

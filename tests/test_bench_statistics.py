@@ -8,7 +8,8 @@ import numpy
 import pytest
 
 from losscli.bench.ratios import paired_ratios
-from losscli.bench.statistics import half_width, median_interval, quantile, summarize
+from losscli.bench.statistics import half_width, median_interval, summarize
+from losscli.runs.quantiles import quantile
 from losscli.runs.records import Speedup
 
 
@@ -22,6 +23,7 @@ def test_quantiles_are_linear_between_neighbours(fraction, expected):
 def test_summary_sorts_but_keeps_the_samples_in_the_order_taken():
     seconds = summarize([5.0, 1.0, 3.0, 2.0, 4.0])
     assert (seconds.median, seconds.min) == (3.0, 1.0)
+    assert (seconds.p95, seconds.p99, seconds.max) == pytest.approx((4.8, 4.96, 5.0))
     assert (seconds.p20, seconds.p80) == pytest.approx((1.8, 4.2))
     assert seconds.samples == (5.0, 1.0, 3.0, 2.0, 4.0)
 

@@ -47,7 +47,8 @@ def test_intervals_widen_with_the_number_of_rows():
 
 
 def one(before, after, error=0.0, drift=0.0, noise=0.0):
-    (ratio,) = ratios(*(np.array([value]) for value in (before, after, error, drift, noise)))
+    given = [np.array([value]) for value in (before, after, error, drift, noise)]
+    (ratio,) = ratios(given[0], given[1], given[2], given[3], given[4])
     return ratio
 
 

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from losscli.cli import main
 from tests.comparing import compare
@@ -84,9 +83,10 @@ def test_duplicate_result_is_refused(write, capsys):
 
 
 def test_a_result_without_samples_is_refused(write, capsys):
-    made = result()
-    write("base.json", run(made))
-    write("empty.json", run(replace(made, seconds=replace(made.seconds, samples=()))))
+    write("base.json", run(result()))
+    record = json.loads(Path("base.json").read_text())
+    record["results"][0]["seconds"]["samples"] = []
+    Path("empty.json").write_text(json.dumps(record))
     assert compare("base.json", "empty.json") == 2
     assert "result 1 is not valid: 'seconds': 'samples' is empty" in (capsys.readouterr().err)
 

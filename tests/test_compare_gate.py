@@ -97,10 +97,10 @@ def test_missing_rows_of_other_implementations_fail_only_by_name(write, capsys):
     assert compare("base.json", "new.json", "--fail-on-missing") == 1
 
 
-def test_fail_on_undecided_needs_a_fraction(write, capsys):
+def test_fail_on_undecided_needs_a_limit(write, capsys):
     write("base.json", machine(1))
     assert compare("base.json", "base.json", "--fail-on-undecided") == 2
-    assert "--fail-on-undecided needs a threshold" in capsys.readouterr().err
+    assert "--fail-on-undecided needs a limit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("names", [("base.json", "cut.jsonl"), ("cut.jsonl", "base.json")])
@@ -151,7 +151,9 @@ def test_several_runs_are_each_compared_with_the_first(slower, write, capsys):
     row = new["rows"][2]
     assert list(row) == [
         *("run", "case", "pass", "mode", "cache", "implementation", "table"),
-        *("seconds_before", "seconds_after"),
-        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression", "undecided"),
+        *("seconds_before", "seconds_after", "peak_extra_bytes_before", "peak_extra_bytes_after"),
+        *("ulp_before", "ulp_after"),
+        *("ratio", "ratio_low", "ratio_high", "verdict", "control", "regression"),
+        *("grown", "undecided"),
     ]
     assert row["ratio"] == pytest.approx(row["seconds_after"] / row["seconds_before"])

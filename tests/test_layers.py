@@ -12,7 +12,7 @@ import losscli
 ROOT = Path(losscli.__file__).parent
 
 PACKAGES = (
-    *("losscli.__main__", "losscli.cli"),
+    *("losscli.__main__", "losscli.pytest_plugin", "losscli.cli"),
     "losscli.report",
     "losscli.doctor",
     "losscli.judge",

@@ -10,6 +10,7 @@ from importlib import metadata
 import pytest
 
 from losscli.cli import main
+from losscli.cli.list import KINDS
 from losscli.config.loader import shipped_configs
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Operand, Parameter
@@ -124,12 +125,12 @@ def test_list_says_which_losses_are_of_rows(capsys):
 def test_list_without_a_kind_has_all_kinds(capsys):
     lines = listing(capsys).splitlines()
     heads = [line for line in lines if not line.startswith(" ")]
-    assert heads == ["losses:", "implementations:", "checks:", "devices:", "configs:"]
+    assert heads == [f"{kind}:" for kind in KINDS]
 
 
 def test_list_in_json_has_all_kinds(capsys):
     everything = json.loads(listing(capsys, "--format", "json"))
-    assert list(everything) == ["losses", "implementations", "checks", "devices", "configs"]
+    assert list(everything) == list(KINDS)
     assert list(everything["losses"]) == list(LISTED)
 
 

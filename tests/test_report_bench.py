@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.report.render import render
+from losscli.runs.columns import COLUMNS
 from losscli.runs.records import (
     NO_WORSE_THAN_TORCH,
     Error,
@@ -13,10 +14,10 @@ from losscli.runs.records import (
 from tests.handmade import PAIR, case, failed, result, run, skipped
 
 LEGEND = """\
-median, p20-p80: time of a call; GB/s: the fewest bytes of the pass over the median; vs ref: the
-    time of the reference over this one; ulp: the largest error in units in the last place; 2 of a
-    mean or sum and 4 of an element always pass; extra: memory beyond inputs, loss and gradient;
-    custom: losscli's own kernel""".splitlines()
+median: time of a call; p20-p80: 3 of 5 samples lie within; GB/s: the fewest bytes of the pass over
+    the median; vs ref: the time of the reference over this one; ulp: the largest error in units in
+    the last place; 2 of a mean or sum and 4 of an element always pass; extra: memory beyond inputs,
+    loss and gradient; custom: losscli's own kernel""".splitlines()
 
 
 def test_table_of_a_bench_run_as_a_whole():
@@ -34,6 +35,21 @@ def test_table_of_a_bench_run_as_a_whole():
         "",
         "custom: 4.00x reference forward (1 case), largest error 0.50 ulp",
     ]
+
+
+def test_chosen_columns_stand_in_their_order_and_no_others():
+    text = render(run(*PAIR), "table", columns=["max", "p99", "median"])
+    assert columns_of(text) == ["case", "pass", "impl", "max", "p99", "median"]
+    assert "p99: 1 of 100 samples takes longer" in text
+    assert "GB/s" not in text
+    narrow = render(run(*PAIR), "table", 60, columns=["extra", "p20-p80"])
+    assert columns_of(narrow)[-2:] == ["extra", "p20-p80"]
+
+
+def test_every_column_can_be_chosen_of_any_result():
+    text = render(run(*PAIR, failed()), "md", columns=list(COLUMNS))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in rows} == {len(COLUMNS) + 4}
 
 
 def test_shared_facts_stand_above_the_table_and_others_in_each_row():

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from losscli.cli import main
-from losscli.compare.comparison import Comparisons, compare
+from losscli.compare.comparison import compare
+from losscli.compare.gate import Comparisons
 from losscli.compare.record import record_of
 from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE, UsageError
 from losscli.report.html.page import sections

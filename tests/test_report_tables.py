@@ -2,7 +2,8 @@
 
 import pytest
 
-from losscli.report.tables import IMPOSSIBLE, MARKDOWN, lay_out
+from losscli.report.tables import MARKDOWN, lay_out
+from losscli.runs.judgements import IMPOSSIBLE
 
 ROWS = [["mse", "1.5 ms"], ["hinge", "=12 us"]]
 

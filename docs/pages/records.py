@@ -45,8 +45,8 @@ def fields_of(record: type[Record]) -> Iterator[tuple[str, str, str]]:
         if name == "cut_off":
             continue  # no part of the record
         yield key, types[name], told.get(name, "")
-        derived = record.derived.get(name)
-        if derived is not None:
+        while name in record.derived:
+            name = derived = record.derived[name]
             getter = getattr(record, derived).fget
             kind = str(getter.__annotations__["return"])
             yield derived, kind, inspect.cleandoc(getter.__doc__ or "")

@@ -23,7 +23,9 @@ from losscli.bench.outcome import Found, Surroundings, Untimed, results
 from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
 from losscli.config.schema import Timing
+from losscli.implementations.files import is_file, path_of
 from losscli.machine import allocator
+from losscli.machine.commits import commit_of
 from losscli.processes import Process, how_ended
 from losscli.reasons import Reason
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
@@ -188,7 +190,17 @@ def half(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return the environment of the processes: the allocator of those that measure on a CPU."""
+    """Return facts of a run beside those of the machine.
+
+    The commit of the first file that is timed, and the allocator of processes on a CPU.
+    """
+    names = (name for task in tasks for names in task.passes.values() for name in names)
+    file = next(filter(is_file, names), None)
+    facts = {"file_commit": commit_of(path_of(file).absolute().parent)} if file else {}
+    return facts | _allocator(device, tasks)
+
+
+def _allocator(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     if device != "cpu":
         return {}
     several = any(task.timing.several_processes for task in tasks)

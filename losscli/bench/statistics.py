@@ -12,18 +12,11 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from losscli.random_effects import Z95, next_run_half_width
+from losscli.runs.quantiles import quantile
 from losscli.runs.records import Seconds
 
 TAIL = 40
 """One interval in TAIL misses on either side: a confidence of 95 %."""
-
-
-def quantile(ordered: Sequence[float], fraction: float) -> float:
-    """Return the quantile of sorted samples, linear between neighbours."""
-    position = fraction * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def summarize(samples: Sequence[float]) -> Seconds:

@@ -16,6 +16,7 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import (
     COMPLETE_RUNS,
     axis_options,
+    columns_option,
     examples,
     has_options,
     named_axis,
@@ -85,11 +86,13 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
     help="Continue the interrupted run in FILE, a path or a saved name.",
     shell_complete=COMPLETE_RUNS,
 )
+@columns_option
 @output_options
 @examples(
     "losscli bench",
     "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
     "losscli bench -c full.yaml --dry-run",
+    "losscli bench --columns median,p95,p99,max,extra",
     "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
 )
 def command(
@@ -171,6 +174,7 @@ def command(
             keep_going=keep_going,
             weights=[seconds_of(task) for task in tasks],
             guess=seconds_of_all(tasks),
+            columns=config.columns,
         )
     if code == EXIT_OK and not has_options(click.get_current_context()):
         note(NEXT)

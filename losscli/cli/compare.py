@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from losscli.cli.options import COMPLETE_RUNS, examples, output_options
+from losscli.cli.options import COMPLETE_RUNS, axis, examples, output_options
 from losscli.cli.variables import option, switch
+from losscli.compare.figures import TIME, limits_of, read_limit
 from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
 from losscli.notes import note, say
 from losscli.runs.files import refuse_to_overwrite
-from losscli.units import parse_fraction
 
 
 @click.command("compare")
 @click.argument("names", nargs=-1, metavar="BASE NEW...", shell_complete=COMPLETE_RUNS)
-@option(
+@axis(
     "--fail-on",
-    "threshold",
-    type=parse_fraction,
-    metavar="FRACTION",
-    help="Exit with 1 if a row is slower by more than FRACTION (e.g. 5%) and beyond the measured "
-    "noise.",
+    "limits",
+    "LIMIT",
+    read_limit,
+    "Exit with 1 if a row is slower by more than LIMIT (5% or time=5%) and beyond the measured "
+    "noise, or has more memory (memory=0, memory=1MiB), energy (energy=10%) or error (error=1ulp) "
+    "than before, by more than LIMIT.",
 )
 @option(
     "--fail-on-missing/--no-fail-on-missing",
@@ -35,19 +37,20 @@ from losscli.units import parse_fraction
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
-    help="Exit with 1 if noise can hide a slowdown by FRACTION. On by default for the same rows as "
-    "--fail-on-missing.",
+    help="Exit with 1 if noise can hide a slowdown by LIMIT, or NEW lacks a figure that has a "
+    "limit. On by default for the same rows as --fail-on-missing.",
 )
 @switch("--force", help="Compare runs even if their machines differ.")
 @output_options
 @examples(
     "losscli compare before after",
     "losscli compare before after --fail-on 5%",
+    "losscli compare before after --fail-on time=5%,memory=0,error=1ulp",
     "losscli compare base.json new.json --format md -o comparison.md",
 )
 def command(
     names: tuple[str, ...],
-    threshold: float | None,
+    limits: Sequence[tuple[str, float]],
     missing: bool | None,
     undecided: bool | None,
     force: bool,
@@ -59,17 +62,19 @@ def command(
     A run is a result file in JSON or JSONL, or the NAME of a run that `losscli bench --save NAME`
     saved.
 
-    Exit codes: 1 a row is slower, failed, missing or undecided (see the --fail-on options), 2 a run
-    is missing or cannot be compared, 4 the output cannot be written.
+    Exit codes: 1 a row is slower, larger, failed, missing or undecided (see the --fail-on options),
+    2 a run is missing or cannot be compared, 4 the output cannot be written.
     """
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
 
-    if undecided and threshold is None:
-        raise UsageError("--fail-on-undecided needs a threshold. Add --fail-on FRACTION, e.g. 5%.")
+    by_figure = limits_of(limits)
+    if undecided and not by_figure:
+        raise UsageError("--fail-on-undecided needs a limit. Add --fail-on LIMIT, e.g. 5%.")
 
     # What follows imports numpy: an error above answers at once.
-    from losscli.compare.comparison import TOLERATED, Comparisons, FailOn, compare
+    from losscli.compare.comparison import TOLERATED, compare
+    from losscli.compare.gate import Comparisons, FailOn
     from losscli.compare.rows import why_unmatched
     from losscli.garbage import without_garbage_collection
     from losscli.report import comparison as reports
@@ -83,6 +88,7 @@ def command(
     if output:
         refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
+    threshold = by_figure.pop(TIME, None)
     tolerated = TOLERATED if threshold is None else threshold
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
@@ -95,10 +101,11 @@ def command(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided))
+    compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_figure))
     text = reports.render_comparison(compared, format, WIDTH if output else width())
     write_report(text, format, output)
-    publish("compare", lambda: reports.render_comparison(compared, "md"))
+    if compared.has_changes:  # a summary that always says the same is not read
+        publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
         say(f"{reports.conclusion(compared)}\n")
         note(f"wrote {output}")

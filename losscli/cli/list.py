@@ -18,6 +18,7 @@ from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
+from losscli.runs.columns import COLUMNS
 from losscli.units import format_bytes
 
 Entries = Mapping[str, Any]
@@ -117,7 +118,18 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "checks": lambda: CATCHES,
     "devices": _devices,
     "configs": _configs,
+    "columns": lambda: {
+        name: column.meaning if column.header == name else column.told
+        for name, column in COLUMNS.items()
+    },
 }
+
+
+_LAYOUTS: dict[str, Callable[[Entries], str]] = {
+    "losses": _table_of_losses,
+    "columns": lambda columns: _wrapped(list(columns.items())),
+}
+"""How the kinds are laid out whose lines are too long for a terminal."""
 
 
 @click.command("list")
@@ -129,11 +141,11 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "losscli list checks --json",
 )
 def command(kind: str | None, format: str) -> None:
-    """List losses, implementations, checks, devices or configs; without an argument, all."""
+    """List losses, implementations, checks, devices, configs, columns; without argument, all."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if format == "json":
         click.echo(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        table = _table_of_losses(entries) if name == "losses" else _table(entries)
+        table = _LAYOUTS.get(name, _table)(entries)
         click.echo(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -43,11 +43,15 @@ COMMANDS = {
     "new": "Write a loss kernel to start from.",
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "compare": "Compare saved runs or result files with a baseline.",
+    "history": "Show saved runs over commits, and where they changed.",
+    "bisect": "Find the commit since which a case is slower or larger.",
+    "export": "Write a run for Bencher, github-action-benchmark or OpenMetrics.",
     "runs": "List, show or remove saved runs.",
+    "guide": "Print how to benchmark a kernel without fooling yourself.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",
     "config": "Check configs, show one in full, print their JSON Schema.",
-    "list": "List losses, implementations, checks, devices and configs.",
+    "list": "List losses, implementations, checks, devices, configs, columns.",
     "completion": "Print what makes a shell complete commands and values.",
 }
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that

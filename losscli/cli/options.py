@@ -30,6 +30,7 @@ from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.runs.columns import COLUMNS
 from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -57,7 +58,7 @@ def case_options(command: Command) -> Command:
         shell_complete=listed(shipped_configs, files=True),
     )
     filter = option(
-        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=_FILTER_HELP
+        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=FILTER_HELP
     )
     names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
     memory = "List the cases, their memory and which cases fit; run nothing."
@@ -173,14 +174,22 @@ def axis(
     )
 
 
-def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
-    """Return an axis of names."""
+def named_axis(
+    flag: str, field: str, kind: str, candidates: Collection[str], of: str = ""
+) -> Decorator:
+    """Return an axis of names; ``of`` follows the kind in the help."""
 
     def read(text: str) -> tuple[str]:
         return (check_name(kind, text, candidates),)
 
-    help = f"Choose the {kind}: {', '.join(candidates)}."
+    help = f"Choose the {kind}{of}: {', '.join(candidates)}."
     return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
+
+
+def columns_option(command: Command) -> Command:
+    """Add --columns; the command receives ``columns``, names of columns of a table of bench."""
+    add = named_axis("--columns", "columns", "column", COLUMNS, " of tables")
+    return _decorate(command, (add,))
 
 
 def _losses(text: str) -> tuple[str, ...]:
@@ -243,7 +252,7 @@ _AXES = (
 )
 _SEED = option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
-_FILTER_HELP = (
+FILTER_HELP = (
     "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
 )
 

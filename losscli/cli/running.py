@@ -86,6 +86,7 @@ def run_jobs(
     keep_going: bool = True,
     weights: Sequence[float] = (),
     guess: float | None = None,
+    columns: Sequence[str] = (),
 ) -> int:
     """Run jobs, write the report of their results, and return the exit code.
 
@@ -100,15 +101,17 @@ def run_jobs(
         keep_going: whether to go on after a result that failed.
         weights: how long each job takes beside the others; all alike by default.
         guess: how many seconds all may take.
+        columns: those of the tables of a bench.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
-    with Writer(run, format, output, saved=saved, resumed=resumed) as writer:
+    writes = Writer(run, format, output, saved=saved, resumed=resumed, columns=columns)
+    with writes as writer:
         finished = _run_all(jobs, results_of, writer, progress, keep_going)
     results = writer.run.results
     if results:
-        publish(run.kind, lambda: render(writer.run, "md"))
+        publish(run.kind, lambda: render(writer.run, "md", columns=columns))
     if output and results:
         say(f"{conclusion(writer.run)}\n")
         note(f"wrote {output}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from losscli.cli.completion import OneOf, listed
-from losscli.cli.options import FORMATS, examples, listing_format, output_option
+from losscli.cli.options import FORMATS, columns_option, examples, listing_format, output_option
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.notes import note
 from losscli.report.output import width, write_report
@@ -38,13 +38,20 @@ def _runs() -> dict[str, Path]:
     "names", nargs=-1, metavar="| show NAME | rm NAME...]", shell_complete=listed(_runs)
 )
 @listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
+@columns_option
 @output_option
 @examples(
     "losscli runs",
     "losscli runs show before --format md",
     "losscli runs rm before after",
 )
-def command(action: str, names: tuple[str, ...], format: str, output: Path | None) -> int:
+def command(
+    action: str,
+    names: tuple[str, ...],
+    columns: tuple[str, ...],
+    format: str,
+    output: Path | None,
+) -> int:
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     The list has the oldest run first. A run that was killed has the cases that it had finished;
@@ -55,7 +62,7 @@ def command(action: str, names: tuple[str, ...], format: str, output: Path | Non
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:
-        _show(names, format, output)
+        _show(names, columns, format, output)
     else:
         _remove(names)
     return EXIT_OK
@@ -114,7 +121,7 @@ def _state(name: str, killed: dict[str, Path]) -> str:
     return OUTDATED if name in saved_runs() else KILLED
 
 
-def _show(names: Sequence[str], format: str, output: Path | None) -> None:
+def _show(names: Sequence[str], columns: Sequence[str], format: str, output: Path | None) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
     from losscli.report.render import render
@@ -124,7 +131,8 @@ def _show(names: Sequence[str], format: str, output: Path | None) -> None:
     run = read_run(_find(name), "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    write_report(render(run, format, WIDTH if output else width()), format, output)
+    text = render(run, format, WIDTH if output else width(), columns)
+    write_report(text, format, output)
     state = _state(name, killed)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")

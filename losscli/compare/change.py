@@ -80,7 +80,9 @@ def process_errors(medians: Sequence[Sequence[float]]) -> Array:
     return np.maximum(errors, np.median(typical)) if typical else errors
 
 
-def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Array) -> list[Change]:
+def ratios(
+    before: Array, after: Array, errors: Array, drifts: Array, noise: Array, times: int = 1
+) -> list[Change]:
     """Return the ratio of each pair of medians and its interval.
 
     Args:
@@ -90,11 +92,12 @@ def ratios(before: Array, after: Array, errors: Array, drifts: Array, noise: Arr
         drifts: log of the ratio of the controls of the same case, 0 where there are none. The
             interval spans the ratio as it was measured and as it is beside its controls.
         noise: standard deviation between runs of the log of each ratio.
+        times: how many comparisons like this one have to hold at once.
     """
     if not len(before):
         return []
     logs = np.log(after / before)
-    half = joint_z(len(logs)) * np.hypot(errors, noise)
+    half = joint_z(len(logs) * times) * np.hypot(errors, noise)
     low = np.exp(np.minimum(logs, logs - drifts) - half)
     high = np.exp(np.maximum(logs, logs - drifts) + half)
     values = (array.tolist() for array in (np.exp(logs), low, high))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import TypeVar
@@ -11,6 +11,7 @@ import numpy as np
 
 from losscli.axes import HOST, Cache, Mode, PassName
 from losscli.compare.change import Change, ratios
+from losscli.compare.figures import FIGURES
 from losscli.compare.noise import (
     CONTROLS,
     Noise,
@@ -21,7 +22,6 @@ from losscli.compare.noise import (
 )
 from losscli.compare.rows import Key, key, label, timed
 from losscli.grouping import grouped
-from losscli.implementations import is_own
 from losscli.machine.differences import Difference, differences
 from losscli.record import Record
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
@@ -62,6 +62,16 @@ class Missing:
     def why(self) -> str:
         """The status and reason in the other run, if any."""
         return f"{self.status}: {self.reason}" if self.status else ""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A row whose figure has grown beyond its limit."""
+
+    figure: str
+    row: Row
+    before: float
+    after: float
 
 
 class Mean(Record, frozen=True):
@@ -128,6 +138,35 @@ class Comparison:
             if not row.control and row.ratio.value > 1 + threshold and row.ratio.low > 1
         ]
 
+    def grown(self, figure: str, limit: float) -> list[Grown]:
+        """Return the rows whose figure has grown beyond a limit and its noise; no controls."""
+        return [
+            Grown(figure, row, before, after)
+            for row, before, after in self.both(figure)
+            if not row.control and FIGURES[figure].grown(before, after, row.ratio, limit)
+        ]
+
+    def lost(self, figure: str) -> list[Row]:
+        """Return the rows whose figure was measured in the baseline only; no controls."""
+        of = FIGURES[figure].of
+        return [
+            row
+            for row in self.rows
+            if not row.control and of(row.before) is not None and of(row.after) is None
+        ]
+
+    def has(self, figure: str) -> bool:
+        """Tell whether any row that is no control has a figure in both runs."""
+        return any(not row.control for row, *_ in self.both(figure))
+
+    def both(self, figure: str) -> Iterator[tuple[Row, float, float]]:
+        """Return the rows of which both runs have a figure, with both."""
+        of = FIGURES[figure].of
+        for row in self.rows:
+            before, after = of(row.before), of(row.after)
+            if before is not None and after is not None:
+                yield row, before, after
+
     def undecided(self, threshold: float) -> list[Row]:
         """Return the rows in which noise can hide a slowdown by the threshold.
 
@@ -163,104 +202,18 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class FailOn:
-    """The options of `losscli compare` that decide its exit code."""
+class Search:
+    """What a comparison is one of, where many are made to find one that differs."""
 
-    threshold: float | None = None
-    """``--fail-on``: a row fails that is slower by more than this fraction."""
-    missing: bool | None = None
-    """``--fail-on-missing``: rows of the baseline have to be timed again. None is the default:
-    where there is a threshold, the rows of losscli's own implementations have to be."""
-    undecided: bool | None = None
-    """``--fail-on-undecided``: noise must not hide a slowdown by the threshold. None as above."""
-
-    @property
-    def minds_missing(self) -> bool:
-        """Whether a missing row of any implementation fails."""
-        return self.threshold is not None if self.missing is None else self.missing
-
-    @property
-    def minds_undecided(self) -> bool:
-        """Whether an undecided row of any implementation fails."""
-        return self.threshold is not None and self.undecided is not False
+    comparisons: int
+    """Intervals that have to hold at once, of all rows of all comparisons."""
+    errors: Mapping[Key, float]
+    """The standard error of the log of a row's ratio, as all runs tell it: it is no less."""
 
 
-@dataclass(frozen=True)
-class Comparisons:
-    """Runs against a baseline, under the names that the user gave them.
-
-    What its methods list stands behind the name of its run.
-    """
-
-    baseline: str
-    comparisons: dict[str, Comparison]
-    """Each comparison by the name of the run that is compared."""
-    fail_on: FailOn = FailOn()
-    """What makes the comparison fail; by default nothing does."""
-
-    @property
-    def threshold(self) -> float | None:
-        """The slowdown beyond which a row fails the comparison, if there is one."""
-        return self.fail_on.threshold
-
-    @property
-    def before(self) -> Run:
-        """The baseline's run."""
-        return next(iter(self.comparisons.values())).before
-
-    def missing(self) -> list[tuple[str, Missing]]:
-        """Return the rows whose absence fails the comparison."""
-        fail_on = self.fail_on
-        if not fail_on.minds_missing:
-            return []
-        return [
-            (name, each)
-            for name, each in self._all(lambda one: one.only_before)
-            if fail_on.missing or is_own(each.result.implementation)
-        ]
-
-    def cut_off(self) -> list[str]:
-        """Return the names of the runs whose file ends in half a line, where that fails."""
-        if not self.fail_on.minds_missing or not self.comparisons:
-            return []
-        runs = {self.baseline: self.before} | {n: one.after for n, one in self.comparisons.items()}
-        return [name for name, run in runs.items() if run.cut_off]
-
-    def undecided(self) -> list[tuple[str, Row]]:
-        """Return the rows whose noise fails the comparison."""
-        fail_on = self.fail_on
-        if (threshold := self.threshold) is None or not fail_on.minds_undecided:
-            return []
-        return [
-            (name, row)
-            for name, row in self._all(lambda one: one.undecided(threshold))
-            if fail_on.undecided or is_own(row.after.implementation)
-        ]
-
-    def blind(self) -> list[str]:
-        """Return the names of the runs in which no row could be judged, where that fails."""
-        if self.threshold is None or not self.fail_on.minds_undecided:
-            return []
-        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
-
-    def regressions(self) -> list[tuple[str, Row]]:
-        """Return what is slower beyond threshold and noise."""
-        if (threshold := self.threshold) is None:
-            return []
-        return self._all(lambda one: one.regressions(threshold))
-
-    @property
-    def failed(self) -> bool:
-        """Whether it fails: something is slower, broken, missing or undecided."""
-        broken = self.threshold is not None and self._all(lambda one: one.broken)
-        unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
-        return bool(self.regressions() or broken or unseen)
-
-    def _all(self, of: Callable[[Comparison], Iterable[T]]) -> list[tuple[str, T]]:
-        return [(name, each) for name, one in self.comparisons.items() for each in of(one)]
-
-
-def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison:
+def compare(
+    before: Run, after: Run, tolerated: float = TOLERATED, search: Search | None = None
+) -> Comparison:
     """Compare a run with a baseline; ``tolerated`` is the largest difference called the same."""
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]
@@ -275,8 +228,12 @@ def compare(before: Run, after: Run, tolerated: float = TOLERATED) -> Comparison
     drifts = control_drifts(keys, logs, control)
     errors, between = standard_errors(pairs, groups)
     noise, noises = noise_of_rows(groups, logs, drifts, control, between, _device(after), why)
+    times = 1
+    if search and keys:
+        errors = np.maximum(errors, [search.errors[key] for key in keys])
+        times = -(-search.comparisons // len(keys))
     known = np.array([drift or 0.0 for drift in drifts])
-    found = ratios(first, second, errors, known, np.array(noise))
+    found = ratios(first, second, errors, known, np.array(noise), times)
     rows = [
         Row(*pair, ratio, _judgement(ratio, tolerated), counts)
         for pair, ratio, counts in zip(pairs, found, control, strict=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import field
+
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Comparisons, Mean, Missing
+from losscli.compare.comparison import Comparison, Mean, Missing
+from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
 from losscli.record import Record
 from losscli.runs.judgements import Judgement
@@ -37,12 +40,18 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     table: str = ""
     seconds_before: float | None = None
     seconds_after: float | None = None
+    peak_extra_bytes_before: int | None = None
+    peak_extra_bytes_after: int | None = None
+    ulp_before: float | None = None
+    ulp_after: float | None = None
     ratio: float
     ratio_low: float
     ratio_high: float
     verdict: Judgement
     control: bool = False
     regression: bool = False
+    grown: tuple[str, ...] = ()
+    """The other figures that have grown beyond their limits."""
     undecided: bool = False
 
 
@@ -82,6 +91,8 @@ class ComparisonRecord(Record, frozen=True, kw_only=True):
     kind: str = "compare"
     baseline: str
     threshold: float | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """The limit of each figure but the time, whose limit is the threshold."""
     fail_on_missing: bool = False
     fail_on_undecided: bool = False
     missing: int = 0
@@ -96,6 +107,7 @@ def record_of(compared: Comparisons) -> ComparisonRecord:
     return ComparisonRecord(
         baseline=compared.baseline,
         threshold=compared.threshold,
+        limits=compared.fail_on.limits,
         fail_on_missing=compared.fail_on.minds_missing,
         fail_on_undecided=compared.fail_on.minds_undecided,
         missing=len(compared.missing()),
@@ -103,15 +115,17 @@ def record_of(compared: Comparisons) -> ComparisonRecord:
         failed=compared.failed,
         confidence=CONFIDENCE,
         comparisons=tuple(
-            _run(name, comparison, compared.threshold)
+            _run(name, comparison, compared.fail_on)
             for name, comparison in compared.comparisons.items()
         ),
     )
 
 
-def _run(name: str, comparison: Comparison, threshold: float | None) -> ComparedRun:
+def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
     """Return a comparison with its rows; without a threshold no row is slower or undecided."""
     slow = noisy = frozenset[int]()
+    threshold, limits = fail_on.threshold, fail_on.limits.items()
+    grown = [each for limit in limits for each in comparison.grown(*limit)]
     if threshold is not None:
         slow = frozenset(map(id, comparison.regressions(threshold)))
         noisy = frozenset(map(id, comparison.undecided(threshold)))
@@ -121,12 +135,17 @@ def _run(name: str, comparison: Comparison, threshold: float | None) -> Compared
             **_named(row.after),
             seconds_before=row.before.seconds.median if row.before.seconds else None,
             seconds_after=row.after.seconds.median if row.after.seconds else None,
+            peak_extra_bytes_before=row.before.peak_extra_bytes,
+            peak_extra_bytes_after=row.after.peak_extra_bytes,
+            ulp_before=row.before.error.ulp,
+            ulp_after=row.after.error.ulp,
             ratio=row.ratio.value,
             ratio_low=row.ratio.low,
             ratio_high=row.ratio.high,
             verdict=row.verdict,
             control=row.control,
             regression=id(row) in slow,
+            grown=tuple(each.figure for each in grown if each.row is row),
             undecided=id(row) in noisy,
         )
         for row in comparison.rows

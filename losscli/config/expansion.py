@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -33,18 +33,31 @@ def kept_and_excluding(
     """Tell whether the axes and filters keep a row, and return the first rule that excludes it."""
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
         return False, None
+    row = _row(case, implementation, pass_, config.title)
+    kept = keeps(config.filters, case, implementation, pass_, config.title)
+    matching = (rule for rule in config.exclude if rule.conditions.items() <= row.items())
+    return kept, next(matching, None)
+
+
+def keeps(
+    filters: Sequence[Filter], case: Case, implementation: str, pass_: PassName, table: str
+) -> bool:
+    """Tell whether there are no filters, or a row matches one of them."""
+    row = _row(case, implementation, pass_, table)
+    return not filters or any(_keeps(filter, row) for filter in filters)
+
+
+def _row(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
+    """Return what rules and filters know of a row, by axis."""
     names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
-    row: dict[str, object] = {
+    return {
         **case.params,
         **{name: getattr(case, name) for name in names},
         "device": case.device.partition(":")[0],
         "implementation": implementation,
         "pass": pass_,
-        "table": config.title,
+        "table": table,
     }
-    kept = not config.filters or any(_keeps(filter, row) for filter in config.filters)
-    matching = (rule for rule in config.exclude if rule.conditions.items() <= row.items())
-    return kept, next(matching, None)
 
 
 def _keeps(filter: Filter, row: Mapping[str, object]) -> bool:

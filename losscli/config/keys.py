@@ -12,6 +12,7 @@ from losscli.config.check_names import CATCHES
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
+from losscli.runs.columns import COLUMNS
 from losscli.units import parse_fraction, parse_seconds
 
 Schema = Mapping[str, Any]
@@ -234,13 +235,18 @@ FIELDS: Mapping[str, Key] = {
         _some(_TEXT),
         "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),
+    "columns": replace(
+        _some_of("column", COLUMNS),
+        description="Columns of the tables of `losscli bench`, as `losscli list columns` names "
+        "them.",
+    ),
 }
 """Each key of a config and the field of that name of a Config."""
 
 EXTENDS = "extends"
 TABLES = "tables"
-TABLE_KEYS = tuple(key for key in FIELDS if key != "device")
-"""The keys of a table: all but the device, because a run has one device."""
+TABLE_KEYS = tuple(key for key in FIELDS if key not in ("device", "columns"))
+"""The keys of a table: all but the device and the columns, which a run has once."""
 
 
 def json_schema() -> Schema:

@@ -172,6 +172,8 @@ class Config:
     tolerances: tuple[Tolerance, ...] = ()
     checks: tuple[str, ...] = ()
     """The checks that ``losscli verify`` runs on these cases; empty for all."""
+    columns: tuple[str, ...] = ()
+    """The columns of the tables of ``losscli bench``, by name; empty for the usual ones."""
     tables: tuple[Config, ...] = ()
     """The configs to run instead, one after the other: this config with some keys replaced in
     each."""

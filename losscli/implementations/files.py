@@ -126,6 +126,12 @@ def is_file(name: str) -> bool:
     return bool(_PATTERN.match(name))
 
 
+def path_of(named: str) -> Path:
+    """Return the path of a file as it is named, whether or not it is there."""
+    match = _PATTERN.match(named)
+    return Path(match["path"] if match else named)
+
+
 def read_file(named: str) -> UserFile:
     """Read a file, at a revision if one is named.
 

@@ -10,6 +10,7 @@ import losscli
 from losscli import __version__
 from losscli.errors import UnfitError
 from losscli.machine.commands import command_in, first_line
+from losscli.machine.commits import commit_of
 from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
 
@@ -55,12 +56,7 @@ def commit() -> str | None:
 
     None where losscli is not a checkout: an installed losscli may lie in another repository.
     """
-    if not (SOURCES / ".git").exists():
-        return None
-    git = ["git", "-C", str(SOURCES)]
-    head = first_line([*git, "rev-parse", "--short=12", "HEAD"])
-    changed = head and first_line([*git, "status", "--porcelain", "--untracked-files=no"])
-    return f"{head}+" if changed else head
+    return commit_of(SOURCES) if (SOURCES / ".git").exists() else None
 
 
 def compiler() -> str | None:

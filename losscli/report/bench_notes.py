@@ -9,11 +9,12 @@ from statistics import geometric_mean
 from losscli.compare.cells import Cell, best_peer, compared, ratio
 from losscli.grouping import grouped
 from losscli.implementations import CUSTOM
-from losscli.report.bench_table import LONG_PASSES, REFERENCE, figure, long_pass, what_was_timed
-from losscli.report.phrases import count, format_ulp, skips
+from losscli.report.bench_table import LONG_PASSES, long_pass, what_was_timed
+from losscli.report.phrases import count, skips
 from losscli.report.tables import fill
+from losscli.runs.columns import REFERENCE
 from losscli.runs.records import FAILED, HOST_GAPS, NO_WORSE_THAN_TORCH, BenchResult, Run
-from losscli.units import format_bytes, format_seconds
+from losscli.units import figure, format_bytes, format_seconds, format_ulp
 
 WORKSPACE_BYTES = 64 * 2**20
 """Bytes that a call may take beyond the plan without a note."""

@@ -17,7 +17,9 @@ from functools import partial
 
 from losscli.cases import distinct_names
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Comparisons, Mean
+from losscli.compare.comparison import Comparison, Mean
+from losscli.compare.figures import FIGURES
+from losscli.compare.gate import Comparisons
 from losscli.compare.record import record_of
 from losscli.compare.rows import label, mode_and_cache
 from losscli.report.bench_table import SHORT_PASSES
@@ -91,7 +93,8 @@ def _page(compared: Comparisons, style: Style, width: int | None) -> str:
         )
         dropped = [header for header in LEAST_IMPORTANT if headers and header not in headers]
         parts += [joined(unlike), lay_out(headers, rows, style)]
-        parts += [_means(comparison, style), joined(_missing(compared.baseline, name, comparison))]
+        parts += [_means(comparison, style), joined(_memory(comparison))]
+        parts += [joined(_missing(compared.baseline, name, comparison))]
         parts += [joined([left_out(dropped, width)] if dropped and width else [])]
         parts += [joined([_LEGEND]), joined(_noise(comparison))]
     parts += [joined(_conclusion(compared))]
@@ -147,6 +150,17 @@ def _means(comparison: Comparison, style: Style) -> str:
         for each in comparison.means()
     ]
     return lay_out(headers, rows, style)
+
+
+def _memory(comparison: Comparison) -> list[str]:
+    """Return the rows that take more or less memory than before, which has no noise."""
+    text = FIGURES["memory"].text
+    rows = [
+        f"{row.name}: {text(before)}, then {text(after)}"
+        for row, before, after in comparison.both("memory")
+        if before != after
+    ]
+    return [f"other memory: {count(len(rows), 'row')}", *_named(rows)] if rows else []
 
 
 def _missing(baseline: str, name: str, comparison: Comparison) -> list[str]:
@@ -206,7 +220,23 @@ def _conclusion(compared: Comparisons) -> list[str]:
             f"({_seconds(row.before)}, then {_seconds(row.after)})"
             for name, row in found
         ]
-    return [*lines, *_not_looked(compared)]
+    return [*lines, *_grown(compared), *_not_looked(compared)]
+
+
+def _grown(compared: Comparisons) -> list[str]:
+    """Return for each other figure with a limit the rows in which it has grown beyond that."""
+    lines, several = [], len(compared.comparisons) > 1
+    for figure, limit in compared.fail_on.limits.items():
+        text, allowed = FIGURES[figure].text, FIGURES[figure].allowed(limit)
+        found = [(name, each) for name, each in compared.grown() if each.figure == figure]
+        rows = count(len(found), "row") if found else "no row"
+        lines.append(f"{rows} with more {figure} than before, by more than {allowed}")
+        lines += [
+            f"    {f'{name}: ' if several else ''}{each.row.name}: {text(each.before)}, then "
+            f"{text(each.after)}"
+            for name, each in found
+        ]
+    return lines
 
 
 def _not_looked(compared: Comparisons) -> list[str]:
@@ -225,6 +255,12 @@ def _not_looked(compared: Comparisons) -> list[str]:
     elif blind := compared.blind():
         rows = f"no row of {', '.join(blind)} could be judged"
         lines.append(f"FAILED: {rows}; --no-fail-on-undecided accepts that")
+    for name, figure, lost in compared.unmeasured():
+        what = f"no row of {name} and {compared.baseline} has {figure}"
+        if lost:
+            names = ", ".join(dict.fromkeys(row.after.implementation for row in lost))
+            what = f"{count(len(lost), 'row')} of {names} lost its {figure}"
+        lines.append(f"FAILED: {what}; --no-fail-on-undecided accepts that")
     return lines
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from losscli.axes import DEVICE, Mode
@@ -28,17 +27,6 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
 def with_mode(pass_: str, mode: Mode) -> str:
     """Return the name of a pass, with the mode if it is not ``device``."""
     return pass_ if mode == DEVICE else f"{pass_} {mode}"
-
-
-def format_ulp(ulp: float | None) -> str:
-    """Write an error in ulp in at most five characters; nothing where it was not measured."""
-    if ulp is None:
-        return ""
-    if ulp in (0.0, math.inf):
-        return f"{ulp:g}"
-    if ulp < 10:
-        return f"{ulp:.2f}"
-    return f"{ulp:.0f}" if ulp < 10000 else f"{ulp:.0e}"
 
 
 def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:

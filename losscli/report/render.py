@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from losscli.axes import WARM
@@ -72,12 +73,16 @@ LAYOUTS: dict[Kind, Layout] = {
 }
 
 
-def render(run: Run, format: str, width: int = WIDTH) -> str:
+def render(run: Run, format: str, width: int = WIDTH, columns: Sequence[str] = ()) -> str:
     """Return a run as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``, without a last newline.
 
-    ``width`` is that of a table; a narrower one has fewer columns.
+    ``width`` is that of a table; a narrower one has fewer columns. ``columns`` names those of the
+    tables of a bench, in ``table`` and ``md``; without them they are the usual ones.
     """
-    return _page(run, TEXT, width) if format == "table" else _FORMATS[format](run)
+    if format in ("table", "md"):
+        style = TEXT if format == "table" else MARKDOWN
+        return _page(run, style, width if style == TEXT else None, columns)
+    return _FORMATS[format](run)
 
 
 def conclusion(run: Run) -> str:
@@ -86,9 +91,11 @@ def conclusion(run: Run) -> str:
     return "\n".join([*_notes(run), *layout.comparison(run), *layout.summary(run).splitlines()])
 
 
-def _page(run: Run, style: Style, width: int | None) -> str:
+def _page(run: Run, style: Style, width: int | None, columns: Sequence[str]) -> str:
     """Lay out a report: the machine, the tables, the notes, the summary line."""
     layout = LAYOUTS[run.kind]
+    if columns and run.kind == "bench":
+        layout = replace(layout, tables=partial(bench_table.tables, chosen=columns))
     parts = [_caption(run)]
     shown: list[str] = []
     for title, headers, rows in layout.tables(run, width):
@@ -96,7 +103,8 @@ def _page(run: Run, style: Style, width: int | None) -> str:
         parts += [lay_out(headers, rows, style)]
         shown += headers
     legend = layout.legend(run, shown) if shown else ""
-    parts += [_dropped(run, shown, width), legend if width is None else fill(legend, width)]
+    dropped = "" if columns else _dropped(run, shown, width)
+    parts += [dropped, legend if width is None else fill(legend, width)]
     # Markdown runs lines together that no empty line parts.
     line = "\n" if style == TEXT else "\n\n"
     notes = [note for note in _notes(run) if note or style == TEXT]
@@ -209,7 +217,6 @@ def _jsonl(run: Run) -> str:
 
 
 _FORMATS: dict[str, Callable[[Run], str]] = {
-    "md": lambda run: _page(run, MARKDOWN, None),
     "csv": _csv,
     "json": _json,
     "jsonl": _jsonl,

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Any, Literal
 
+from losscli.runs.judgements import IMPOSSIBLE
+
 Style = Literal["simple", "github"]
 """A style of a table, by the name that tabulate gives it."""
 TEXT: Style = "simple"
@@ -18,8 +20,6 @@ Table = tuple[str, list[str], list[list[str]]]
 """Title, headers and rows."""
 Tables = list[Table]
 
-IMPOSSIBLE = "IMPOSSIBLE"
-"""What may stand in the place of a figure."""
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
 WIDTH = 100

@@ -16,11 +16,13 @@ from collections.abc import Iterator, Sequence
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
 from losscli.judge.verdict import Verdict, speedup
-from losscli.report.bench_table import MARKS, SHORT_PASSES
-from losscli.report.phrases import count, format_ulp
-from losscli.report.tables import GAP, IMPOSSIBLE, WIDTH, beside_case, fill, lay_out, left_out
+from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.phrases import count
+from losscli.report.tables import GAP, WIDTH, beside_case, fill, lay_out, left_out
+from losscli.runs.columns import MARKS
+from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
-from losscli.units import format_bytes, format_duration, format_seconds
+from losscli.units import format_bytes, format_duration, format_seconds, format_ulp
 
 INDENT = "  "
 WIDEST_FILE = 44

@@ -14,9 +14,9 @@ from functools import partial
 from losscli.cases import Case, distinct_names
 from losscli.grouping import grouped
 from losscli.losses import ROW
-from losscli.report.phrases import format_ulp
 from losscli.report.tables import beside_case, shorten
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
+from losscli.units import format_ulp
 
 VALUE = "value"
 """The check of the loss, which has columns; so has that of the gradient of each operand."""

@@ -17,10 +17,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from losscli.grouping import grouped
 from losscli.report import verify_figures
-from losscli.report.phrases import count, format_ulp, skips
+from losscli.report.phrases import count, skips
 from losscli.report.tables import GAP, Tables, fill
 from losscli.report.verify_figures import asked, worst
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
+from losscli.units import format_ulp
 from losscli.verify.repeating import line
 
 FEW_ROWS = 12

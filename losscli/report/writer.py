@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -35,17 +36,18 @@ class Writer:
         *,
         saved: Path | None = None,
         resumed: Path | None = None,
+        columns: Sequence[str] = (),
     ) -> None:
         """Begin with the results that ``run`` has already, from the file ``resumed``.
 
-        The run is kept in ``saved`` as well, in JSONL.
+        The run is kept in ``saved`` as well, in JSONL. ``columns`` are those of tables.
 
         Raises:
             UsageError: there is a journal whose run was never reported.
             UnfitError: nothing can be written beside ``output``.
         """
         self.format, self.output, self.saved = format, output, saved
-        self._run = run
+        self._run, self.columns = run, columns
         self._results = list(run.results)
         self._journal: Journal | None = None
         if output and is_replaceable(output):
@@ -78,7 +80,8 @@ class Writer:
             # First what can be rendered again from the other.
             if self.saved:
                 write_file(self.saved, render(self.run, "jsonl"), kept)
-            text = render(self.run, self.format, width() if self.output is None else WIDTH)
+            wide = width() if self.output is None else WIDTH
+            text = render(self.run, self.format, wide, self.columns)
             write_report(text, self.format, self.output, kept)
         if self._journal and (self.format in WHOLE or self.saved or not self._results):
             self._journal.path.unlink()

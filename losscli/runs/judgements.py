@@ -19,6 +19,8 @@ SAME_WITHIN = 0.03
 """Part that two times differ by at most, with confidence, to be called the same: three times what
 sampling stops at, so that of equal ones nearly all are found equal."""
 
+IMPOSSIBLE = "IMPOSSIBLE"
+"""What stands in tables in the place of a figure that cannot be true."""
 IMPOSSIBLE_SHARE = 1.05
 """Part of the memory limit above which a time is impossible."""
 CALL_SECONDS = 5e-6

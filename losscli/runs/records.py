@@ -13,6 +13,7 @@ from losscli.cases import Case
 from losscli.reasons import Code
 from losscli.record import Record
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
+from losscli.runs.quantiles import quantile
 
 SCHEMA_VERSION = 1
 
@@ -56,10 +57,31 @@ class Seconds(Record, frozen=True):
         ends = list(accumulate(self.processes))
         return [self.samples[end - n : end] for end, n in zip(ends, self.processes, strict=True)]
 
+    derived: ClassVar[Mapping[str, str]] = {"p80": "p95", "p95": "p99", "min": "max"}
+
+    @property
+    def p95(self) -> float:
+        """The tail: 1 of 20 samples takes longer."""
+        return quantile(sorted(self.rounded), 0.95)
+
+    @property
+    def p99(self) -> float:
+        """The same of 1 of 100."""
+        return quantile(sorted(self.rounded), 0.99)
+
+    @property
+    def max(self) -> float:
+        """The longest sample."""
+        return max(self.rounded)
+
+    @property
+    def rounded(self) -> list[float]:
+        """The samples to as many digits as any clock has, which are those that JSON holds."""
+        return [float(f"{sample:.6g}") for sample in self.samples]
+
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds, the samples to as many digits as any clock has."""
-        rounded = [float(f"{sample:.6g}") for sample in self.samples]
-        return super().to_json() | {"samples": rounded}
+        """Return the object that JSON holds, with the samples rounded."""
+        return super().to_json() | {"samples": self.rounded}
 
 
 class Speedup(Record, frozen=True):

@@ -6,11 +6,11 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from losscli.report.phrases import format_ulp
 from losscli.report.render import render
 from losscli.report.verify_figures import table
 from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, SKIPPED, WARN, Error, VerifyResult
+from losscli.units import format_ulp
 
 
 def test_figures_have_a_row_per_implementation_dtype_and_reduction(make_run, case_results):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from losscli import __version__
-from losscli.compare.comparison import Comparisons, compare
+from losscli.compare.comparison import compare
+from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
-from losscli.report.bench_table import REFERENCE
 from losscli.report.html import data
 from losscli.report.html.line_plot import shape_at
 from losscli.report.html.measured import Measured, styles
@@ -32,6 +32,7 @@ from losscli.report.html.panels import (
 from losscli.report.html.records import AnyRecord, Verdicts
 from losscli.report.html.svg import Plot, printable, stylesheet
 from losscli.report.render import LAYOUTS
+from losscli.runs.columns import REFERENCE
 from losscli.runs.encoding import finite
 from losscli.runs.records import BenchResult, Run, VerifyResult
 

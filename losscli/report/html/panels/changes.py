@@ -50,10 +50,11 @@ def _summary(record: ComparisonRecord) -> Panel:
         lines.append(f"{short(one.run)} against {short(record.baseline)}: {words}")
         notes += _notes(record, one)
     sentence = f"{'; '.join(lines)}."
-    if record.threshold is not None:
+    gate = [] if record.threshold is None else [f"{100 * record.threshold:g} %"]
+    if gate := [*gate, *record.limits]:
         fate = "is closed: it failed" if record.failed else "is passed"
-        sentence += f" The gate of {100 * record.threshold:g} % {fate}."
-    state: State = "good" if record.threshold is not None else ""
+        sentence += f" The gate of {', '.join(gate)} {fate}."
+    state: State = "good" if gate else ""
     if any(row.regression for one in record.comparisons for row in one.rows) or record.failed:
         state = "bad"
     return Panel("verdict", "Verdict", sentence=sentence, notes=tuple(notes), state=state)
@@ -69,6 +70,11 @@ def _notes(record: ComparisonRecord, one: ComparedRun) -> list[Note]:
         Note(f"slower: {_name(row)}", f"{ratio(row.ratio)} of the time before.", "bad")
         for row in one.rows
         if row.regression
+    ]
+    notes += [
+        Note(f"more {figure}: {_name(row)}", "Beyond the limit of the comparison.", "bad")
+        for row in one.rows
+        for figure in row.grown
     ]
     for where, rows in ((record.baseline, one.only_before), (one.run, one.only_after)):
         if rows:

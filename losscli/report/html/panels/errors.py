@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from losscli.report.bench_table import REFERENCE
 from losscli.report.html.line_plot import Line, Point, line_plot
 from losscli.report.html.measured import BYTES, Measured, binned
 from losscli.report.html.panel import Panel, Row, Table
 from losscli.report.html.panels.sizes import Figure, plots
 from losscli.report.html.scales import Axis, log_ticks
 from losscli.report.html.svg import Plot
-from losscli.report.phrases import format_ulp
+from losscli.runs.columns import REFERENCE
 from losscli.runs.records import Error, VerifyResult
+from losscli.units import format_ulp
 
 _TITLE = "Errors"
 FLOOR = 0.01

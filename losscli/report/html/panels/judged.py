@@ -12,10 +12,9 @@ from losscli.report.html.measured import slug
 from losscli.report.html.panel import Cell, Note, Panel, Row, State, Table, telling_table
 from losscli.report.html.panels.environment import of_facts
 from losscli.report.html.svg import Plot
-from losscli.report.phrases import format_ulp
 from losscli.report.verdict_block import SAME_BITS, line, summary
 from losscli.runs.judgements import SAME_WITHIN
-from losscli.units import format_bytes, format_seconds
+from losscli.units import format_bytes, format_seconds, format_ulp
 
 _BASE = "the others"
 _HAS_GRADIENT = {True: "yes", False: "no: nothing can be trained with it", None: "not tested"}

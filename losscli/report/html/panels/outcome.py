@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from statistics import geometric_mean, median
 
 from losscli.compare.cells import headline
-from losscli.report.bench_table import REFERENCE
 from losscli.report.html.forest_plot import ratio
 from losscli.report.html.measured import Measured
 from losscli.report.html.panel import Note, Panel, State
 from losscli.report.phrases import count, first_of
 from losscli.report.render import LAYOUTS
+from losscli.runs.columns import REFERENCE
 from losscli.runs.records import FAIL, FAILED, SKIPPED, WARN, Run, VerifyResult
 
 _TITLE = "Verdict"

@@ -7,16 +7,15 @@ from statistics import median_high
 
 from losscli.cases import Case
 from losscli.grouping import grouped
-from losscli.report.bench_table import REFERENCE, mark
 from losscli.report.html.forest_plot import interval, ratio
 from losscli.report.html.measured import Measured, pass_of
 from losscli.report.html.panel import Cell, Panel, Part, Row, State, Table, telling_table
 from losscli.report.html.panels.samples import strip
 from losscli.report.html.strip_plot import reach_of, sparkline
-from losscli.report.phrases import format_ulp
-from losscli.report.tables import IMPOSSIBLE
+from losscli.runs.columns import REFERENCE, mark
+from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAILED, OK, SKIPPED, BenchResult, Seconds
-from losscli.units import format_bytes, format_seconds
+from losscli.units import format_bytes, format_seconds, format_ulp
 
 _HEADERS = (
     *("case", "pass", "implementation", "median", "GB/s", "% of limit"),

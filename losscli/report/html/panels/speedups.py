@@ -8,7 +8,6 @@ from statistics import geometric_mean
 
 from losscli.cases import Case
 from losscli.grouping import grouped
-from losscli.report.bench_table import REFERENCE
 from losscli.report.html.forest_plot import (
     Baseline,
     ForestRow,
@@ -21,6 +20,7 @@ from losscli.report.html.measured import Measured, slug
 from losscli.report.html.panel import Group, Panel, Row, Table
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import count
+from losscli.runs.columns import REFERENCE
 from losscli.runs.judgements import SAME_WITHIN
 from losscli.runs.records import BenchResult, Speedup
 

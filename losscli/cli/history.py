@@ -1,0 +1,87 @@
+"""``losscli history``: the rows of saved runs over commits, and the commits of their changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from losscli.cli.options import COMPLETE_RUNS, FILTER_HELP, examples, output_options
+from losscli.cli.variables import option
+from losscli.config.filters import parse_filter
+from losscli.config.schema import Filter
+from losscli.errors import EXIT_OK, UsageError
+from losscli.notes import note
+from losscli.runs.files import refuse_to_overwrite
+
+
+@click.command("history")
+@click.argument("names", nargs=-1, metavar="[RUN...]", shell_complete=COMPLETE_RUNS)
+@option(
+    "--over",
+    "revisions",
+    metavar="REVISIONS",
+    help="Take only runs of these commits of the git repository here, in its order: HEAD, "
+    "v1.0..main.",
+)
+@option("--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=FILTER_HELP)
+@output_options
+@examples(
+    "losscli history",
+    "losscli history --over v1.0..HEAD --filter loss=mse,impl=custom,pass=forward",
+    "losscli history monday.json tuesday.json --format md",
+)
+def command(
+    names: tuple[str, ...],
+    revisions: str | None,
+    filters: tuple[Filter, ...],
+    format: str,
+    output: Path | None,
+) -> int:
+    """Show the rows of runs of `losscli bench` over commits, and where they changed.
+
+    A RUN is a result file, or the NAME of a run that `losscli bench --save NAME` saved; without
+    any, all saved runs are taken. The commit of a change is found by the statistics of `losscli
+    compare`, and all comparisons of a history hold at once.
+
+    Exit codes: 2 there is no run, or none that fits, 4 the output cannot be written.
+    """
+    # What follows imports numpy: an error above answers at once.
+    from losscli.compare.history import history
+    from losscli.config.expansion import keeps
+    from losscli.garbage import without_garbage_collection
+    from losscli.machine.commits import commits_over
+    from losscli.report.history import render_history
+    from losscli.report.output import write_report
+    from losscli.runs.reading import read_run
+    from losscli.runs.records import BenchResult
+    from losscli.runs.saved import find_run, runs_directory, saved_runs
+
+    click.get_current_context().with_resource(without_garbage_collection())
+    paths = {name: find_run(name) for name in names} or saved_runs()
+    if output:
+        refuse_to_overwrite(output, "run", paths)
+    order = None if revisions is None else commits_over(revisions, Path())
+    runs = {}
+    for name, path in paths.items():
+        try:
+            runs[name] = read_run(path, "bench")
+        except UsageError as error:
+            if names:
+                raise
+            note(f"left out {name}: {error}")
+    if not runs:
+        raise UsageError(f"no runs in {runs_directory()}. `losscli bench --save NAME` saves one.")
+
+    def kept(result: BenchResult) -> bool:
+        return keeps(filters, result.case, result.implementation, result.pass_, result.table)
+
+    found = history(runs, order, kept)
+    if not found.commits:
+        raise UsageError(f"none of {len(runs)} runs is of a commit of {revisions}.")
+    if not found.series:
+        raise UsageError("--filter matches no row. `losscli history` without it lists the rows.")
+    write_report(render_history(found, format), format, output)
+    if output:
+        note(f"wrote {output}")
+    return EXIT_OK

@@ -1,0 +1,180 @@
+"""Finds at which commits the time of a row changed. Needs no torch.
+
+At each commit all runs before it are compared with all from it on by
+:func:`losscli.compare.comparison.compare`, each side as one run whose processes are its runs. Of
+the commits where they differ, the row changed at the one that parts the sides best; then both sides
+are searched alike. Where none differs, parts of the history are searched by themselves.
+
+Two things are added, because many commits are compared and some with few runs on a side. The
+intervals are so wide that those of all comparisons hold at once. And no side is taken to be better
+known than the runs of the whole history, each beside the next, allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from statistics import mean, median
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from losscli.compare.comparison import Row, Search, compare
+from losscli.compare.noise import noise_between_runs
+from losscli.compare.rows import Key, timed
+from losscli.runs.records import BenchResult, Run
+
+Measured = Mapping[Key, Sequence[BenchResult]]
+"""The results of each row at a commit, one for each run."""
+
+_LEAST = {12: 3, 4: 2, 0: 1}
+"""Fewest runs of a side, by how many there are at least: one may be off by itself."""
+_NARROWEST = 8
+"""Fewest commits that are searched by themselves."""
+_MOST = 300
+"""Samples of a side beyond which each run gives only some of its own, evenly spaced."""
+_FEWEST = 9
+"""Samples that each run gives all the same."""
+
+
+class ChangePoint(NamedTuple):
+    """A change: the place of the first commit that has it, and the row before and after."""
+
+    place: int
+    row: Row
+
+
+class ChangePoints:
+    """The comparisons of a history, each made once for all rows."""
+
+    def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
+        """Take what was measured at each commit, the oldest first; ``run`` is any of the runs."""
+        self._run, self._measured = run, measured
+        self._rows = dict.fromkeys(key for rows in measured for key in rows)
+        # For each row all, and once more for the sides of those that changed.
+        each = sum(len(window) - 1 for window in _windows(range(len(measured))))
+        self._comparisons = 2 * len(self._rows) * max(each, 1)
+        self._spreads = {key: self._spread(key) for key in self._rows}
+        self._made: dict[tuple[int, int, int], dict[Key, Row]] = {}
+
+    def of(self, key: Key) -> list[ChangePoint]:
+        """Return the changes of a row, the oldest first."""
+        there = [index for index, rows in enumerate(self._measured) if key in rows]
+        return self._search(key, there)
+
+    def _search(self, key: Key, there: Sequence[int]) -> list[ChangePoint]:
+        """Return the changes of a row that was measured at the commits ``there``."""
+        for window in _windows(there):
+            if found := self._change(key, window):
+                before = [index for index in there if index < found.place]
+                after = [index for index in there if index >= found.place]
+                return [*self._search(key, before), found, *self._search(key, after)]
+        return []
+
+    def _change(self, key: Key, there: Sequence[int]) -> ChangePoint | None:
+        """Return the change that parts these commits best, if they differ anywhere."""
+        runs = [len(self._measured[index][key]) for index in there]
+        least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
+        splits = [
+            split
+            for split in range(1, len(there))
+            if min(sum(runs[:split]), sum(runs[split:])) >= least
+        ]
+        places = {split: (there[0], there[split], there[-1] + 1) for split in splits}
+        rows = {split: self._compared(*place)[key] for split, place in places.items()}
+        differs = [s for s in splits if rows[s].ratio.low > 1 or rows[s].ratio.high < 1]
+        if not differs:
+            return None
+
+        logs = [self._logs(key, index) for index in there]
+        split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
+        return ChangePoint(there[split], rows[split])
+
+    def _compared(self, start: int, split: int, end: int) -> dict[Key, Row]:
+        """Compare the commits from ``split`` on with those before it."""
+        place = start, split, end
+        if place not in self._made:
+            before, first = self._side(start, split)
+            after, second = self._side(split, end)
+            errors = {
+                key: self._spreads[key] * math.sqrt(1 / first[key] + 1 / second[key])
+                for key in timed(before)
+                if key in second
+            }
+            found = compare(before, after, search=Search(self._comparisons, errors))
+            self._made[place] = dict(zip(errors, found.rows, strict=True))
+        return self._made[place]
+
+    def _side(self, start: int, end: int) -> tuple[Run, dict[Key, int]]:
+        """Return the runs of commits as one run, and how many runs each row has."""
+        rows: dict[Key, list[BenchResult]] = {}
+        for measured in self._measured[start:end]:
+            for key, results in measured.items():
+                rows.setdefault(key, []).extend(results)
+        merged = replace(self._run, results=tuple(map(_merged, rows.values())))
+        return merged, {key: len(results) for key, results in rows.items()}
+
+    def _logs(self, key: Key, index: int) -> list[float]:
+        """Return the log of the median of each run of a row at a commit."""
+        return [math.log(_median(result)) for result in self._measured[index].get(key, ())]
+
+    def _spread(self, key: Key) -> float:
+        """Return the standard deviation of the log of a run's median from run to run.
+
+        By how much each run differs from the next. A change is in one difference only: the two
+        largest are left out for that, and the others count as they are, for their median would say
+        nothing of a machine that is disturbed now and then.
+        """
+        logs = [log for index in range(len(self._measured)) for log in self._logs(key, index)]
+        apart = sorted(abs(after - before) for before, after in pairwise(logs))
+        usual = apart[:-2]
+        square = sum(each**2 for each in usual) / max(len(usual), 1)
+        known = noise_between_runs(apart, key.case.device.partition(":")[0])
+        return max(known, math.sqrt(square)) / math.sqrt(2)
+
+
+def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Return all commits, then halves that overlap, quarters, and so on.
+
+    A change that was taken back soon parts the commits around it and not all of them.
+    """
+    length = len(there)
+    yield there
+    while (length := length // 2) >= _NARROWEST:
+        step = max(length // 2, 1)
+        for start in range(0, len(there) - length + 1, step):
+            yield there[start : start + length]
+
+
+def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float:
+    """Return how far the means of two sides are apart, beside how well so many runs know them.
+
+    The split with the largest leaves the least squares of what is left within the sides.
+    """
+    first, second = (list(chain.from_iterable(side)) for side in (before, after))
+    known = math.sqrt(len(first) * len(second) / (len(first) + len(second)))
+    return abs(mean(second) - mean(first)) * known
+
+
+def _merged(results: Sequence[BenchResult]) -> BenchResult:
+    """Return the results of a row in several runs as one, whose processes are the runs."""
+    if len(results) == 1:
+        return results[0]
+    most = max(_MOST // len(results), _FEWEST)
+    taken = [result.seconds.samples for result in results if result.seconds]
+    taken = [samples[:: math.ceil(len(samples) / most)] for samples in taken]
+    seconds = results[-1].seconds
+    assert seconds
+    together = replace(
+        seconds,
+        median=median(map(_median, results)),
+        samples=tuple(sample for samples in taken for sample in samples),
+        processes=tuple(map(len, taken)),
+    )
+    return replace(results[-1], seconds=together)
+
+
+def _median(result: BenchResult) -> float:
+    assert result.seconds
+    return result.seconds.median

@@ -1,0 +1,113 @@
+"""The figures of a row that can fail a comparison besides its time, each with its own noise rule.
+
+Memory is counted and errors are measured on the same inputs, so they have no noise: any growth
+beyond the limit counts. Energy is the power over the time, so it is as noisy as the time is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from losscli.errors import UsageError, unknown
+from losscli.units import format_ulp, parse_fraction, parse_memory
+
+if TYPE_CHECKING:
+    from losscli.compare.change import Change
+    from losscli.runs.records import BenchResult
+
+TIME = "time"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a result: where it is, its limit, and when it has grown beyond that."""
+
+    of: Callable[[BenchResult], float | None]
+    """Returns None where it was not measured."""
+    unit: str
+    limit: Callable[[str], float]
+    """Reads the limit of ``--fail-on``."""
+    grown: Callable[[float, float, Change, float], bool]
+    """Takes the figure before, the figure after, the ratio of the times, and the limit."""
+    text: Callable[[float], str]
+    """Writes the figure so that any growth shows."""
+    allowed: Callable[[float], str]
+    """Writes the limit."""
+
+
+def _ulp(text: str) -> float:
+    """Read ``1ulp`` or ``0.5``."""
+    number = text.strip().removesuffix("ulp").rstrip()
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"'{text}' is no number of units in the last place. Write 0 or 1ulp.")
+    return value
+
+
+def _grown_by(before: float, after: float, ratio: Change, limit: float) -> bool:
+    return after > before + limit
+
+
+def _grown_as_time(before: float, after: float, ratio: Change, limit: float) -> bool:
+    """Tell whether it grew beyond the limit and beyond an interval as wide as that of the time."""
+    return after > before * (1 + limit) and after * ratio.low > before * ratio.value
+
+
+def _bytes(count: float) -> str:
+    return f"{count:,.0f} B"
+
+
+FIGURES: Mapping[str, Figure] = {
+    "memory": Figure(
+        lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes
+    ),
+    "energy": Figure(
+        lambda r: getattr(r, "joules", None),
+        "joules",
+        parse_fraction,
+        _grown_as_time,
+        lambda joules: f"{joules:.4g} J",
+        lambda limit: f"{100 * limit:g} %",
+    ),
+    "error": Figure(
+        lambda r: r.error.ulp,
+        "ulp",
+        _ulp,
+        _grown_by,
+        lambda ulp: f"{format_ulp(ulp)} ulp",
+        lambda limit: f"{limit:g} ulp",
+    ),
+}
+"""Each figure by its name in ``--fail-on``; the time has its own statistics."""
+
+
+def read_limit(text: str) -> tuple[tuple[str, float]]:
+    """Read ``5%``, which is a limit of the time, or ``memory=0``.
+
+    Raises:
+        UsageError: there is no such figure, or the limit is none of the figure.
+    """
+    name, equals, limit = (part.strip() for part in text.partition("="))
+    if not equals:
+        name, limit = TIME, text
+    if name not in (TIME, *FIGURES):
+        raise UsageError(unknown("figure", name, (TIME, *FIGURES)))
+    read = parse_fraction if name == TIME else FIGURES[name].limit
+    try:
+        return ((name, read(limit)),)
+    except UsageError as error:
+        raise UsageError(f"--fail-on {name}: {error}" if equals else str(error)) from None
+
+
+def limits_of(given: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Return the limit of each figure; UsageError where one has two."""
+    names = [name for name, _ in given]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"--fail-on gives two limits of {name}. Leave one of them.")
+    return dict(given)

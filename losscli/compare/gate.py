@@ -1,0 +1,156 @@
+"""What makes a comparison fail: the options of `losscli compare`, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from losscli.compare.comparison import Comparison, Grown, Missing, Row
+from losscli.implementations import is_own
+from losscli.runs.judgements import FASTER, SLOWER
+from losscli.runs.records import Run
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class FailOn:
+    """The options of `losscli compare` that decide its exit code."""
+
+    threshold: float | None = None
+    """``--fail-on time=``: a row fails that is slower by more than this fraction."""
+    missing: bool | None = None
+    """``--fail-on-missing``: rows of the baseline have to be timed again. None is the default:
+    where there is a threshold, the rows of losscli's own implementations have to be."""
+    undecided: bool | None = None
+    """``--fail-on-undecided``: noise must not hide a slowdown by the threshold, and other figures
+    have to be measured again. None as above."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """``--fail-on``: the limit of each other figure."""
+
+    @property
+    def gates(self) -> bool:
+        """Whether any figure has a limit."""
+        return self.threshold is not None or bool(self.limits)
+
+    @property
+    def minds_missing(self) -> bool:
+        """Whether a missing row of any implementation fails."""
+        return self.gates if self.missing is None else self.missing
+
+    @property
+    def minds_undecided(self) -> bool:
+        """Whether an undecided row of any implementation fails."""
+        return self.gates and self.undecided is not False
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Runs against a baseline, under the names that the user gave them.
+
+    What its methods list stands behind the name of its run.
+    """
+
+    baseline: str
+    comparisons: dict[str, Comparison]
+    """Each comparison by the name of the run that is compared."""
+    fail_on: FailOn = FailOn()
+    """What makes the comparison fail; by default nothing does."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The slowdown beyond which a row fails the comparison, if there is one."""
+        return self.fail_on.threshold
+
+    @property
+    def before(self) -> Run:
+        """The baseline's run."""
+        return next(iter(self.comparisons.values())).before
+
+    def missing(self) -> list[tuple[str, Missing]]:
+        """Return the rows whose absence fails the comparison."""
+        fail_on = self.fail_on
+        if not fail_on.minds_missing:
+            return []
+        return [
+            (name, each)
+            for name, each in self._all(lambda one: one.only_before)
+            if fail_on.missing or is_own(each.result.implementation)
+        ]
+
+    def cut_off(self) -> list[str]:
+        """Return the names of the runs whose file ends in half a line, where that fails."""
+        if not self.fail_on.minds_missing or not self.comparisons:
+            return []
+        runs = {self.baseline: self.before} | {n: one.after for n, one in self.comparisons.items()}
+        return [name for name, run in runs.items() if run.cut_off]
+
+    def undecided(self) -> list[tuple[str, Row]]:
+        """Return the rows whose noise fails the comparison."""
+        fail_on = self.fail_on
+        if (threshold := self.threshold) is None or not fail_on.minds_undecided:
+            return []
+        return [
+            (name, row)
+            for name, row in self._all(lambda one: one.undecided(threshold))
+            if fail_on.undecided or is_own(row.after.implementation)
+        ]
+
+    def blind(self) -> list[str]:
+        """Return the names of the runs in which no row could be judged, where that fails."""
+        if self.threshold is None or not self.fail_on.minds_undecided:
+            return []
+        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
+
+    def regressions(self) -> list[tuple[str, Row]]:
+        """Return what is slower beyond threshold and noise."""
+        if (threshold := self.threshold) is None:
+            return []
+        return self._all(lambda one: one.regressions(threshold))
+
+    def grown(self) -> list[tuple[str, Grown]]:
+        """Return the rows with another figure beyond its limit."""
+        limits = self.fail_on.limits.items()
+        return self._all(lambda one: (each for limit in limits for each in one.grown(*limit)))
+
+    def unmeasured(self) -> list[tuple[str, str, list[Row]]]:
+        """Return what fails because a figure was not measured: run, figure and rows.
+
+        Without rows none of the run has the figure in both runs.
+        """
+        if not self.fail_on.minds_undecided:
+            return []
+        found = []
+        for figure in self.fail_on.limits:
+            for name, one in self.comparisons.items():
+                lost = [
+                    row
+                    for row in one.lost(figure)
+                    if self.fail_on.undecided or is_own(row.after.implementation)
+                ]
+                if lost or not (one.has(figure) or one.broken):
+                    found.append((name, figure, lost))
+        return found
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether it fails, or a row that is no control is faster, slower, new, gone or larger."""
+        return self.failed or any(
+            one.only_before
+            or one.only_after
+            or any(row.verdict in (FASTER, SLOWER) for row in one.rows if not row.control)
+            or any(before != after for _, before, after in one.both("memory"))
+            for one in self.comparisons.values()
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether it fails: something is slower, larger, broken, missing or undecided."""
+        broken = self.fail_on.gates and self._all(lambda one: one.broken)
+        unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
+        worse = self.regressions() or self.grown()
+        return bool(worse or broken or unseen or self.unmeasured())
+
+    def _all(self, of: Callable[[Comparison], Iterable[T]]) -> list[tuple[str, T]]:
+        return [(name, each) for name, one in self.comparisons.items() for each in of(one)]

@@ -1,0 +1,170 @@
+"""The figures of rows over commits, and the commits at which they changed. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from losscli.compare.change_points import ChangePoints
+from losscli.compare.figures import TIME
+from losscli.compare.rows import Key, timed
+from losscli.grouping import grouped
+from losscli.machine.differences import differences
+from losscli.record import Record
+from losscli.runs.records import BenchResult, Run
+
+MEMORY = "memory"
+
+
+class Point(Record, frozen=True):
+    """A row at a commit."""
+
+    commit: str
+    runs: int
+    created: str
+    """When the last of them was begun."""
+    seconds: float
+    """The median of the medians of the runs."""
+    peak_extra_bytes: int | None = None
+    """The most of any run."""
+
+
+class Step(Record, frozen=True):
+    """A commit at which a figure of a row changed."""
+
+    figure: str
+    """``time`` or ``memory``."""
+    commit: str
+    previous: str
+    """The commit before it, of those that have runs."""
+    before: float
+    after: float
+    """The figure of all runs on either side, in seconds; of memory, in bytes, at both commits."""
+    low: float | None = None
+    high: float | None = None
+    """The interval of the ratio of the times; memory is exact and has none."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """A row over the commits, the oldest first."""
+
+    result: BenchResult
+    """The newest result."""
+    points: tuple[Point, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """Rows over commits."""
+
+    commits: tuple[str, ...]
+    """The oldest first."""
+    series: tuple[Series, ...]
+    left_out: Mapping[str, str]
+    """Runs that are no part of it, by name, and why."""
+
+
+def history(
+    runs: Mapping[str, Run],
+    order: Sequence[str] | None = None,
+    kept: Callable[[BenchResult], bool] = lambda result: True,
+) -> History:
+    """Return the history of runs, which are there, by name.
+
+    Args:
+        runs: of `losscli bench`.
+        order: the commits of interest, the oldest first; others are left out. None takes the runs
+            as they were begun.
+        kept: tells which rows are shown. The others stay controls.
+    """
+    left_out: dict[str, str] = {}
+    commits = _by_commit(runs, order, left_out)
+    measured: list[dict[Key, list[BenchResult]]] = []
+    for together in commits.values():
+        rows: dict[Key, list[BenchResult]] = {}
+        for run in together:
+            for key, result in timed(run).items():
+                rows.setdefault(key, []).append(result)
+        measured.append(rows)
+    if not commits:
+        return History((), (), left_out)
+    found = ChangePoints(next(iter(commits.values()))[0], measured)
+    names, series = list(commits), []
+    for key in dict.fromkeys(key for rows in measured for key in rows):
+        there = [index for index, rows in enumerate(measured) if key in rows]
+        last = measured[there[-1]][key][-1]
+        if not kept(last):
+            continue
+        points = [_point(names[i], commits[names[i]], measured[i][key]) for i in there]
+        steps = [
+            Step(
+                TIME,
+                names[index],
+                names[there[there.index(index) - 1]],
+                _median(row.before),
+                _median(row.after),
+                row.ratio.low,
+                row.ratio.high,
+            )
+            for index, row in found.of(key)
+        ]
+        series.append(Series(last, tuple(points), (*steps, *_of_memory(points))))
+    return History(tuple(names), tuple(series), left_out)
+
+
+def commit_of_run(run: Run) -> str | None:
+    """Return the commit that a run measured: that of its file, or of losscli's own sources."""
+    commit: str | None = run.environment.get("file_commit") or run.environment.get("commit")
+    return commit
+
+
+def _by_commit(
+    runs: Mapping[str, Run], order: Sequence[str] | None, left_out: dict[str, str]
+) -> dict[str, list[Run]]:
+    """Return the runs of each commit, the oldest first; add those that are left out."""
+    by_time = sorted(runs.items(), key=lambda item: item[1].created)
+    found: list[tuple[int, str, Run]] = []
+    for name, run in by_time:
+        commit = commit_of_run(run) or name
+        at = [index for index, known in enumerate(order or ()) if known.startswith(commit)]
+        unlike = differences(run.environment, by_time[-1][1].environment)
+        decisive = [str(each) for each in unlike if each.decisive]
+        if order is not None and not at:
+            left_out[name] = f"its commit {commit} is not among the revisions"
+        elif decisive:
+            left_out[name] = f"different {decisive[0]}"
+        else:
+            found.append((at[0] if at else 0, commit, run))
+    found.sort(key=lambda item: item[0])  # which keeps the order of those that are alike
+    by_commit = grouped(found, lambda item: item[1])
+    return {commit: [run for *_, run in items] for commit, items in by_commit.items()}
+
+
+def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> Point:
+    known = [r.peak_extra_bytes for r in results if r.peak_extra_bytes is not None]
+    return Point(
+        commit,
+        len(results),
+        max(run.created for run in runs),
+        median(map(_median, results)),
+        max(known, default=None),
+    )
+
+
+def _of_memory(points: Sequence[Point]) -> list[Step]:
+    """Return where the memory of a row changed: it is counted, so that any difference is one."""
+    known = [(p.commit, p.peak_extra_bytes) for p in points if p.peak_extra_bytes is not None]
+    return [
+        Step(MEMORY, commit, previous, before, after)
+        for (previous, before), (commit, after) in pairwise(known)
+        if before != after
+    ]
+
+
+def _median(result: BenchResult) -> float:
+    assert result.seconds
+    return result.seconds.median

@@ -1,0 +1,57 @@
+"""Commits of git repositories: which one a directory is at, and those of a range."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from losscli.errors import UnfitError, UsageError
+from losscli.machine.commands import first_line
+
+SHOWN = 12
+"""Characters of a commit in records and tables."""
+
+
+def commit_of(directory: Path) -> str | None:
+    """Return the commit of a directory, ``+`` after it where files were changed; None without."""
+    git = ["git", "-C", str(directory)]
+    head = first_line([*git, "rev-parse", f"--short={SHOWN}", "HEAD"])
+    changed = head and first_line([*git, "status", "--porcelain", "--untracked-files=no"])
+    return f"{head}+" if changed else head
+
+
+def commits_over(revisions: str, directory: Path) -> list[str]:
+    """Return the commits of ``HEAD``, ``v1.0..main`` and the like, the oldest first."""
+    return git(directory, "rev-list", "--reverse", "--topo-order", revisions, "--").split()
+
+
+def git(directory: Path, *arguments: str) -> str:
+    """Run git in a directory and return what it prints, without the last newline.
+
+    Raises:
+        UnfitError: git is not installed.
+        UsageError: git refuses; the message is git's.
+    """
+    done = run_git(directory, *arguments)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).partition("\n")[0]
+        raise UsageError(f"git {arguments[0]} in '{directory}': {said.removeprefix('fatal: ')}.")
+    return done.stdout.rstrip("\n")
+
+
+def run_git(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run git in a directory, without hooks and without what a caller's repository has set."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    try:
+        return subprocess.run(
+            ["git", "-C", str(directory), "-c", "core.hooksPath=/dev/null", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=environment | {"LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        raise UnfitError("git is not installed, and revisions cannot be read without it.") from None

@@ -1,0 +1,114 @@
+"""A plugin of pytest: the fixture ``losscli_bench`` judges or times a kernel in a test.
+
+pytest imports this file in every project of an environment that has losscli, so it imports little.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from losscli.runs.records import BenchResult
+
+Kernel = str | Path | Callable[..., Any]
+"""``FILE.py``, ``FILE.py:NAME``, or a function or class at the top of a file."""
+_RIGHT, _CANNOT_RUN = 0, 4
+
+
+class LosscliBench:
+    """Judges and times kernels; a test fails with the report of losscli."""
+
+    def __init__(self, test: Path, folder: Path) -> None:
+        """``test`` is the file of the test, ``folder`` where records are written."""
+        self._test, self._folder = test, folder
+
+    def judge(self, kernel: Kernel, *options: str) -> str:
+        """Judge a kernel as `losscli judge` does, and return the report.
+
+        The test fails if the kernel is not right, and is skipped where it cannot run.
+
+        Args:
+            kernel: a file beside the test or below the working directory, or a function.
+            *options: of `losscli judge`: ``"--loss", "mse", "--no-time"``.
+        """
+        return self._run("judge", self._named(kernel), *options)
+
+    def time(
+        self, kernel: Kernel, *options: str, faster_than: str = "", by: float = 1.0
+    ) -> list[BenchResult]:
+        """Time a kernel beside others as `losscli bench` does, and return its results.
+
+        The test fails if the kernel is wrong, and is skipped where it cannot run.
+
+        Args:
+            kernel: see :meth:`judge`.
+            *options: of `losscli bench`: ``"--loss", "mse", "--size", "1Kx1K"``.
+            faster_than: the implementation that the kernel has to be faster than: the test fails
+                if its whole interval is slower, with the report.
+            by: how many times as fast it has to be.
+        """
+        from losscli.report.render import render
+        from losscli.runs.reading import read_run
+        from losscli.runs.records import BenchResult
+
+        name, record = self._named(kernel), self._folder / "bench.json"
+        record.unlink(missing_ok=True)
+        others = dict.fromkeys((faster_than or "reference",))
+        words = ("--impl", ",".join((name, *others)), "--format", "json", "-o", str(record))
+        self._run("bench", *options, *words)
+        run = read_run(record, "bench")
+        found = [r for r in run.of(BenchResult) if r.implementation == name]
+        for result in found if faster_than else ():
+            ratio = result.ratios.get(faster_than)
+            if ratio is None or ratio.high < by:
+                value = f"{ratio.value:.2f} times as fast" if ratio else "not timed beside it"
+                asked = f"{name} has to be {by:g} times as fast as {faster_than}, but is {value}"
+                pytest.fail(f"{asked}\n\n{render(run, 'table')}", pytrace=False)
+        return found
+
+    def _named(self, kernel: Kernel) -> str:
+        """Return a kernel as the command line names it."""
+        if callable(kernel):
+            name = getattr(kernel, "__qualname__", "")
+            file = inspect.getsourcefile(kernel)
+            if not file or not name.isidentifier():
+                raise ValueError(f"{kernel!r} is not defined at the top of a file. Name a FILE.py.")
+            return f"{file}:{name}"
+        path, colon, name = str(kernel).partition(".py:")
+        beside = self._test.parent / (f"{path}.py" if colon else path)
+        return f"{beside}{colon[-1:]}{name}" if beside.is_file() else str(kernel)
+
+    def _run(self, *words: str) -> str:
+        """Run a command of losscli and return its report."""
+        # A summary of the step would have a report for each test.
+        environment = {k: v for k, v in os.environ.items() if k != "GITHUB_STEP_SUMMARY"}
+        command = [sys.executable, "-m", "losscli", *words]
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        report = f"{done.stdout}{done.stderr}".strip()
+        if done.returncode == _CANNOT_RUN:
+            pytest.skip(report)
+        if done.returncode != _RIGHT:
+            pytest.fail(f"losscli {words[0]} exits with {done.returncode}\n{report}", pytrace=False)
+        return report
+
+
+@pytest.fixture
+def losscli_bench(request: pytest.FixtureRequest, tmp_path: Path) -> LosscliBench:
+    """Judge or time a kernel: see :class:`LosscliBench`."""
+    return LosscliBench(request.path, tmp_path)

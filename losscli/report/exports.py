@@ -1,0 +1,121 @@
+"""A bench run in the formats of other tools: Bencher, github-action-benchmark, OpenMetrics.
+
+Pure functions, as in ``render``. Each row that was timed is a benchmark of its own, by its name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+
+from losscli.cases import distinct_names
+from losscli.compare.figures import FIGURES
+from losscli.compare.rows import label, timed
+from losscli.runs.records import BenchResult, Run, Seconds
+from losscli.units import format_seconds
+
+STATISTICS = ("median", "p20", "p80", "p95", "p99", "min", "max")
+_FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
+"""Facts of the environment that OpenMetrics has of a run."""
+
+
+def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
+    """Return the rows that have a time, by a name that no two share."""
+    results = list(timed(run).values())
+    names = distinct_names(result.case for result in results)
+    return {
+        label(result).replace(result.case.name, names[result.case], 1): (result, result.seconds)
+        for result in results
+        if result.seconds
+    }
+
+
+def _figures(result: BenchResult) -> Iterable[tuple[str, str, float]]:
+    """Return the name, unit and value of each figure that was measured besides the time."""
+    for name, figure in FIGURES.items():
+        if (value := figure.of(result)) is not None:
+            yield name, figure.unit, value
+
+
+def bencher(run: Run) -> str:
+    """Return Bencher Metric Format: the latency in nanoseconds, with the median's interval."""
+    benchmarks = {}
+    for name, (result, seconds) in _rows(run).items():
+        latency = {"value": 1e9 * seconds.median}
+        if seconds.interval:
+            low, high = seconds.interval
+            latency |= {"lower_value": 1e9 * low, "upper_value": 1e9 * high}
+        others = {f"{figure}-{unit}": {"value": value} for figure, unit, value in _figures(result)}
+        benchmarks[name] = {"latency": latency, **others}
+    return json.dumps(benchmarks, indent=2)
+
+
+def github_action_benchmark(run: Run) -> str:
+    """Return the JSON of github-action-benchmark's tool ``customSmallerIsBetter``."""
+    entries: list[dict[str, object]] = []
+    for name, (result, seconds) in _rows(run).items():
+        entry: dict[str, object] = {"name": name, "unit": "s", "value": seconds.median}
+        if seconds.interval:
+            low, high = seconds.interval
+            entry["range"] = f"{format_seconds(low)} to {format_seconds(high)}"
+        entries.append(entry | {"extra": result.reason})
+        entries += [
+            {"name": f"{name}: {figure}", "unit": unit, "value": value}
+            for figure, unit, value in _figures(result)
+        ]
+    return json.dumps(entries, indent=2)
+
+
+def openmetrics(run: Run) -> str:
+    """Return OpenMetrics text: gauges of the times and the other figures, and what ran them."""
+    rows = [(_labels(name, each[0]), *each) for name, each in _rows(run).items()]
+    facts = {fact: str(run.environment[fact]) for fact in _FACTS if run.environment.get(fact)}
+    lines = ["# TYPE losscli_run info", "# HELP losscli_run The run that measured this."]
+    lines.append(_sample("losscli_run_info", {"created": run.created, **facts}, 1))
+    lines += _gauge("losscli_call_seconds", "seconds", "Time of a call.")
+    lines += [
+        _sample("losscli_call_seconds", labels | {"statistic": each}, getattr(seconds, each))
+        for labels, _, seconds in rows
+        for each in STATISTICS
+    ]
+    for figure, of in FIGURES.items():
+        name = f"losscli_{figure}_{of.unit}"
+        samples = [
+            _sample(name, labels, value)
+            for labels, result, _ in rows
+            if (value := of.of(result)) is not None
+        ]
+        if samples:
+            lines += [*_gauge(name, of.unit, f"The {figure} of a call."), *samples]
+    return "\n".join([*lines, "# EOF"])
+
+
+def _gauge(name: str, unit: str, help: str) -> list[str]:
+    return [f"# TYPE {name} gauge", f"# UNIT {name} {unit}", f"# HELP {name} {help}"]
+
+
+def _labels(name: str, result: BenchResult) -> dict[str, str]:
+    return {
+        "name": name,
+        "loss": result.case.loss,
+        "case": result.case.name,
+        "pass": result.pass_,
+        "implementation": result.implementation,
+        "mode": result.mode,
+        "cache": result.cache,
+        "table": result.table,
+    }
+
+
+def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+    written = ",".join(f'{key}="{text.translate(escapes)}"' for key, text in labels.items())
+    return f"{name}{{{written}}} {value!r}"
+
+
+EXPORTS: Mapping[str, Callable[[Run], str]] = {
+    "bencher": bencher,
+    "github": github_action_benchmark,
+    "openmetrics": openmetrics,
+}
+"""Each format by its name."""

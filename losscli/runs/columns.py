@@ -1,0 +1,140 @@
+"""The columns that tables of a bench can have, by the names that `--columns` and configs choose.
+
+``COLUMNS`` is the only list of them: a new column is a new row of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from losscli.runs.judgements import IMPOSSIBLE, SAME, UNCLEAR
+from losscli.units import figure, format_bytes, format_seconds, format_ulp
+
+if TYPE_CHECKING:  # records take a while to import, and a config's error waits for none
+    from losscli.runs.records import BenchResult, Seconds
+
+REFERENCE = "reference"
+SMALL = 2**16
+"""Largest number of elements of a case for which the host column is shown."""
+MARKS = {"=": "=: as fast", "?": "?: too few or too scattered samples to decide"}
+"""What stands before a ratio that is neither faster nor slower."""
+
+Results = Sequence["BenchResult"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its header, what it says of a result, and what that means."""
+
+    header: str
+    cell: Callable[[BenchResult], str]
+    meaning: str
+    """The end of a sentence that begins with the header."""
+    usual: Callable[[Results], bool] = lambda results: True
+    """Whether a table of these results has it where no columns are chosen."""
+
+    @property
+    def told(self) -> str:
+        """The header and what it means, on one line."""
+        return f"{' '.join(self.header.split())}: {self.meaning}"
+
+
+def _timed(
+    value: Callable[[BenchResult], float | None], text: Callable[[float], str]
+) -> Callable[[BenchResult], str]:
+    """Return a cell: nothing where nothing was timed, a dash where there is no value."""
+
+    def cell(result: BenchResult) -> str:
+        if result.seconds is None:
+            return ""
+        found = value(result)
+        return "-" if found is None else text(found)
+
+    return cell
+
+
+def _time(of: Callable[[Seconds], float]) -> Callable[[BenchResult], str]:
+    """Return a cell with a time of the samples."""
+    return lambda r: format_seconds(of(r.seconds)) if r.seconds else ""
+
+
+def _never(results: Results) -> bool:
+    return False
+
+
+def _spread(result: BenchResult) -> str:
+    """Return p20 and p80 in the unit of the median."""
+    if (seconds := result.seconds) is None:
+        return ""
+    median = format_seconds(seconds.median)
+    unit = float(median.split()[0]) / seconds.median
+    return f"{figure(seconds.p20 * unit)}-{figure(seconds.p80 * unit)}"
+
+
+_share = _timed(lambda r: r.limit_share, lambda share: f"{100 * share:.1f}")
+_versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{figure(ratio)}x")
+
+COLUMNS = {
+    "median": Column(
+        "median",
+        lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
+        "time of a call",
+    ),
+    "p20-p80": Column("p20-p80", _spread, "3 of 5 samples lie within"),
+    "min": Column("min", _time(lambda s: s.min), "the shortest sample", _never),
+    "p95": Column("p95", _time(lambda s: s.p95), "1 of 20 samples takes longer", _never),
+    "p99": Column("p99", _time(lambda s: s.p99), "1 of 100 samples takes longer", _never),
+    "max": Column("max", _time(lambda s: s.max), "the longest sample", _never),
+    "gbps": Column(
+        "GB/s",
+        _timed(lambda r: None if r.operations else r.gbps, figure),
+        "the fewest bytes of the pass over the median",
+        lambda results: not all(r.operations for r in results),
+    ),
+    "tflops": Column(
+        "TFLOP/s",
+        _timed(lambda r: r.teraflops, lambda speed: f"{speed:.3g}"),
+        "the additions and multiplications of the matrix products over the median",
+        lambda results: any(r.operations for r in results),
+    ),
+    "limit": Column(
+        "% of\nlimit",
+        lambda r: IMPOSSIBLE if r.impossible else _share(r),
+        "the time of kernels that only move these bytes, or of hidden states of the "
+        "matrix products alone, over the median",
+        lambda results: any(r.limit_gbps for r in results),
+    ),
+    "host": Column(
+        "host",
+        _timed(lambda r: r.host_seconds, lambda seconds: format_seconds(seconds, 3)),
+        "how long a call keeps the host busy",
+        lambda results: any(r.host_seconds and r.case.elements <= SMALL for r in results),
+    ),
+    "speedup": Column(
+        "vs ref",
+        lambda r: mark(r) + _versus(r),
+        "the time of the reference over this one",
+    ),
+    "ulp": Column(
+        "ulp",
+        _timed(lambda r: r.error.ulp, format_ulp),
+        "the largest error in units in the last place; 2 of a mean or sum and 4 of an "
+        "element always pass",
+    ),
+    "extra": Column(
+        "extra",
+        _timed(lambda r: r.peak_extra_bytes, format_bytes),
+        "memory beyond inputs, loss and gradient",
+    ),
+}
+"""Each column by the name that chooses it, from left to right."""
+LEAST_IMPORTANT = ("p20-p80", "extra", "host", "ulp", "gbps", "tflops", "limit")
+"""Columns that a narrow terminal goes without, the first one first."""
+
+
+def mark(result: BenchResult, other: str = REFERENCE) -> str:
+    """Return the mark before the ratio to another implementation; see ``MARKS``."""
+    ratio = result.ratios.get(other)
+    return {SAME: "=", UNCLEAR: "?"}.get(ratio.verdict, "") if ratio else ""
