@@ -28,6 +28,14 @@ def format_seconds(seconds: float, digits: int = 4) -> str:
     return f"{_significant(seconds / 1e-9, digits)} ns"
 
 
+def format_joules(joules: float) -> str:
+    """Return joules in the unit that suits them: ``54.1 mJ``."""
+    for scale, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")):
+        if abs(joules) >= scale:
+            return f"{_significant(joules / scale, 3)} {unit}"
+    return f"{_significant(joules / 1e-9, 3)} nJ"
+
+
 def format_duration(seconds: float) -> str:
     """Return ``40 s``, ``3 min`` or ``2 h 10 min``, as exact as an estimate is."""
     if seconds < 90:

@@ -1,13 +1,17 @@
 """Conditions of the machine: a CPU from a fake /proc, a GPU from a fake NVML."""
 
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from losscli.bench import conditions
 from losscli.bench.conditions import CpuConditions, GpuConditions, Unknown, look_at
 from losscli.machine import kernel_files
+from losscli.runs.judgements import is_busy
 
 
 class Nvml(SimpleNamespace):
@@ -38,6 +42,17 @@ class Nvml(SimpleNamespace):
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
         return self.answer(self.reasons)
 
+    running: Any = None
+    """Processes that use the GPU, each with its part of the time in percent; None if unknown."""
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):  # noqa: N802
+        return [SimpleNamespace(pid=pid) for pid in self.answer(self.running)]
+
+    def nvmlDeviceGetProcessUtilization(self, handle, since):  # noqa: N802
+        assert since > 1e15  # microseconds since 1970
+        used = [SimpleNamespace(pid=p, smUtil=u) for p, u in self.running.items() if u]
+        return self.answer(used or None)
+
 
 @pytest.fixture
 def nvml():
@@ -55,6 +70,23 @@ def test_gpu_conditions_are_ranges_in_si_units(nvml):
         "watts": [300.0, 650.0],
         "throttle_reasons": [],
     }
+
+
+def test_what_other_programs_take_of_a_gpu_is_seen_for_each_case(nvml):
+    own = os.getpid()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ours:
+        nvml.running = {own: 60, ours.pid: 30, 1: 25}
+        seen = GpuConditions(nvml, "handle")
+        assert seen.record()["others"] == 0.25
+        assert is_busy(seen.record())
+
+        seen.begin()
+        nvml.running = {own: 60, ours.pid: 30, 1: 0}
+        assert seen.record()["others"] == 0
+
+        nvml.running = {1: 90}  # the numbers are not those that this process sees
+        assert "others" not in seen.record()
+        ours.communicate(b"\n")
 
 
 @pytest.mark.parametrize("reason", conditions.THROTTLE_REASONS)

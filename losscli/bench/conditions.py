@@ -1,5 +1,7 @@
 """The state of the machine while samples are taken. losscli reads it and never changes it.
 
+What other programs take of a CPU's cores or of a GPU's time is read for each case.
+
 losscli reads a GPU's state through nvidia-ml-py, where that is installed, before and after each
 batch of samples. A batch during which heat or the power supply throttled the GPU is discarded. A
 GPU at its power limit is reported but discards nothing: under a steady load a GPU runs at that
@@ -9,7 +11,6 @@ limit. On a CPU losscli reads how much of the cores' time other programs took.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from typing import Any, Protocol
 
 from losscli.machine import kernel_files
 from losscli.machine.devices import gpu_uuid
+from losscli.machine.nvml import UnreadableError, open_nvml
+from losscli.machine.own_processes import is_ours
 
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
@@ -98,6 +101,7 @@ class GpuConditions:
 
     def begin(self) -> None:
         """See :class:`Conditions`."""
+        self._since = time.time_ns() // 1000
         self._seen: dict[str, list[float]] = {}
         self._reasons = self._previous = 0
         self.slowed()
@@ -119,14 +123,30 @@ class GpuConditions:
         """See :class:`Conditions`."""
         ranges = {name: [min(seen), max(seen)] for name, seen in self._seen.items()}
         told = [name for bit, name in TOLD_REASONS.items() if self._reasons & bit]
-        return {**ranges, "throttle_reasons": told}
+        others = self.others()
+        known = {} if others is None else {"others": others}
+        return {**ranges, "throttle_reasons": told, **known}
+
+    def others(self) -> float | None:
+        """Return the most of the GPU's time that another program took; None where it is unknown.
+
+        NVML samples it several times a second, and numbers processes as the system does outside of
+        containers: where it does not know this one, it cannot be told which are others.
+        """
+        running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
+        if running is None or not any(is_ours(each.pid) for each in running):
+            return None
+        ask, handle = self.nvml.nvmlDeviceGetProcessUtilization, self.handle
+        samples = self._ask(ask, handle, self._since)  # None where nothing was sampled
+        used = [each.smUtil for each in samples or () if not is_ours(each.pid)]
+        return max(used, default=0) / 100
 
     def _note(self, name: str, unit: float, ask: Callable[..., float], *arguments: Any) -> None:
         value = self._ask(ask, *arguments)
         if value is not None:
             self._seen.setdefault(name, []).append(value * unit)
 
-    def _ask(self, ask: Callable[..., float], *arguments: Any) -> float | None:
+    def _ask(self, ask: Callable[..., Any], *arguments: Any) -> Any:
         """Return a reading, or None where this GPU does not support it."""
         try:
             return ask(*arguments)
@@ -157,15 +177,9 @@ def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Con
     if device == "cpu":
         return CpuConditions()
     try:
-        pynvml = importlib.import_module("pynvml")
-    except ImportError:
-        return Unknown("nvidia-ml-py is not installed")
-    try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid_of(device)}")
-        return GpuConditions(pynvml, handle)
-    except pynvml.NVMLError as error:
-        return Unknown(f"NVML: {error}")
+        return GpuConditions(*open_nvml(device, uuid_of))
+    except UnreadableError as error:
+        return Unknown(str(error))
 
 
 def _busy_seconds(proc: Path | None = None) -> float | None:

@@ -65,6 +65,7 @@ def _outcome(outcomes: Sequence[Outcome], around: Surroundings) -> Outcome:
         thrown_away,
         waits=any(each.waits for each in timed),
         code=timed[0].code,
+        energy=timed[0].energy,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.axes import HOST, PassName
+from losscli.bench.energy import Energy
 from losscli.bench.limit import Limit
 from losscli.bench.plan import Right, Task
 from losscli.bench.ratios import speedups
@@ -32,7 +33,7 @@ from losscli.runs.records import (
     Stop,
 )
 
-_NO_ERROR, _NO_LIMIT = Error(), Limit()
+_NO_ERROR, _NO_LIMIT, _UNKNOWN = Error(), Limit(), Energy()
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Timed:
     """Whether each call waits for the GPU, so that its time is the host's as well."""
     code: Code = ""
     """The code of the gate's warning."""
+    energy: Energy = _UNKNOWN
+    """The energy of a call, where it was asked for."""
 
 
 Outcome = Untimed | Timed
@@ -186,6 +189,9 @@ def _timed(
         ratios=ratios,
         planned_extra_bytes=implementation.temporary_bytes(result.case),
         peak_extra_bytes=outcome.peak_extra_bytes,
+        joules=outcome.energy.joules,
+        watts=outcome.energy.watts,
+        no_energy=outcome.energy.reason,
     )
     facts = [outcome.described]
     if timed.impossible and timed.limit_share:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.bench.contents import Contents
 from losscli.implementations.passes import Pass
@@ -52,6 +54,13 @@ class LocalPass:
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
         """Return nothing: the clock is this process's own."""
         return None
+
+    def looped(self, calls: int) -> None:
+        """Call so often, and wait for the device."""
+        for _ in range(calls):
+            self.call()
+        if self.device != "cpu":
+            torch.cuda.synchronize(self.device)
 
     def _judge(self) -> VerifyResult:
         """Judge one more call."""

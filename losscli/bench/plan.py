@@ -13,6 +13,7 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
 from losscli.implementations import libraries
 from losscli.reasons import Reason
+from losscli.runs.columns import ENERGY
 from losscli.runs.records import BenchResult, VerifyResult
 
 Right = Mapping[tuple[object, ...], VerifyResult]
@@ -36,6 +37,8 @@ class Task:
     """Whether the memory limit is measured as well."""
     peaks: bool = field(default=True, repr=False)
     """Whether the memory of a call is measured as well."""
+    energy: bool = False
+    """Whether the energy of a call is measured as well."""
     right: Right = field(default_factory=dict, repr=False)
     """The results that the gate found right in other processes."""
 
@@ -105,6 +108,7 @@ def remaining(
 def _plan(config: Config, device: str) -> list[Task]:
     """Return the tasks of one table."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
+    energy = not ENERGY.isdisjoint(config.columns)
     tasks = []
     for case in expand(config, device):
         passes = {
@@ -116,5 +120,6 @@ def _plan(config: Config, device: str) -> list[Task]:
         passes = {pass_: names for pass_, names in passes.items() if names}
         for mode in config.timing.mode if passes else ():
             ulp = loosened.get(case.name)
-            tasks.append(Task(case, passes, config.timing.on(device), mode, ulp, config.title))
+            timing = config.timing.on(device)
+            tasks.append(Task(case, passes, timing, mode, ulp, config.title, energy=energy))
     return tasks

@@ -214,7 +214,7 @@ def _surviving(task: Task, found: Mapping[PassName, Found]) -> Task:
     """Return the task for the next process: without the implementations that had no time.
 
     The results that were right need not be judged again, and the memory of a call, which is the
-    same in all, need not be measured again.
+    same in all, need not be measured again; nor the energy.
     """
     passes = {
         pass_: tuple(name for name in names if name in found[pass_].timed)
@@ -224,4 +224,4 @@ def _surviving(task: Task, found: Mapping[PassName, Found]) -> Task:
     for each in found.values():
         right |= each.right
     passes = {pass_: names for pass_, names in passes.items() if names}
-    return replace(task, passes=passes, right=right, peaks=False)
+    return replace(task, passes=passes, right=right, peaks=False, energy=False)

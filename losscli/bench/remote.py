@@ -138,6 +138,10 @@ class RemotePass:
         kind = self.case.device.partition(":")[0]
         return disagreement(self.subject.looped, kind, seconds, host_seconds, self.clock)
 
+    def looped(self, calls: int) -> None:
+        """Have the worker call so often, and wait for it."""
+        self.subject.looped(calls)
+
     def last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
         if self.wrong is None:

@@ -11,6 +11,7 @@ import torch
 from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
+from losscli.bench.energy import measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
 from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
@@ -256,7 +257,7 @@ def _admit(
 
 def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
     """Return the time, unless the timed calls computed something wrong."""
-    contender, timed = entry.contender, entry.timed
+    contender, timed, device = entry.contender, entry.timed, task.case.device
     disagreement: Reason | None = None
     if contender.warm and contender.samples:
         median = summarize(contender.samples).median
@@ -274,7 +275,13 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
         return Untimed(FAILED, reason, verdict.error, sampled=True)
     if disagreement:
         return Untimed(FAILED, disagreement, entry.error, sampled=True)
-    return conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
+    found = conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
+    if task.energy and isinstance(found, Timed):
+        energy = contender.run(partial(measure, device, timed.looped, found.seconds.median))
+        if contender.failure:
+            return gone_wrong(contender.failure, sampled=True)
+        found = replace(found, energy=energy or found.energy)
+    return found
 
 
 def _lineup(

@@ -10,7 +10,7 @@ import click
 from losscli.cli.options import COMPLETE_RUNS, axis, examples, output_options
 from losscli.cli.variables import option, switch
 from losscli.compare.figures import TIME, limits_of, read_limit
-from losscli.errors import EXIT_FAILED, EXIT_OK, UsageError
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.notes import note, say
 from losscli.runs.files import refuse_to_overwrite
 
@@ -63,7 +63,8 @@ def command(
     saved.
 
     Exit codes: 1 a row is slower, larger, failed, missing or undecided (see the --fail-on options),
-    2 a run is missing or cannot be compared, 4 the output cannot be written.
+    2 a run is missing or cannot be compared, 4 rows have to be measured again because other
+    programs disturbed them, or the output cannot be written.
     """
     if len(names) < 2:
         raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
@@ -104,14 +105,18 @@ def command(
     compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_figure))
     text = reports.render_comparison(compared, format, WIDTH if output else width())
     write_report(text, format, output)
-    if compared.has_changes:  # a summary that always says the same is not read
+    if (
+        compared.has_changes or compared.disturbed()
+    ):  # a summary that always says the same is not read
         publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
         say(f"{reports.conclusion(compared)}\n")
         note(f"wrote {output}")
     if compared.undecided() or compared.blind():
         note(_QUIETER)
-    return EXIT_FAILED if compared.failed else EXIT_OK
+    if compared.failed:
+        return EXIT_FAILED
+    return EXIT_UNFIT if compared.disturbed() else EXIT_OK
 
 
 _QUIETER = (

@@ -48,6 +48,25 @@ class Row:
         """The name for people."""
         return label(self.after)
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs ran on the machine while it was timed, in either run."""
+        return self.before.busy or self.after.busy
+
+    def is_slower(self, threshold: float) -> bool:
+        """Tell whether it is slower beyond both the threshold and the noise."""
+        return not self.control and self.ratio.value > 1 + threshold and self.ratio.low > 1
+
+    def is_undecided(self, threshold: float) -> bool:
+        """Tell whether noise can hide a slowdown by the threshold.
+
+        The interval contains 1, and it is too wide to show the threshold, or the measured ratio
+        itself is beyond it.
+        """
+        limit, ratio = 1 + threshold, self.ratio
+        wide = ratio.high > limit * ratio.value or ratio.value > limit
+        return not self.control and self.verdict == UNCLEAR and wide
+
 
 @dataclass(frozen=True)
 class Missing:
@@ -132,10 +151,14 @@ class Comparison:
 
         A control is not among them: what slows the same code down is not the code.
         """
+        return [row for row in self.rows if row.is_slower(threshold) and not row.disturbed]
+
+    def disturbed(self, threshold: float) -> list[Row]:
+        """Return the rows that are slower or undecided, and were disturbed by other programs."""
         return [
             row
             for row in self.rows
-            if not row.control and row.ratio.value > 1 + threshold and row.ratio.low > 1
+            if row.disturbed and (row.is_slower(threshold) or row.is_undecided(threshold))
         ]
 
     def grown(self, figure: str, limit: float) -> list[Grown]:
@@ -168,19 +191,8 @@ class Comparison:
                 yield row, before, after
 
     def undecided(self, threshold: float) -> list[Row]:
-        """Return the rows in which noise can hide a slowdown by the threshold.
-
-        The interval contains 1, and it is too wide to show the threshold, or the measured ratio
-        itself is beyond it.
-        """
-        limit = 1 + threshold
-        return [
-            row
-            for row in self.rows
-            if not row.control
-            and row.verdict == UNCLEAR
-            and (row.ratio.high > limit * row.ratio.value or row.ratio.value > limit)
-        ]
+        """Return the rows in which noise can hide a slowdown by the threshold."""
+        return [row for row in self.rows if row.is_undecided(threshold) and not row.disturbed]
 
     def blind(self, threshold: float) -> bool:
         """Tell whether no row can be judged as slower."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from losscli.errors import UsageError, unknown
-from losscli.units import format_ulp, parse_fraction, parse_memory
+from losscli.units import format_joules, format_ulp, parse_fraction, parse_memory
 
 if TYPE_CHECKING:
     from losscli.compare.change import Change
@@ -67,11 +67,11 @@ FIGURES: Mapping[str, Figure] = {
         lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes
     ),
     "energy": Figure(
-        lambda r: getattr(r, "joules", None),
+        lambda r: r.joules,
         "joules",
         parse_fraction,
         _grown_as_time,
-        lambda joules: f"{joules:.4g} J",
+        format_joules,
         lambda limit: f"{100 * limit:g} %",
     ),
     "error": Figure(

@@ -109,6 +109,12 @@ class Comparisons:
             return []
         return self._all(lambda one: one.regressions(threshold))
 
+    def disturbed(self) -> list[tuple[str, Row]]:
+        """Return the rows that have to be measured again, as other programs ran meanwhile."""
+        if (threshold := self.threshold) is None:
+            return []
+        return self._all(lambda one: one.disturbed(threshold))
+
     def grown(self) -> list[tuple[str, Grown]]:
         """Return the rows with another figure beyond its limit."""
         limits = self.fail_on.limits.items()

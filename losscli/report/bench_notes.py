@@ -10,7 +10,7 @@ from losscli.compare.cells import Cell, best_peer, compared, ratio
 from losscli.grouping import grouped
 from losscli.implementations import CUSTOM
 from losscli.report.bench_table import LONG_PASSES, long_pass, what_was_timed
-from losscli.report.phrases import count, skips
+from losscli.report.phrases import count, first_of, skips
 from losscli.report.tables import fill
 from losscli.runs.columns import REFERENCE
 from losscli.runs.records import FAILED, HOST_GAPS, NO_WORSE_THAN_TORCH, BenchResult, Run
@@ -20,6 +20,9 @@ WORKSPACE_BYTES = 64 * 2**20
 """Bytes that a call may take beyond the plan without a note."""
 ALLOCATORS_DIFFER = 0.1
 """Smallest change of a ratio by the default allocator that has a note."""
+
+NAMED = 3
+"""Cases that a note on disturbances names."""
 
 
 def notes(run: Run) -> list[str]:
@@ -41,6 +44,7 @@ def notes(run: Run) -> list[str]:
     texts += _right_as_a_whole(results)
     texts += skips(results)
     texts += dict.fromkeys(f"limit not measured: {r.no_limit}" for r in results if r.no_limit)
+    texts += dict.fromkeys(f"energy not readable: {r.no_energy}" for r in results if r.no_energy)
     texts += _default_allocator(results)
     texts += _conditions(results)
     return [fill(text) for text in texts]
@@ -93,10 +97,13 @@ def _conditions(results: Sequence[BenchResult]) -> list[str]:
     timed = [result for result in results if result.conditions]
     of = f"of {count(len(timed), 'result')}"
     texts = []
-    if busy := [result.conditions["others"] for result in timed if result.busy]:
+    if busy := [result for result in timed if result.busy]:
+        most = max(result.conditions["others"] for result in busy)
+        what = "cores" if busy[0].case.device == "cpu" else "GPU"
+        cases = first_of(dict.fromkeys(result.case.name for result in busy), NAMED)
         texts.append(
-            f"the machine was busy: other programs took up to {max(busy):.0%} of its cores "
-            f"during {len(busy)} {of}"
+            f"the machine was busy: other programs took up to {most:.0%} of its {what} "
+            f"during {len(busy)} {of}: {cases}"
         )
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
         texts.append(f"the GPU waited for the host within samples of {waited} {of}")

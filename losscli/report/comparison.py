@@ -220,7 +220,17 @@ def _conclusion(compared: Comparisons) -> list[str]:
             f"({_seconds(row.before)}, then {_seconds(row.after)})"
             for name, row in found
         ]
-    return [*lines, *_grown(compared), *_not_looked(compared)]
+    return [*lines, *_grown(compared), *_again(compared), *_not_looked(compared)]
+
+
+def _again(compared: Comparisons) -> list[str]:
+    """Return the rows that neither pass nor fail, because other programs disturbed them."""
+    found = compared.disturbed()
+    if not found:
+        return []
+    were = "was" if len(found) == 1 else "were"
+    what = f"{count(len(found), 'row')} {were} timed while other programs used the machine"
+    return [f"AGAIN: {what}: measure again", *_named([row.name for _, row in found])]
 
 
 def _grown(compared: Comparisons) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from losscli.runs.judgements import IMPOSSIBLE, SAME, UNCLEAR
-from losscli.units import figure, format_bytes, format_seconds, format_ulp
+from losscli.units import figure, format_bytes, format_joules, format_seconds, format_ulp
 
 if TYPE_CHECKING:  # records take a while to import, and a config's error waits for none
     from losscli.runs.records import BenchResult, Seconds
@@ -128,8 +128,19 @@ COLUMNS = {
         _timed(lambda r: r.peak_extra_bytes, format_bytes),
         "memory beyond inputs, loss and gradient",
     ),
+    "energy": Column(
+        "energy",
+        _timed(lambda r: r.joules, format_joules),
+        "joules of a call, of calls one after another, by the device's counter",
+        _never,
+    ),
+    "power": Column(
+        "watts", _timed(lambda r: r.watts, figure), "that energy over the time of the calls", _never
+    ),
 }
 """Each column by the name that chooses it, from left to right."""
+ENERGY = frozenset({"energy", "power"})
+"""Columns for which the energy has to be measured, which takes a second more for each time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "ulp", "gbps", "tflops", "limit")
 """Columns that a narrow terminal goes without, the first one first."""
 

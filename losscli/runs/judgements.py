@@ -27,7 +27,7 @@ CALL_SECONDS = 5e-6
 """Seconds by which a call may be faster than the limit: no share of a limit of a few launches says
 anything about the memory."""
 BUSY = 0.1
-"""Part of the CPU's cores above which the use by other programs is reported."""
+"""Part of the CPU's cores, or of a GPU's time, above which the use by other programs is told."""
 
 
 def judged(low: float, high: float) -> Judgement:

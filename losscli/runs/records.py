@@ -159,6 +159,13 @@ class BenchResult(Record, frozen=True):
     peak_extra_bytes: int | None = None
     """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
     count."""
+    joules: float | None = None
+    """The energy of a call, of many one after another; None where it was not asked for or is not
+    readable."""
+    watts: float | None = None
+    """The same over the time of these calls."""
+    no_energy: str = ""
+    """The reason that the energy is unknown, where it was asked for."""
     error: Error = Error()
     table: str = ""
     """Title of the config's table that asked for this."""

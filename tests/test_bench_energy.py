@@ -1,0 +1,167 @@
+"""The energy of a call, by counters that change every so often."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from losscli.bench.energy import CpuMeter, GpuMeter, measure, meter_of
+from losscli.cli.main import run
+from losscli.machine import kernel_files
+from losscli.machine.nvml import Nvml, UnreadableError
+from losscli.runs.columns import COLUMNS
+from tests.handmade import result
+
+
+class Device:
+    """A device that takes watts at work, whose counter changes every period."""
+
+    def __init__(self, watts: float, period: float = 0.1) -> None:
+        self.now, self.watts, self.period = 0.0, watts, period
+
+    def work(self, seconds: float) -> None:
+        self.now += seconds
+
+    def joules(self) -> float:
+        return self.watts * (self.now // self.period * self.period)
+
+
+def measured(device, call_seconds):
+    return measure(
+        "cuda:0",
+        lambda calls: device.work(calls * call_seconds),
+        call_seconds,
+        meter_of=lambda name: device,
+        clock=lambda: device.now,
+    )
+
+
+@pytest.mark.parametrize("call_seconds", [2e-6, 3e-4, 0.07])
+@pytest.mark.parametrize("watts", [80.0, 600.0])
+def test_energy_is_that_of_one_call(call_seconds, watts):
+    found = measured(Device(watts), call_seconds)
+
+    assert found.joules == pytest.approx(watts * call_seconds, rel=0.1)
+    assert found.watts == pytest.approx(watts, rel=0.1)
+
+
+def test_twice_the_work_takes_twice_the_energy():
+    once, twice = (measured(Device(300.0), seconds) for seconds in (1e-3, 2e-3))
+    assert twice.joules == pytest.approx(2 * once.joules, rel=0.02)
+
+
+def test_a_counter_that_hardly_changes_is_given_up():
+    found = measured(Device(300.0, period=4.0), 1e-3)
+    assert (found.joules, found.watts) == (None, None)
+    assert found.reason == "the counter changed 1 times in 6 s"
+
+
+def package(root, number, microjoules, most=2**32):
+    folder = root / f"class/powercap/intel-rapl:{number}"
+    folder.mkdir(parents=True)
+    (folder / "energy_uj").write_text(f"{microjoules}\n")
+    (folder / "max_energy_range_uj").write_text(f"{most}\n")
+    return folder / "energy_uj"
+
+
+def test_a_cpus_packages_are_added_up_and_their_counters_begin_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_files, "SYS", tmp_path)
+    first, second = package(tmp_path, 0, 2_000_000), package(tmp_path, 1, 3_000_000, 4_000_000)
+    package(tmp_path, "0:0", 9_000_000)  # a part of a package
+    meter = CpuMeter()
+    assert meter.joules() == 5.0
+
+    first.write_text("2500000")
+    second.write_text("500000")
+
+    assert meter.joules() == 2.5 + 4.5
+
+
+def test_what_is_not_readable_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_files, "SYS", tmp_path)
+    found = measure("cpu", lambda calls: None, 1e-3)
+    assert found.reason == "this system has no RAPL counter (/sys/class/powercap)"
+
+    package(tmp_path, 0, "nothing")
+    assert "invalid literal" in measure("cpu", lambda calls: None, 1e-3).reason
+
+
+class NoCounter:
+    """NVML of a GPU that counts no energy."""
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802 - its name
+        raise self.NVMLError("Not Supported")
+
+
+def test_a_gpu_without_a_counter_is_told():
+    with pytest.raises(UnreadableError, match="NVML: Not Supported"):
+        GpuMeter(Nvml(NoCounter(), None)).joules()
+
+
+def test_columns_of_energy_have_their_units():
+    known = result(joules=0.0541, watts=612.3)
+    assert [COLUMNS[name].cell(known) for name in ("energy", "power")] == ["54.1 mJ", "612"]
+    assert COLUMNS["energy"].cell(result()) == "-"
+
+
+def test_bench_measures_energy_where_a_column_asks_for_it(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(kernel_files, "SYS", tmp_path)
+    arguments = ["bench", "--loss", "mse", "--size", "64x64", "--impl", "custom", "--device"]
+    arguments += ["cpu", "--max-time", "0.01", "--processes", "1", "--pass", "forward"]
+
+    assert run([*arguments, "--columns", "median,energy"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "energy not readable: this system has no RAPL counter" in out
+
+    assert run([*arguments, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["no_energy"] == ""
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_energy_agrees_with_a_minute_of_the_counter(capsys):
+    spins = int(2e6)
+    bytes_ = torch.empty(2**28, dtype=torch.uint8, device="cuda:0")
+    for name, call in (
+        ("spin", lambda: torch.cuda._sleep(spins)),
+        ("copy", lambda: bytes_.clone()),
+    ):
+
+        def looped(calls, call=call):
+            for _ in range(calls):
+                call()
+            torch.cuda.synchronize()
+
+        def seconds_of(looped=looped):
+            looped(100)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            looped(1000)
+            end.record()
+            torch.cuda.synchronize()
+            return start.elapsed_time(end) * 1e-6
+
+        seconds = seconds_of()
+        looped(int(5 / seconds))  # as warm as in the minute
+        found = measure("cuda:0", looped, seconds)
+
+        def looped_twice(calls, looped=looped):
+            looped(2 * calls)
+
+        twice = measure("cuda:0", looped_twice, 2 * seconds)
+        meter, calls = meter_of("cuda:0"), int(60 / seconds)
+        before = meter.joules()
+        looped(calls)
+        minute = (meter.joules() - before) / calls
+
+        with capsys.disabled():
+            print(f"{name}: {found}, over a minute {minute}, twice {twice}", file=sys.stderr)
+        assert found.joules is not None
+        assert found.joules == pytest.approx(minute, rel=0.05), name
+        assert twice.joules == pytest.approx(2 * found.joules, rel=0.05), name
