@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 import torch
 
-from losscli.bench.energy import CpuMeter, GpuMeter, measure, meter_of
+from losscli.bench import energy
+from losscli.bench.energy import CpuMeter, GpuMeter, measure, meter_of, of_a_call
 from losscli.cli.main import run
 from losscli.machine import kernel_files
 from losscli.machine.nvml import Nvml, UnreadableError
@@ -16,47 +18,74 @@ from losscli.runs.columns import COLUMNS
 from tests.handmade import result
 
 
+def counted(watts, period, call_seconds, batch=10, seconds=2.0):
+    """Return the changes of a counter and the calls made, of a device at work."""
+    changes = [(n * period, watts * n * period) for n in range(1, int(seconds / period))]
+    length = batch * call_seconds
+    return changes, [(n * length, n * batch) for n in range(int(seconds / length) + 1)]
+
+
+@pytest.mark.parametrize("call_seconds", [3e-4, 0.0123])
+@pytest.mark.parametrize("period", [0.02, 0.1])
+def test_energy_is_that_of_the_calls_between_changes_of_the_counter(call_seconds, period):
+    found = of_a_call(*counted(600.0, period, call_seconds))
+
+    assert found.joules == pytest.approx(600.0 * call_seconds)
+    assert found.watts == pytest.approx(600.0)
+
+
+def test_changes_before_the_first_and_after_the_last_call_do_not_count():
+    changes, made = counted(600.0, 0.1, 1e-3)
+    idle = [(-0.1, -1.0), *changes, (made[-1][0] + 0.1, changes[-1][1] + 1.0)]
+    assert of_a_call(idle, made).joules == pytest.approx(0.6)
+
+
 class Device:
-    """A device that takes watts at work, whose counter changes every period."""
+    """A device whose counter rises by watts of real time, changing every period."""
 
-    def __init__(self, watts: float, period: float = 0.1) -> None:
-        self.now, self.watts, self.period = 0.0, watts, period
-
-    def work(self, seconds: float) -> None:
-        self.now += seconds
+    def __init__(self, watts: float, period: float) -> None:
+        self.watts, self.period = watts, period
 
     def joules(self) -> float:
-        return self.watts * (self.now // self.period * self.period)
+        return self.watts * (time.perf_counter() // self.period * self.period)
 
 
-def measured(device, call_seconds):
-    return measure(
-        "cuda:0",
-        lambda calls: device.work(calls * call_seconds),
-        call_seconds,
-        meter_of=lambda name: device,
-        clock=lambda: device.now,
+def test_the_counter_is_read_while_calls_go_on():
+    found = measure(
+        *("cuda:0", lambda calls: time.sleep(calls * 1e-3), 1e-3),
+        meter_of=lambda name: Device(300.0, 0.01),
     )
+    assert found.reason == ""
+    assert found.watts == pytest.approx(300.0, rel=0.1)
+    assert found.joules is not None
+    assert found.joules >= 0.27  # no call is shorter than a millisecond
 
 
-@pytest.mark.parametrize("call_seconds", [2e-6, 3e-4, 0.07])
-@pytest.mark.parametrize("watts", [80.0, 600.0])
-def test_energy_is_that_of_one_call(call_seconds, watts):
-    found = measured(Device(watts), call_seconds)
-
-    assert found.joules == pytest.approx(watts * call_seconds, rel=0.1)
-    assert found.watts == pytest.approx(watts, rel=0.1)
-
-
-def test_twice_the_work_takes_twice_the_energy():
-    once, twice = (measured(Device(300.0), seconds) for seconds in (1e-3, 2e-3))
-    assert twice.joules == pytest.approx(2 * once.joules, rel=0.02)
+def test_a_counter_that_hardly_changes_is_given_up(monkeypatch):
+    monkeypatch.setattr(energy, "SECONDS", 0.1)
+    monkeypatch.setattr(energy, "LONGEST_SECONDS", 0.2)
+    found = measure(
+        *("cuda:0", lambda calls: time.sleep(0.01), 1e-3),
+        meter_of=lambda name: Device(300.0, 1e9),
+    )
+    assert found == (None, None, "the counter changed 0 times in 0 s")
 
 
-def test_a_counter_that_hardly_changes_is_given_up():
-    found = measured(Device(300.0, period=4.0), 1e-3)
-    assert (found.joules, found.watts) == (None, None)
-    assert found.reason == "the counter changed 1 times in 6 s"
+def test_a_counter_that_fails_later_is_told():
+    class Failing(Device):
+        reads = 0
+
+        def joules(self):
+            self.reads += 1
+            if self.reads > 3:
+                raise UnreadableError("gone")
+            return super().joules()
+
+    found = measure(
+        *("cuda:0", lambda calls: time.sleep(0.01), 1e-3),
+        meter_of=lambda name: Failing(300.0, 0.01),
+    )
+    assert found == (None, None, "gone")
 
 
 def package(root, number, microjoules, most=2**32):

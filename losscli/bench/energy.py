@@ -1,16 +1,18 @@
 """The energy of a call: that of many calls one after another, by a counter of the hardware.
 
 NVML counts the energy of a GPU in millijoules, RAPL that of a CPU's packages in microjoules. Both
-change their counter only every so often, so calls go on until it has changed many times, and what
-counts is what lies between two of its changes. No single reading of a power is used. A counter is
-of the whole GPU or all cores: what other programs take meanwhile is in it, and so is what the
-device takes at rest.
+change their counter only every so often, and reading NVML's takes milliseconds. So a thread reads
+while calls go on, until the counter has changed many times, and what counts is what lies between
+two of its changes. No single reading of a power is used. A counter is of the whole GPU or all
+cores: what other programs take meanwhile is in it, and so is what the device takes at rest.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -25,7 +27,9 @@ CHANGES = 8
 LONGEST_SECONDS = 6.0
 """The time after which a counter that changes so rarely is given up."""
 BATCH_SECONDS = 0.01
-"""The time of the calls between two readings: so much of the time may lie beside the changes."""
+"""The time of the calls that are waited for together, and counted."""
+PAUSE_SECONDS = 0.001
+"""The time between two readings."""
 MOST_CALLS = 100_000
 
 
@@ -138,21 +142,73 @@ def measure(
     """
     batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
     try:
-        meter = meter_of(device)
-        last, calls, start = meter.joules(), 0, clock()
-        changes: list[tuple[float, int, float]] = []
-        while (elapsed := clock() - start) < SECONDS or len(changes) <= CHANGES:
-            if elapsed >= LONGEST_SECONDS:
-                text = f"the counter changed {len(changes)} times in {elapsed:.0f} s"
-                return Energy(reason=text)
-            looped(batch)
-            calls += batch
-            now = meter.joules()
-            if now != last:
-                changes.append((now, calls, clock()))
-                last = now
+        reader = _Reader(meter_of(device), clock)
     except UnreadableError as error:
         return Energy(reason=str(error))
-    (first, calls_before, began), (end, calls, ended) = changes[0], changes[-1]
-    joules = end - first
-    return Energy(joules / (calls - calls_before), joules / (ended - began))
+    made: list[tuple[float, int]] = [(clock(), 0)]
+    start = made[0][0]
+    with reader:
+        while (elapsed := made[-1][0] - start) < SECONDS or len(reader.changes) <= CHANGES:
+            if reader.reason or elapsed >= LONGEST_SECONDS:
+                break
+            looped(batch)
+            made.append((clock(), made[-1][1] + batch))
+    if not reader.reason and len(reader.changes) <= CHANGES:
+        text = f"the counter changed {len(reader.changes)} times in {made[-1][0] - start:.0f} s"
+        return Energy(reason=text)
+    return Energy(reason=reader.reason) if reader.reason else of_a_call(reader.changes, made)
+
+
+def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
+    """Return the energy of a call.
+
+    Args:
+        changes: of the counter: when, and the joules from then on.
+        made: when so many calls were made; between two of these calls are evenly spread.
+    """
+    inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
+    (began, first), (ended, last) = inside[0], inside[-1]
+    calls = _made_at(made, ended) - _made_at(made, began)
+    return Energy((last - first) / calls, (last - first) / (ended - began))
+
+
+def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
+    """Return how many calls were made at a moment."""
+    place = bisect_left(made, moment, key=lambda each: each[0])
+    after = made[place]
+    if place == 0:
+        return after[1]
+    before = made[place - 1]
+    return before[1] + (after[1] - before[1]) * (moment - before[0]) / (after[0] - before[0])
+
+
+class _Reader:
+    """Reads a meter in a thread, from entering it as a context to leaving it."""
+
+    def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
+        """Read the meter once; UnreadableError says that it cannot be read."""
+        self.meter, self.clock = meter, clock
+        self.changes: list[tuple[float, float]] = []
+        self.reason = ""
+        """Why it can be read no longer."""
+        self._last = meter.joules()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        while not self._ended.wait(PAUSE_SECONDS):
+            try:
+                joules = self.meter.joules()
+            except UnreadableError as error:
+                self.reason = str(error)
+                return
+            if joules != self._last:
+                self.changes.append((self.clock(), joules))
+                self._last = joules

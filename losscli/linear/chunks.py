@@ -22,7 +22,7 @@ def forward(
     of_weight = of_bias = None
     losses, log_sums, of_hidden = [], [], []
     for part in products.parts(len(hidden), plan.part):
-        logits, target = layer.logits(rows=part), rows.target[part]
+        logits, target = layer.of_rows(part).logits(), rows.target[part]
         if rows.with_log_sums:
             log_sums.append(log_sums_of(Bent.of(logits, rows.settings)))
         losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings))

@@ -19,10 +19,18 @@ class Layer(NamedTuple):
     weight: Tensor
     bias: Tensor | None
 
-    def logits(self, rows: slice = slice(None), classes: slice = slice(None)) -> Tensor:
-        """Return the logits of some rows and classes."""
+    def logits(self) -> Tensor:
+        """Return the logits of all rows and classes."""
+        return linear(self.hidden, self.weight, self.bias)
+
+    def of_rows(self, rows: slice) -> Layer:
+        """Return the layer of some rows."""
+        return self._replace(hidden=self.hidden[rows])
+
+    def of_classes(self, classes: slice) -> Layer:
+        """Return the layer of some classes."""
         bias = None if self.bias is None else self.bias[classes]
-        return linear(self.hidden[rows], self.weight[classes], bias)
+        return self._replace(weight=self.weight[classes], bias=bias)
 
 
 def wide(first: Tensor, second: Tensor) -> Tensor:

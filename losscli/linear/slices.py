@@ -51,7 +51,7 @@ def forward(
     own = hidden.new_zeros((2, len(hidden)), dtype=widened(hidden.dtype))
     weighted = own.new_zeros(len(hidden)) if rows.settings.label_smoothing else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
-        logits = layer.logits(classes=classes)
+        logits = layer.of_classes(classes).logits()
         if any(wanted) and k < plan.kept:
             kept_logits.append(logits)
         some = _Slice.of(rows, logits, classes)
@@ -105,7 +105,7 @@ def backward(
     of_weight = torch.empty_like(weight) if wanted[1] else None
     of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
-        logits = kept_logits[k] if k < len(kept_logits) else layer.logits(classes=classes)
+        logits = kept_logits[k] if k < len(kept_logits) else layer.of_classes(classes).logits()
         some = _Slice.of(rows, logits, classes)
         del logits
         log_share = log[k] - log_sums
