@@ -1,7 +1,8 @@
 """Looks whether a candidate slows what is timed beside it, by timing that without the candidate.
 
 A kernel that stays on the GPU, a thread or a process may keep others from running, and rest while
-the candidate runs: then its ratio to the reference is too good.
+the candidate runs: then its ratio to the reference is too good. A GPU turns from one process to
+another every few milliseconds, so short calls on it are hardly slowed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ ROUNDS = 3
 only some of them."""
 TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
 """How many times the slow fifth of its samples without the candidate the median beside it may be.
-On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. What it is on a GPU
-has not been measured, so much is allowed there."""
+On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. On an H200 it was 1.00
+for PyTorch's own mean squared error of 16384x16384."""
 SLACK = 5e-6
 """Seconds that are always allowed: after another process a GPU has to find its addresses anew."""
 CLEARLY_SLOWER = 0.8
