@@ -21,8 +21,8 @@ ROUNDS = 3
 only some of them."""
 TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
 """How many times the slow fifth of its samples without the candidate the median beside it may be.
-On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. On an H200 it was 1.00
-for PyTorch's own mean squared error of 16384x16384."""
+On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. On an H200 it was
+1.00 for PyTorch's own mean squared error of 16384x16384."""
 SLACK = 5e-6
 """Seconds that are always allowed: after another process a GPU has to find its addresses anew."""
 CLEARLY_SLOWER = 0.8
