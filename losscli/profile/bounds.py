@@ -1,10 +1,10 @@
 """What bounds a call, decided by the launch that takes longest.
 
-On a CPU it is the memory, where a call is near losscli's own limit, and else the operators. On a
-GPU, in this order: launches, where most of the time is between kernels; access that is not
-coalesced, where much of what is touched is not asked for; the memory, where its rate is near that
-of losscli's own limit; too few warps; instructions, where the schedulers are busy; and else the
-latency of what warps wait for.
+A call near losscli's own limit is bound by it where that is matrix products, and on a CPU by the
+memory; else on a CPU the operators are named. On a GPU it is, in this order: launches, where most of
+the time is between kernels; access that is not coalesced, where much of what is touched is not
+asked for; the memory, where its rate is near that of the limit; too few warps; instructions, where
+the schedulers are busy; and else the latency of what warps wait for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ISSUED = 0.6
 def decide(
     launches: tuple[Launch, ...],
     seconds: float,
-    gbps: float | None,
+    limit_share: float | None,
     limit_gbps: float | None,
 ) -> tuple[Bound, str]:
     """Return what bounds a call, and what that follows from.
@@ -36,19 +36,20 @@ def decide(
     Args:
         launches: of one call.
         seconds: of a call without a profiler.
-        gbps: the fewest bytes of the pass over ``seconds``.
-        limit_gbps: the rate that a kernel reaches which only moves bytes.
+        limit_share: the time of losscli's limit over ``seconds``.
+        limit_gbps: the rate that a kernel reaches which only moves bytes; None where the limit is
+            that of matrix products.
     """
+    near = (limit_share or 0.0) >= NEAR
+    if near and limit_gbps is None:
+        return "matrix products", f"these alone take {limit_share:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)
     if longest.blocks is None:
-        if gbps and limit_gbps and gbps >= NEAR * limit_gbps:
-            return (
-                "memory",
-                f"the call moves its bytes at {gbps / limit_gbps:.0%} of the limit's rate",
-            )
+        if near:
+            return "memory", f"the limit alone takes {limit_share:.0%} of the call's time"
         share = longest.seconds / busy if busy else 0.0
         return "operators", f"{longest.name} takes {share:.0%} of what operators take"
     if busy < BUSY * seconds:

@@ -9,6 +9,7 @@ from losscli.record import Record
 
 Bound = Literal[
     "memory",
+    "matrix products",
     "uncoalesced access",
     "too few warps",
     "instructions",
@@ -82,10 +83,11 @@ class Profile(Record, frozen=True, kw_only=True):
     """What ran under the profiler, and the profiler with its options."""
     seconds: float
     """The median time of a call, without a profiler."""
+    limit_share: float | None = None
+    """The time of losscli's limit, kernels that only move the bytes of the pass or its bare matrix
+    products, over ``seconds``."""
     limit_gbps: float | None = None
-    """The rate of a kernel that only moves the bytes of the pass."""
-    gbps: float | None = None
-    """The fewest bytes of the pass over ``seconds``."""
+    """The rate of kernels that only move bytes; None where matrix products are the limit."""
     launches: tuple[Launch, ...] = ()
     gap_seconds: float | None = None
     """How long the GPU rested between launches of the call, where the profiler tells."""

@@ -67,7 +67,9 @@ def profile(
             launches, gap = torch_profiler.read(_traced(command, kept))
         if raw:
             write_file(raw, kept.read_bytes())
-    bound, why = decide(launches, result.seconds.median, result.gbps, result.limit_gbps)
+    # Matrix products are no limit of the memory.
+    limit_gbps = None if result.operations else result.limit_gbps
+    bound, why = decide(launches, result.seconds.median, result.limit_share, limit_gbps)
     return Profile(
         case=result.case.name,
         implementation=result.implementation,
@@ -76,8 +78,8 @@ def profile(
         profiler=name,
         command=command,
         seconds=result.seconds.median,
-        gbps=result.gbps,
-        limit_gbps=result.limit_gbps,
+        limit_share=result.limit_share,
+        limit_gbps=limit_gbps,
         launches=launches,
         gap_seconds=gap,
         bound=bound,

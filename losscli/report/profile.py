@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from losscli.profile.record import Launch, Profile
 from losscli.report.tables import MARKDOWN, TEXT, WIDTH, fill, lay_out
-from losscli.units import format_seconds
+from losscli.units import figure, format_seconds
 
 MOST = 12
 """Launches or operators that the table has."""
-SHORTEST_NAME = 28
+LONGEST_NAME = 28
+"""Characters of a kernel's name."""
 
 
 def render(profile: Profile, format: str) -> str:
@@ -34,9 +35,11 @@ def render(profile: Profile, format: str) -> str:
 
 def _times(profile: Profile) -> str:
     said = f"a call takes {format_seconds(profile.seconds)}"
-    if profile.gbps is not None and profile.limit_gbps:
-        share = profile.gbps / profile.limit_gbps
-        said += f", {share:.1%} of the limit's rate of {profile.limit_gbps:,.0f} GB/s"
+    if profile.limit_share is not None:
+        what = "matrix products"
+        if profile.limit_gbps is not None:
+            what = f"limit of {figure(profile.limit_gbps)} GB/s"
+        said += f", {profile.limit_share:.1%} of the speed of its {what}"
     if profile.launches:
         what = "launch" if profile.launches[0].blocks is not None else "operator"
         plural = what + ("es" if what == "launch" else "s")
@@ -53,7 +56,7 @@ def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[s
     limit = profile.limit_gbps
 
     def rate(value: float | None) -> str:
-        return "" if value is None else f"{value:,.0f}"
+        return "" if value is None else figure(value)
 
     def share(value: float | None) -> str:
         return "" if value is None else f"{value:.0%}"
@@ -82,4 +85,4 @@ def _short(name: str) -> str:
     """Return the name of a kernel without its arguments, cut."""
     bare = name.partition("(")[0].removeprefix("void ").partition("<")[0]
     bare = bare.rpartition("::")[2] if "::" in bare else bare
-    return bare if len(bare) <= SHORTEST_NAME else bare[: SHORTEST_NAME - 3] + "..."
+    return bare if len(bare) <= LONGEST_NAME else bare[: LONGEST_NAME - 3] + "..."

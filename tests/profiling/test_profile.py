@@ -60,22 +60,27 @@ def launch(**changes):
 )
 def test_the_longest_launch_decides(changes, bound):
     launches = (launch(seconds=1e-5, issued=0.9), launch(**changes))
-    assert decide(launches, 1.1e-3, 1000.0, 4200.0)[0] == bound
+    assert decide(launches, 1.1e-3, 0.3, 4200.0)[0] == bound
 
 
 def test_launches_decide_where_kernels_run_for_little_of_the_time():
-    bound, why = decide((launch(seconds=1e-6), launch(seconds=1e-6)), 1e-5, 1.0, 4200.0)
+    bound, why = decide((launch(seconds=1e-6), launch(seconds=1e-6)), 1e-5, 0.1, 4200.0)
     assert (bound, why) == ("launches", "2 launches are busy for 20% of the call's time")
 
 
 def test_a_cpu_is_at_its_memory_or_in_an_operator():
     operators = (Launch("aten::mul", 3e-3, 2), Launch("aten::sum", 1e-3))
-    assert decide(operators, 4e-3, 9.0, 10.0)[0] == "memory"
-    assert decide(operators, 4e-3, 1.0, 10.0) == (
+    assert decide(operators, 4e-3, 0.9, 10.0)[0] == "memory"
+    assert decide(operators, 4e-3, 0.1, 10.0) == (
         "operators",
         "aten::mul takes 75% of what operators take",
     )
-    assert decide((), 1.0, 1.0, 1.0)[0] == "unknown"
+    assert decide((), 1.0, None, 1.0)[0] == "unknown"
+
+
+def test_a_call_near_its_matrix_products_is_bound_by_them():
+    assert decide((launch(),), 1.1e-3, 0.95, None)[0] == "matrix products"
+    assert decide((launch(),), 1.1e-3, 0.7, None)[0] == "latency"
 
 
 def test_a_report_of_nsight_compute_is_read():
@@ -89,7 +94,7 @@ def test_a_report_of_nsight_compute_is_read():
     assert (kernel.loaded_bytes, kernel.useful_loads) == (16_777_216 * 32, 1.0)
     assert kernel.stall == "waiting for memory"
     assert kernel.stall_share == pytest.approx(20.0 / 22.98, rel=1e-3)
-    assert decide((kernel, reduction), 1.06e-3, 506.0, 4177.0) == (
+    assert decide((kernel, reduction), 1.06e-3, 0.12, 4177.0) == (
         "too few warps",
         "32 blocks for 132 multiprocessors",
     )
