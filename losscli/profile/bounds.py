@@ -1,10 +1,10 @@
 """What bounds a call, decided by the launch that takes longest.
 
 A call near losscli's own limit is bound by it where that is matrix products, and on a CPU by the
-memory; else on a CPU the operators are named. On a GPU it is, in this order: launches, where most of
-the time is between kernels; access that is not coalesced, where much of what is touched is not
-asked for; the memory, where its rate is near that of the limit; too few warps; instructions, where
-the schedulers are busy; and else the latency of what warps wait for.
+memory; else on a CPU the operators are named. On a GPU it is, in this order: launches, where most
+of the time is between kernels; access that is not coalesced, where much of what is touched is not
+asked for; the memory, where its rate is near that of the limit; too few warps; instructions,
+where the schedulers are busy; and else the latency of what warps wait for.
 """
 
 from __future__ import annotations
