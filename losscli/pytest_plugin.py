@@ -5,6 +5,7 @@ pytest imports this file in every project of an environment that has losscli, so
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import subprocess
@@ -63,9 +64,13 @@ class LosscliBench:
         record.unlink(missing_ok=True)
         others = dict.fromkeys((faster_than or "reference",))
         words = ("--impl", ",".join((name, *others)), "--format", "json", "-o", str(record))
-        self._run("bench", *options, *words)
+        told = self._run("bench", *options, *words)
+        if not record.exists():
+            pytest.fail(f"losscli bench kept no record\n{told}", pytrace=False)
         run = read_run(record, "bench")
         found = [r for r in run.of(BenchResult) if r.implementation == name]
+        if not found:
+            pytest.fail(f"{name} was not timed\n\n{render(run, 'table')}", pytrace=False)
         for result in found if faster_than else ():
             ratio = result.ratios.get(faster_than)
             if ratio is None or ratio.high < by:
@@ -78,7 +83,7 @@ class LosscliBench:
         """Return a kernel as the command line names it."""
         if callable(kernel):
             name = getattr(kernel, "__qualname__", "")
-            file = inspect.getsourcefile(kernel)
+            file = _file_of(kernel)
             if not file or not name.isidentifier():
                 raise ValueError(f"{kernel!r} is not defined at the top of a file. Name a FILE.py.")
             return f"{file}:{name}"
@@ -106,6 +111,13 @@ class LosscliBench:
         if done.returncode != _RIGHT:
             pytest.fail(f"losscli {words[0]} exits with {done.returncode}\n{report}", pytrace=False)
         return report
+
+
+def _file_of(kernel: Callable[..., object]) -> str | None:
+    """Return the file of a function; None of one that is in no file."""
+    with contextlib.suppress(TypeError):
+        return inspect.getsourcefile(kernel)
+    return None
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ setattr(operators, _NAME, _loss)
 def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) -> None:
     """Raise an error for operands that do not fit."""
     check_floating(_NAME, "input", input)
+    check_floating(_NAME, "target", target)
     check_numbers(_NAME, "classes", classes)
     fits = input.dim() > 0 and classes.dim() > 0 and classes.shape[:-1] == input.shape[:-1]
     if not fits or not 0 < classes.shape[-1] <= input.shape[-1]:

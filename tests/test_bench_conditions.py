@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from losscli.bench import conditions
 from losscli.bench.conditions import CpuConditions, GpuConditions, Unknown, look_at
 from losscli.machine import kernel_files
+from losscli.machine.own_processes import own_seconds
 from losscli.runs.judgements import is_busy
 
 
@@ -70,6 +72,18 @@ def test_gpu_conditions_are_ranges_in_si_units(nvml):
         "watts": [300.0, 650.0],
         "throttle_reasons": [],
     }
+
+
+def test_the_time_of_processes_that_it_has_begun_is_its_own():
+    before = own_seconds()
+    work = "import time\nwhile time.process_time() < 0.4: pass"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{work}\ninput()"], stdin=subprocess.PIPE
+    ) as ours:
+        while own_seconds() - before < 0.3:  # as long as it runs
+            time.sleep(0.01)
+        ours.communicate(b"\n")
+    assert own_seconds() - before >= 0.3  # and when it has ended
 
 
 def test_what_other_programs_take_of_a_gpu_is_seen_for_each_case(nvml):

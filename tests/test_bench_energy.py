@@ -88,9 +88,10 @@ def test_a_counter_that_fails_later_is_told():
     assert found == (None, None, "gone")
 
 
-def package(root, number, microjoules, most=2**32):
+def package(root, number, microjoules, most=2**32, name="package-0"):
     folder = root / f"class/powercap/intel-rapl:{number}"
     folder.mkdir(parents=True)
+    (folder / "name").write_text(name)
     (folder / "energy_uj").write_text(f"{microjoules}\n")
     (folder / "max_energy_range_uj").write_text(f"{most}\n")
     return folder / "energy_uj"
@@ -99,7 +100,8 @@ def package(root, number, microjoules, most=2**32):
 def test_a_cpus_packages_are_added_up_and_their_counters_begin_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_files, "SYS", tmp_path)
     first, second = package(tmp_path, 0, 2_000_000), package(tmp_path, 1, 3_000_000, 4_000_000)
-    package(tmp_path, "0:0", 9_000_000)  # a part of a package
+    package(tmp_path, "0:0", 9_000_000, name="core")  # a part of a package
+    package(tmp_path, 2, 9_000_000, name="psys")  # all of the machine
     meter = CpuMeter()
     assert meter.joules() == 5.0
 

@@ -138,6 +138,22 @@ def test_time_between_both_is_measured_again_and_its_median_decides(tmp_path):
     assert max(seen.values()) > 1
 
 
+def test_a_revision_that_noise_leaves_open_is_skipped(tmp_path):
+    repository = Repository(tmp_path / "repository", 5, slow=2)
+
+    def noisy(clone):
+        (measured,) = measure(clone).values()
+        value = measured.ratio.value
+        is_bad = git(clone, "rev-parse", "HEAD") == repository.commits[-1]
+        wide = 1.01 if is_bad else 3.0
+        return {
+            "forward": replace_fields(measured, ratio=Change(value, value / wide, value * wide))
+        }
+
+    found = found_by(search(repository, tmp_path, noisy), repository)
+    assert {figure: sorted(commits) for figure, commits in found.items()} == {"time": [1, 2, 3, 4]}
+
+
 def test_bad_revision_whose_noise_hides_the_slowdown_is_measured_again(tmp_path):
     repository = Repository(tmp_path / "repository", 5, slow=2)
     calls = []

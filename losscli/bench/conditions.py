@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from losscli.machine import kernel_files
 from losscli.machine.devices import gpu_uuid
 from losscli.machine.nvml import UnreadableError, open_nvml
-from losscli.machine.own_processes import is_ours
+from losscli.machine.own_processes import is_ours, own_seconds
 
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
@@ -57,7 +57,7 @@ class CpuConditions:
     def __init__(
         self,
         clock: Callable[[], float] = time.perf_counter,
-        own_time: Callable[[], float] = time.process_time,
+        own_time: Callable[[], float] = own_seconds,
     ) -> None:
         self.clock, self.own_time = clock, own_time
         self.begin()

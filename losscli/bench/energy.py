@@ -9,6 +9,7 @@ cores: what other programs take meanwhile is in it, and so is what the device ta
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from bisect import bisect_left
@@ -92,7 +93,9 @@ class CpuMeter:
             UnreadableError: there is none, or only root may read them.
         """
         folder = kernel_files.SYS / "class/powercap"
-        found = sorted(p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
+        zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
+        # Another zone, psys, holds the packages and more.
+        found = sorted(p for p in zones if _name(p).startswith("package"))
         if not found:
             raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
         self._zones = [
@@ -103,6 +106,12 @@ class CpuMeter:
     def joules(self) -> float:
         """See :class:`Meter`."""
         return sum(zone.microjoules() for zone in self._zones) * 1e-6
+
+
+def _name(zone: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (zone / "name").read_text()
+    return ""
 
 
 def _number(path: Path) -> int:

@@ -19,7 +19,7 @@ from losscli.cli.options import (
     named_axis,
 )
 from losscli.cli.variables import option
-from losscli.compare.figures import TIME, limits_of, read_limit
+from losscli.compare.figures import ENERGY, TIME, limits_of, read_limit
 from losscli.config.case_name import config_of_case
 from losscli.config.fields import check_name, check_processes
 from losscli.errors import EXIT_OK, UnfitError, UsageError
@@ -94,6 +94,8 @@ def command(
     """
     config = config_of_case(case)
     by_figure = limits_of(limits) or LIMITS
+    if ENERGY in by_figure:
+        config = {**config, "columns": [ENERGY]}
     if not is_file(implementation):
         check_name("implementation", implementation, IMPLEMENTATIONS)
     from losscli.compare.bisect import Bisect

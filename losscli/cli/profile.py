@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,7 @@ def command(
     from losscli.profile import session
     from losscli.report.output import write_report
     from losscli.report.profile import render
+    from losscli.runs.files import write_file
 
     device = devices.resolve_device(config.device)
     status("")
@@ -88,7 +90,7 @@ def command(
     task = _only(plan(config, device), words)
     command = session.bare_command(sys.argv[1:])
     if dry_run:
-        click.echo(" ".join(command))
+        click.echo(shlex.join(command))
         return EXIT_OK
     loading.build_ahead(libraries_of([task], device))
     if bare:
@@ -98,9 +100,11 @@ def command(
     if result.seconds is None:
         click.echo(f"losscli: {result.implementation}: {result.reason}", err=True)
         return EXIT_FAILED if result.status == "failed" else EXIT_UNFIT
-    found = session.profile(result, command, output, lambda told: note(f"running {told}"))
+    found, raw = session.profile(result, command, lambda told: note(f"running {told}"))
     text = json.dumps(found.to_json(), indent=2) if format == "json" else render(found, format)
     write_report(text, format, None)
+    if output:
+        write_file(output, raw)
     return EXIT_OK
 
 

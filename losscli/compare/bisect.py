@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean
 
 from losscli.compare.change import Change
-from losscli.compare.figures import FIGURES, TIME
+from losscli.compare.figures import ENERGY, FIGURES, TIME
 from losscli.compare.revisions import By, Measured, UnmeasurableError
 from losscli.errors import UsageError
 from losscli.machine.bisection import Mark, Range, check_out
@@ -39,6 +39,11 @@ class Regression:
     def is_open(self, measured: Measured) -> bool:
         """Tell whether the interval of a time leaves open which of the two it is like."""
         return self.figure == TIME and measured.ratio.low < self._between < measured.ratio.high
+
+    def is_hidden_in(self, measured: Measured) -> bool:
+        """Tell whether the interval of a time has room for both sides."""
+        ratio, worst = measured.ratio, self.found.ratio.value
+        return self.figure == TIME and ratio.low <= 1 and ratio.high >= worst
 
     def is_in(self, measured: Measured) -> bool:
         """Tell whether a revision has it: its time is nearer to the bad one, or it is larger."""
@@ -85,6 +90,12 @@ class Bisect:
                 f"--bad {self.range.bad[:12]} cannot be measured beside --good: "
                 f"{self.skipped[self.range.bad]}."
             )
+        for figure in self.limits:
+            of = None if figure == TIME else FIGURES[figure].of
+            if of and all(None in (of(each.good), of(each.result)) for each in bad.values()):
+                why = next((each.result.no_energy for each in bad.values()), "")
+                told = f": {why}" if why and figure == ENERGY else ""
+                raise UsageError(f"{figure} could not be measured{told}.")
         limit = self.limits.get(TIME, math.inf)
         bad = {pass_: self._sure(self.range.bad, partial(_hides, limit), pass_) for pass_ in bad}
         found = [
@@ -103,6 +114,8 @@ class Bisect:
             if measured is None or regression.pass_ not in measured:
                 return "skip"
             sure = self._sure(commit, regression.is_open, regression.pass_)
+            if regression.is_hidden_in(sure):
+                return "skip"
             return "bad" if regression.is_in(sure) else "good"
 
         commits = self.range.first_bad(self.clone, mark)
@@ -144,7 +157,8 @@ def _mean(found: Sequence[Measured]) -> Measured:
     halves = [math.log(each.ratio.high / each.ratio.low) / 2 for each in found]
     value, half = math.exp(mean(logs)), math.hypot(*halves) / len(halves)
     ratio = Change(value, value * math.exp(-half), value * math.exp(half))
-    return replace(found[0], ratio=ratio if len(found) > 1 else found[0].ratio)
+    nearest = min(found, key=lambda each: abs(math.log(each.ratio.value) - math.log(value)))
+    return replace(nearest, ratio=ratio) if len(found) > 1 else nearest
 
 
 _ADVICE = "Name other revisions, or give a smaller limit with --fail-on."

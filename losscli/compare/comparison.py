@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 from typing import TypeVar
@@ -11,7 +11,7 @@ import numpy as np
 
 from losscli.axes import HOST, Cache, Mode, PassName
 from losscli.compare.change import Change, ratios
-from losscli.compare.figures import FIGURES
+from losscli.compare.figures import ENERGY, FIGURES
 from losscli.compare.noise import (
     CONTROLS,
     Noise,
@@ -50,8 +50,8 @@ class Row:
 
     @property
     def disturbed(self) -> bool:
-        """Whether other programs ran on the machine while it was timed, in either run."""
-        return self.before.busy or self.after.busy
+        """Whether other programs used the machine while it was timed in the new run."""
+        return self.after.busy
 
     def is_slower(self, threshold: float) -> bool:
         """Tell whether it is slower beyond both the threshold and the noise."""
@@ -153,20 +153,19 @@ class Comparison:
         """
         return [row for row in self.rows if row.is_slower(threshold) and not row.disturbed]
 
-    def disturbed(self, threshold: float) -> list[Row]:
-        """Return the rows that are slower or undecided, and were disturbed by other programs."""
-        return [
-            row
-            for row in self.rows
-            if row.disturbed and (row.is_slower(threshold) or row.is_undecided(threshold))
-        ]
+    def disturbed(self, is_wrong: Callable[[Row], bool]) -> list[Row]:
+        """Return the rows that would fail, and were disturbed by other programs."""
+        return [row for row in self.rows if row.disturbed and is_wrong(row)]
 
     def grown(self, figure: str, limit: float) -> list[Grown]:
         """Return the rows whose figure has grown beyond a limit and its noise; no controls."""
         return [
             Grown(figure, row, before, after)
             for row, before, after in self.both(figure)
-            if not row.control and FIGURES[figure].grown(before, after, row.ratio, limit)
+            if not row.control
+            and FIGURES[figure].grown(before, after, row.ratio, limit)
+            # The energy is that of the whole device.
+            and not (row.disturbed and figure == ENERGY)
         ]
 
     def lost(self, figure: str) -> list[Row]:

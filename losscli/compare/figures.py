@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from losscli.compare.change import Change
     from losscli.runs.records import BenchResult
 
-TIME = "time"
+TIME, ENERGY = "time", "energy"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ FIGURES: Mapping[str, Figure] = {
     "memory": Figure(
         lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes
     ),
-    "energy": Figure(
+    ENERGY: Figure(
         lambda r: r.joules,
         "joules",
         parse_fraction,

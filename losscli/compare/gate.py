@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from losscli.compare.comparison import Comparison, Grown, Missing, Row
+from losscli.compare.figures import ENERGY, FIGURES
 from losscli.implementations import is_own
 from losscli.runs.judgements import FASTER, SLOWER
 from losscli.runs.records import Run
@@ -111,9 +112,21 @@ class Comparisons:
 
     def disturbed(self) -> list[tuple[str, Row]]:
         """Return the rows that have to be measured again, as other programs ran meanwhile."""
-        if (threshold := self.threshold) is None:
-            return []
-        return self._all(lambda one: one.disturbed(threshold))
+        return self._all(lambda one: one.disturbed(self._would_fail))
+
+    def _would_fail(self, row: Row) -> bool:
+        """Tell whether a row would fail, had no other program disturbed it."""
+        minds = self.fail_on.undecided or is_own(row.after.implementation)
+        if (threshold := self.threshold) is not None and (
+            row.is_slower(threshold)
+            or (self.fail_on.minds_undecided and minds and row.is_undecided(threshold))
+        ):
+            return True
+        limit, joules = self.fail_on.limits.get(ENERGY), (row.before.joules, row.after.joules)
+        if limit is None or row.control or None in joules:
+            return False
+        before, after = (each or 0.0 for each in joules)
+        return FIGURES[ENERGY].grown(before, after, row.ratio, limit)
 
     def grown(self) -> list[tuple[str, Grown]]:
         """Return the rows with another figure beyond its limit."""

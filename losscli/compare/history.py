@@ -118,7 +118,8 @@ def history(
 
 def commit_of_run(run: Run) -> str | None:
     """Return the commit that a run measured: that of its file, or of losscli's own sources."""
-    commit: str | None = run.environment.get("file_commit") or run.environment.get("commit")
+    known = run.environment
+    commit: str | None = known.get("file_commit", known.get("commit"))
     return commit
 
 
@@ -130,6 +131,8 @@ def _by_commit(
     found: list[tuple[int, str, Run]] = []
     for name, run in by_time:
         commit = commit_of_run(run) or name
+        if commit.endswith("+"):  # changes that no commit has
+            commit = f"{commit} {name}"
         at = [index for index, known in enumerate(order or ()) if known.startswith(commit)]
         unlike = differences(run.environment, by_time[-1][1].environment)
         decisive = [str(each) for each in unlike if each.decisive]

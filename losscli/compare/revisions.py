@@ -108,7 +108,8 @@ class FileRevisions:
         if not (clone / self.path).is_file():
             raise UnmeasurableError(f"there is no {self.path}")
         good, other = (f"{folder / self.path}{self.name}" for folder in (self.good, clone))
-        run = self.bench.run((clone / self.path).parent, "--impl", f"{good},{other}")
+        # In a folder without modules: each file imports those that lie beside it.
+        run = self.bench.run(self.bench.folder, "--impl", f"{good},{other}")
         before, after = _by_pass(run, good), _by_pass(run, other)
         found = {}
         for pass_, result in after.items():

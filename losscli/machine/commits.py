@@ -21,6 +21,19 @@ def commit_of(directory: Path) -> str | None:
     return f"{head}+" if changed else head
 
 
+def commit_of_file(path: Path, revision: str = "") -> str | None:
+    """Return the commit of a file, ``+`` after it where it or others were changed; None without."""
+    folder = str(path.absolute().parent)
+    if revision:
+        asked = ("rev-parse", f"--short={SHOWN}", f"{revision}^{{commit}}")
+        return first_line(["git", "-C", folder, *asked])
+    commit = commit_of(Path(folder))
+    if not commit or commit.endswith("+"):
+        return commit
+    untracked = first_line(["git", "-C", folder, "status", "--porcelain", "--", path.name])
+    return f"{commit}+" if untracked else commit
+
+
 def commits_over(revisions: str, directory: Path) -> list[str]:
     """Return the commits of ``HEAD``, ``v1.0..main`` and the like, the oldest first."""
     return git(directory, "rev-list", "--reverse", "--topo-order", revisions, "--").split()

@@ -1,18 +1,39 @@
-"""Which processes of this machine are those of this command."""
+"""Which processes of this machine are those of this command, and the time that they took."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import NamedTuple
 
 from losscli.machine import kernel_files
 
 _NAME = b"losscli"
 
 
+class _Process(NamedTuple):
+    parent: int
+    ticks: int
+    """The time on cores, with that of its children that have ended."""
+
+
 def is_ours(pid: int) -> bool:
     """Tell whether a process belongs to this command: it began it, or was begun by it."""
     return _first() in _line(pid)
+
+
+def own_seconds() -> float:
+    """Return the time on cores of all processes of this command so far, ended ones too."""
+    known = {int(each.name): _read(each.name) for each in kernel_files.PROC.glob("[0-9]*")}
+    found = {pid: process for pid, process in known.items() if process}
+    first = _first()
+
+    def is_below(pid: int) -> bool:
+        while pid != first and pid in found:
+            pid = found[pid].parent
+        return pid == first
+
+    ticks = sum(process.ticks for pid, process in found.items() if is_below(pid))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _first() -> int:
@@ -30,25 +51,28 @@ def _line(pid: int) -> list[int]:
     found = []
     while pid > 0 and pid not in found:
         found.append(pid)
-        pid = _parent(pid)
+        process = _read(str(pid))
+        pid = process.parent if process else 0
     return found
 
 
-def _parent(pid: int) -> int:
-    """Return the process that began another; 0 where it is unknown."""
+def _read(pid: str) -> _Process | None:
+    """Return what the system says of a process; None where it says nothing."""
     try:
-        told = (kernel_files.PROC / str(pid) / "stat").read_bytes()
+        told = (kernel_files.PROC / pid / "stat").read_bytes()
     except OSError:
-        return 0
-    return int(told.rpartition(b")")[2].split()[1])
+        return None
+    fields = told.rpartition(b")")[2].split()
+    return _Process(int(fields[1]), sum(map(int, fields[11:15])))
 
 
 def _is_losscli(pid: int) -> bool:
-    """Tell whether a process runs losscli, by its command line."""
+    """Tell whether a process runs losscli, by its command line: a program, or ``-m losscli``."""
     try:
         arguments = (kernel_files.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return any(Path(os.fsdecode(each)).name.encode() == _NAME for each in arguments[:2]) or (
-        b"-m" in arguments and any(each.startswith(_NAME) for each in arguments)
-    )
+    if any(each.rpartition(b"/")[2] == _NAME for each in arguments[:2]):
+        return True
+    module = arguments[arguments.index(b"-m") + 1 :][:1] if b"-m" in arguments else []
+    return any(each.partition(b".")[0] == _NAME for each in module)

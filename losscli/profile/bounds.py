@@ -58,6 +58,8 @@ def decide(
     for found in (_uncoalesced(longest), _memory(longest, limit_gbps), _few(longest)):
         if found:
             return found
+    if longest.issued is None and near:
+        return "memory", f"the limit alone takes {limit_share:.0%} of the call's time"
     if longest.issued is None:
         return "unknown", "the counters of the GPU were not read"
     text = f"the schedulers issue in {longest.issued:.0%} of their cycles"

@@ -84,7 +84,7 @@ def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[
     if NO_PERMISSION in said:
         raise NoCountersError(PERMISSION_ADVICE)
     report = raw.with_suffix(".ncu-rep")
-    if not report.exists():
+    if ended.returncode or not report.exists():
         errors = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-1:]
         raise NoCountersError(f"{PROGRAM} made no report: {(errors or ['it said nothing'])[-1]}")
     imported = (
@@ -97,7 +97,10 @@ def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[
         "--print-units",
         "base",
     )
-    return read(subprocess.run(imported, capture_output=True, text=True, check=True).stdout)
+    printed = subprocess.run(imported, capture_output=True, text=True, check=False)
+    if printed.returncode:
+        raise NoCountersError(f"{PROGRAM} cannot read its report: {printed.stderr.strip()[-200:]}")
+    return read(printed.stdout)
 
 
 def read(text: str) -> tuple[Launch, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from losscli.errors import UnfitError
 from losscli.profile import nsight_compute, torch_profiler
 from losscli.profile.bounds import decide
 from losscli.profile.record import Launch, Profile
-from losscli.runs.files import write_file
 from losscli.runs.records import BenchResult
 
 TRACE = "--trace"
@@ -28,15 +28,13 @@ MISSING = (
 def profile(
     result: BenchResult,
     bare: Sequence[str],
-    raw: Path | None = None,
     notify: Callable[[str], None] = lambda note: None,
-) -> Profile:
-    """Profile what was timed.
+) -> tuple[Profile, bytes]:
+    """Profile what was timed; return the profiler's own report as well: of ncu, or a trace.
 
     Args:
         result: of `losscli bench`.
         bare: the command that makes the calls alone.
-        raw: where the profiler's own report is kept: of ncu, or a trace for chrome://tracing.
         notify: is told the command that runs.
 
     Raises:
@@ -54,7 +52,7 @@ def profile(
             notes.append(MISSING)
         if result.case.device != "cpu" and program is not None:
             command = nsight_compute.command(program, kept.with_suffix(""), bare)
-            notify(" ".join(command))
+            notify(shlex.join(command))
             try:
                 launches = nsight_compute.run(command, kept, os.environ)
                 name = nsight_compute.PROGRAM
@@ -63,14 +61,13 @@ def profile(
         if name == torch_profiler.NAME:
             kept = Path(folder) / "trace.json"
             command = (*bare, TRACE, str(kept))
-            notify(" ".join(command))
+            notify(shlex.join(command))
             launches, gap = torch_profiler.read(_traced(command, kept))
-        if raw:
-            write_file(raw, kept.read_bytes())
+        raw = kept.read_bytes()
     # Matrix products are no limit of the memory.
     limit_gbps = None if result.operations else result.limit_gbps
     bound, why = decide(launches, result.seconds.median, result.limit_share, limit_gbps)
-    return Profile(
+    found = Profile(
         case=result.case.name,
         implementation=result.implementation,
         pass_=result.pass_,
@@ -86,6 +83,7 @@ def profile(
         why=why,
         notes=tuple(notes),
     )
+    return found, raw
 
 
 def bare_command(arguments: Sequence[str]) -> tuple[str, ...]:

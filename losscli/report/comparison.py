@@ -213,14 +213,15 @@ def _conclusion(compared: Comparisons) -> list[str]:
         lines += _undecided(compared, compared.threshold)
         found = compared.regressions()
         what = f"slower by more than {100 * compared.threshold:g} % and beyond the measured noise"
-        lines.append(f"{count(len(found), 'row') if found else 'no row'} {what}")
+        none = "no other row" if compared.disturbed() else "no row"
+        lines.append(f"{count(len(found), 'row') if found else none} {what}")
         several = len(compared.comparisons) > 1
         lines += [
             f"    {f'{name}: ' if several else ''}{row.name}: {row.ratio.value:.3f} "
             f"({_seconds(row.before)}, then {_seconds(row.after)})"
             for name, row in found
         ]
-    return [*lines, *_grown(compared), *_again(compared), *_not_looked(compared)]
+    return [*_again(compared), *lines, *_grown(compared), *_not_looked(compared)]
 
 
 def _again(compared: Comparisons) -> list[str]:

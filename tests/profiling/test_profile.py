@@ -78,6 +78,11 @@ def test_a_cpu_is_at_its_memory_or_in_an_operator():
     assert decide((), 1.0, None, 1.0)[0] == "unknown"
 
 
+def test_without_counters_the_limit_decides():
+    bare = launch(issued=None, dram_bytes=None, loaded_bytes=None, stored_bytes=None)
+    assert decide((bare,), 1.1e-3, 0.97, 4000.0)[0] == "memory"
+
+
 def test_a_call_near_its_matrix_products_is_bound_by_them():
     assert decide((launch(),), 1.1e-3, 0.95, None)[0] == "matrix products"
     assert decide((launch(),), 1.1e-3, 0.7, None)[0] == "latency"
@@ -156,7 +161,7 @@ def on_gpu(monkeypatch, tmp_path):
             program.write_text(f"#!/bin/sh\n{ncu}\n")
             program.chmod(0o755)
         timed = result("custom", median=1e-3, case=case(device="cuda:0"))
-        return profile(timed, (sys.executable, "-c", BARE))
+        return profile(timed, (sys.executable, "-c", BARE))[0]
 
     return profiled
 
