@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,18 +91,11 @@ class LosscliBench:
 
     def _run(self, *words: str) -> str:
         """Run a command of losscli and return its report."""
+        from losscli.machine.commands import run_losscli
+
         # A summary of the step would have a report for each test.
         environment = {k: v for k, v in os.environ.items() if k != "GITHUB_STEP_SUMMARY"}
-        command = [sys.executable, "-m", "losscli", *words]
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        done = run_losscli(words, environment)
         report = f"{done.stdout}{done.stderr}".strip()
         if done.returncode == _CANNOT_RUN:
             pytest.skip(report)

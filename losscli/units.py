@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from losscli.errors import UsageError
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_ENERGIES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 _MEMORY = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1}
@@ -22,18 +23,12 @@ def format_size(shape: Sequence[int]) -> str:
 
 def format_seconds(seconds: float, digits: int = 4) -> str:
     """Return seconds in the unit that suits them: ``2.941 ms``."""
-    for scale, unit in _TIMES:
-        if abs(seconds) >= scale:
-            return f"{_significant(seconds / scale, digits)} {unit}"
-    return f"{_significant(seconds / 1e-9, digits)} ns"
+    return _in_units(seconds, _TIMES, digits)
 
 
 def format_joules(joules: float) -> str:
     """Return joules in the unit that suits them: ``54.1 mJ``."""
-    for scale, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")):
-        if abs(joules) >= scale:
-            return f"{_significant(joules / scale, 3)} {unit}"
-    return f"{_significant(joules / 1e-9, 3)} nJ"
+    return _in_units(joules, _ENERGIES, 3)
 
 
 def format_duration(seconds: float) -> str:
@@ -119,6 +114,12 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _in_units(value: float, units: Sequence[tuple[float, str]], digits: int) -> str:
+    """Write a value in the largest unit that it reaches, or in the smallest."""
+    scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
+    return f"{_significant(value / scale, digits)} {unit}"
 
 
 def _significant(value: float, digits: int) -> str:

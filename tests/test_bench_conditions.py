@@ -86,7 +86,7 @@ def test_the_time_of_processes_that_it_has_begun_is_its_own():
     assert own_seconds() - before >= 0.3  # and when it has ended
 
 
-def test_what_other_programs_take_of_a_gpu_is_seen_for_each_case(nvml):
+def test_gpu_time_of_other_programs_is_read_for_each_case(nvml):
     own = os.getpid()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as ours:
         nvml.running = {own: 60, ours.pid: 30, 1: 25}

@@ -111,7 +111,7 @@ def test_a_cpus_packages_are_added_up_and_their_counters_begin_anew(tmp_path, mo
     assert meter.joules() == 2.5 + 4.5
 
 
-def test_what_is_not_readable_is_said(tmp_path, monkeypatch):
+def test_energy_that_cannot_be_read_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_files, "SYS", tmp_path)
     found = measure("cpu", lambda calls: None, 1e-3)
     assert found.reason == "this system has no RAPL counter (/sys/class/powercap)"

@@ -262,7 +262,7 @@ def test_variables_of_bench_change_no_measurement(tmp_path, monkeypatch):
         given.update(options, words=words)
         return subprocess.CompletedProcess(words, 2, "", "losscli: error: no such thing.\n")
 
-    monkeypatch.setattr("losscli.compare.revisions.subprocess.run", run)
+    monkeypatch.setattr("losscli.machine.commands.subprocess.run", run)
     monkeypatch.setenv("LOSSCLI_BENCH_SIZE", "9x9")
     with pytest.raises(UnmeasurableError, match=r"^does not run: no such thing\.$"):
         Bench({}, ["--device", "cpu"], tmp_path).run(tmp_path, "--impl", "x", sources=tmp_path)

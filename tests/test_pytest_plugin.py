@@ -65,7 +65,7 @@ def test_kernel_that_cannot_run_here_skips_and_one_that_does_not_build_fails(
     def run(command, **options):
         return subprocess.CompletedProcess(command, code, "", "losscli: error: why.\n")
 
-    monkeypatch.setattr("losscli.pytest_plugin.subprocess.run", run)
+    monkeypatch.setattr("losscli.machine.commands.subprocess.run", run)
     with pytest.raises(outcome, match="why"):
         LosscliBench(tmp_path / "test_kernels.py", tmp_path).judge("kernels.py", "--loss", "mse")
 

@@ -162,10 +162,12 @@ def measure(
                 break
             looped(batch)
             made.append((clock(), made[-1][1] + batch))
-    if not reader.reason and len(reader.changes) <= CHANGES:
+    if reader.reason:
+        return Energy(reason=reader.reason)
+    if len(reader.changes) <= CHANGES:
         text = f"the counter changed {len(reader.changes)} times in {made[-1][0] - start:.0f} s"
         return Energy(reason=text)
-    return Energy(reason=reader.reason) if reader.reason else of_a_call(reader.changes, made)
+    return of_a_call(reader.changes, made)
 
 
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:

@@ -105,9 +105,7 @@ def command(
     compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_figure))
     text = reports.render_comparison(compared, format, WIDTH if output else width())
     write_report(text, format, output)
-    if (
-        compared.has_changes or compared.disturbed()
-    ):  # a summary that always says the same is not read
+    if compared.has_changes:  # a summary that always says the same is not read
         publish("compare", lambda: reports.render_comparison(compared, "md"))
     if output:
         say(f"{reports.conclusion(compared)}\n")

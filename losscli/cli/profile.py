@@ -81,6 +81,7 @@ def command(
     from losscli.report.output import write_report
     from losscli.report.profile import render
     from losscli.runs.files import write_file
+    from losscli.runs.records import FAILED
 
     device = devices.resolve_device(config.device)
     status("")
@@ -99,7 +100,7 @@ def command(
     (result,) = Runner(device, notify=note).run(task)
     if result.seconds is None:
         click.echo(f"losscli: {result.implementation}: {result.reason}", err=True)
-        return EXIT_FAILED if result.status == "failed" else EXIT_UNFIT
+        return EXIT_FAILED if result.status == FAILED else EXIT_UNFIT
     found, raw = session.profile(result, command, lambda told: note(f"running {told}"))
     text = json.dumps(found.to_json(), indent=2) if format == "json" else render(found, format)
     write_report(text, format, None)

@@ -14,6 +14,7 @@ from losscli.compare.figures import ENERGY, FIGURES, TIME
 from losscli.compare.revisions import By, Measured, UnmeasurableError
 from losscli.errors import UsageError
 from losscli.machine.bisection import Mark, Range, check_out
+from losscli.machine.commits import SHOWN
 
 Measure = Callable[[Path], By]
 """Measures a checkout, by pass; UnmeasurableError says why it cannot."""
@@ -87,7 +88,7 @@ class Bisect:
         bad = self._of(self.range.bad)
         if bad is None:
             raise UsageError(
-                f"--bad {self.range.bad[:12]} cannot be measured beside --good: "
+                f"--bad {self.range.bad[:SHOWN]} cannot be measured beside --good: "
                 f"{self.skipped[self.range.bad]}."
             )
         for figure in self.limits:
@@ -128,7 +129,7 @@ class Bisect:
             return None
         if commit not in self.measured:
             check_out(self.clone, commit)
-            name = f"{commit[:12]} {self.range.subject(commit)}"
+            name = f"{commit[:SHOWN]} {self.range.subject(commit)}"
             try:
                 self.measured[commit] = self.measure(self.clone)
             except UnmeasurableError as error:

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from losscli.compare.comparison import Row, Search, compare
 from losscli.compare.noise import noise_between_runs
-from losscli.compare.rows import Key, timed
+from losscli.compare.rows import Key, median_of, timed
 from losscli.runs.records import BenchResult, Run
 
 Measured = Mapping[Key, Sequence[BenchResult]]
@@ -117,7 +117,7 @@ class ChangePoints:
 
     def _logs(self, key: Key, index: int) -> list[float]:
         """Return the log of the median of each run of a row at a commit."""
-        return [math.log(_median(result)) for result in self._measured[index].get(key, ())]
+        return [math.log(median_of(result)) for result in self._measured[index].get(key, ())]
 
     def _spread(self, key: Key) -> float:
         """Return the standard deviation of the log of a run's median from run to run.
@@ -168,13 +168,8 @@ def _merged(results: Sequence[BenchResult]) -> BenchResult:
     assert seconds
     together = replace(
         seconds,
-        median=median(map(_median, results)),
+        median=median(map(median_of, results)),
         samples=tuple(sample for samples in taken for sample in samples),
         processes=tuple(map(len, taken)),
     )
     return replace(results[-1], seconds=together)
-
-
-def _median(result: BenchResult) -> float:
-    assert result.seconds
-    return result.seconds.median

@@ -45,6 +45,10 @@ class FailOn:
         """Whether an undecided row of any implementation fails."""
         return self.gates and self.undecided is not False
 
+    def minds(self, row: Row) -> bool:
+        """Tell whether a row fails for being undecided, where any does."""
+        return bool(self.undecided) or is_own(row.after.implementation)
+
 
 @dataclass(frozen=True)
 class Comparisons:
@@ -95,7 +99,7 @@ class Comparisons:
         return [
             (name, row)
             for name, row in self._all(lambda one: one.undecided(threshold))
-            if fail_on.undecided or is_own(row.after.implementation)
+            if fail_on.minds(row)
         ]
 
     def blind(self) -> list[str]:
@@ -116,13 +120,12 @@ class Comparisons:
 
     def _would_fail(self, row: Row) -> bool:
         """Tell whether a row would fail, had no other program disturbed it."""
-        minds = self.fail_on.undecided or is_own(row.after.implementation)
-        if (threshold := self.threshold) is not None and (
-            row.is_slower(threshold)
-            or (self.fail_on.minds_undecided and minds and row.is_undecided(threshold))
-        ):
-            return True
-        limit, joules = self.fail_on.limits.get(ENERGY), (row.before.joules, row.after.joules)
+        fail_on, threshold = self.fail_on, self.threshold
+        if threshold is not None:
+            minds = fail_on.minds_undecided and fail_on.minds(row)
+            if row.is_slower(threshold) or (minds and row.is_undecided(threshold)):
+                return True
+        limit, joules = fail_on.limits.get(ENERGY), (row.before.joules, row.after.joules)
         if limit is None or row.control or None in joules:
             return False
         before, after = (each or 0.0 for each in joules)
@@ -143,19 +146,15 @@ class Comparisons:
         found = []
         for figure in self.fail_on.limits:
             for name, one in self.comparisons.items():
-                lost = [
-                    row
-                    for row in one.lost(figure)
-                    if self.fail_on.undecided or is_own(row.after.implementation)
-                ]
+                lost = [row for row in one.lost(figure) if self.fail_on.minds(row)]
                 if lost or not (one.has(figure) or one.broken):
                     found.append((name, figure, lost))
         return found
 
     @property
     def has_changes(self) -> bool:
-        """Whether it fails, or a row that is no control is faster, slower, new, gone or larger."""
-        return self.failed or any(
+        """Whether it fails or asks again, or rows but controls differ, are new or are gone."""
+        return bool(self.failed or self.disturbed()) or any(
             one.only_before
             or one.only_after
             or any(row.verdict in (FASTER, SLOWER) for row in one.rows if not row.control)

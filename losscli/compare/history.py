@@ -9,7 +9,7 @@ from statistics import median
 
 from losscli.compare.change_points import ChangePoints
 from losscli.compare.figures import TIME
-from losscli.compare.rows import Key, timed
+from losscli.compare.rows import Key, median_of, timed
 from losscli.grouping import grouped
 from losscli.machine.differences import differences
 from losscli.record import Record
@@ -105,8 +105,8 @@ def history(
                 TIME,
                 names[index],
                 names[there[there.index(index) - 1]],
-                _median(row.before),
-                _median(row.after),
+                median_of(row.before),
+                median_of(row.after),
                 row.ratio.low,
                 row.ratio.high,
             )
@@ -153,7 +153,7 @@ def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> 
         commit,
         len(results),
         max(run.created for run in runs),
-        median(map(_median, results)),
+        median(map(median_of, results)),
         max(known, default=None),
     )
 
@@ -166,8 +166,3 @@ def _of_memory(points: Sequence[Point]) -> list[Step]:
         for (previous, before), (commit, after) in pairwise(known)
         if before != after
     ]
-
-
-def _median(result: BenchResult) -> float:
-    assert result.seconds
-    return result.seconds.median

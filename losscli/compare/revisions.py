@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 from losscli.compare.change import Change
 from losscli.compare.comparison import compare
 from losscli.errors import EXIT_BUILD, EXIT_INTERRUPTED
+from losscli.machine.commands import run_losscli
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run
 
@@ -70,18 +69,9 @@ class Bench:
         if sources:
             path = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = os.pathsep.join(map(str, [sources, *filter(None, [path])]))
-        words = [sys.executable, "-m", "losscli", "bench", "-c", str(config), "--quiet"]
-        words += [*self.options, *options, "--format", "json", "-o", str(record)]
-        done = subprocess.run(
-            words,
-            cwd=where,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        words = ["bench", "-c", str(config), "--quiet", *self.options, *options]
+        words += ["--format", "json", "-o", str(record)]
+        done = run_losscli(words, environment, where)
         if done.returncode == EXIT_INTERRUPTED:
             raise KeyboardInterrupt
         if not record.exists():

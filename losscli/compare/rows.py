@@ -66,6 +66,12 @@ def timed(run: Run) -> dict[Key, BenchResult]:
     return found
 
 
+def median_of(result: BenchResult) -> float:
+    """Return the median of a row that has a time."""
+    assert result.seconds
+    return result.seconds.median
+
+
 def label(result: BenchResult) -> str:
     """Return ``mse 1Kx1K float32 mean, custom, forward``.
 

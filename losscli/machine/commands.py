@@ -6,7 +6,9 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from losscli.errors import UnfitError
 
@@ -28,6 +30,22 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
             f"{variable} is not a command: unclosed quote or trailing backslash in [{text}]. "
             f"Correct or unset {variable}."
         ) from None
+
+
+def run_losscli(
+    words: Sequence[str], environ: Mapping[str, str], where: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run losscli with these arguments in a directory, with nothing to read; keep what it says."""
+    return subprocess.run(
+        [sys.executable, "-m", "losscli", *words],
+        cwd=where,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
 
 
 def first_line(command: list[str]) -> str | None:

@@ -45,11 +45,15 @@ def decide(
         return "matrix products", f"these alone take {limit_share:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
+    at_limit: tuple[Bound, str] = (
+        "memory",
+        f"the limit alone takes {limit_share or 0.0:.0%} of the call's time",
+    )
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)
     if longest.blocks is None:
         if near:
-            return "memory", f"the limit alone takes {limit_share:.0%} of the call's time"
+            return at_limit
         share = longest.seconds / busy if busy else 0.0
         return "operators", f"{longest.name} takes {share:.0%} of what operators take"
     if busy < BUSY * seconds:
@@ -58,10 +62,8 @@ def decide(
     for found in (_uncoalesced(longest), _memory(longest, limit_gbps), _few(longest)):
         if found:
             return found
-    if longest.issued is None and near:
-        return "memory", f"the limit alone takes {limit_share:.0%} of the call's time"
     if longest.issued is None:
-        return "unknown", "the counters of the GPU were not read"
+        return at_limit if near else ("unknown", "the counters of the GPU were not read")
     text = f"the schedulers issue in {longest.issued:.0%} of their cycles"
     if longest.issued >= ISSUED:
         return "instructions", text

@@ -59,8 +59,8 @@ METRICS = (
     *(name.format(kind) for name in (_SECTORS, _USEFUL) for kind in ("ld", "st")),
     *map(_STALL.format, STALLS),
 )
-_BASE = {"nsecond": 1e-9, "ns": 1e-9, "usecond": 1e-6, "us": 1e-6, "msecond": 1e-3, "ms": 1e-3}
-"""Seconds of the units that times may have."""
+_NANOSECONDS = 1e-9
+"""The base unit of times, which ncu is asked for."""
 
 
 class NoCountersError(UnfitError):
@@ -107,10 +107,10 @@ def read(text: str) -> tuple[Launch, ...]:
     """Return the launches of a report as ncu prints it: ``--csv --page raw``."""
     table = text[text.index('"ID"') :] if '"ID"' in text else ""
     rows = list(csv.DictReader(io.StringIO(table)))
-    return tuple(_launch(row, rows[0]) for row in rows[1:])
+    return tuple(map(_launch, rows[1:]))  # the first row has the units
 
 
-def _launch(row: Mapping[str, str], units: Mapping[str, str]) -> Launch:
+def _launch(row: Mapping[str, str]) -> Launch:
     def number(name: str) -> float | None:
         try:
             found = float(row.get(name, "").replace(",", ""))
@@ -134,7 +134,7 @@ def _launch(row: Mapping[str, str], units: Mapping[str, str]) -> Launch:
     touched = {kind: (number(_SECTORS.format(kind)) or 0.0) * SECTOR_BYTES for kind in ("ld", "st")}
     return Launch(
         name=row["Kernel Name"],
-        seconds=(number(_SECONDS) or 0.0) * _BASE.get(units.get(_SECONDS, ""), 1e-9),
+        seconds=(number(_SECONDS) or 0.0) * _NANOSECONDS,
         blocks=whole(_BLOCKS),
         threads=whole(_THREADS),
         registers=whole(_REGISTERS),

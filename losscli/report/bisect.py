@@ -7,13 +7,13 @@ from typing import Any
 
 from losscli.compare.bisect import Bisect, Culprit
 from losscli.compare.figures import FIGURES, TIME
+from losscli.machine.commits import SHOWN
 from losscli.report.bench_table import LONG_PASSES, SHORT_PASSES
 from losscli.report.phrases import count
 from losscli.report.tables import fill, lay_out
 from losscli.runs.records import SCHEMA_VERSION
 from losscli.units import format_bytes, format_seconds
 
-_SHOWN = 12
 _SUBJECT = 40
 """Characters of a subject in the table."""
 
@@ -26,23 +26,23 @@ def lines_of(case: str, name: str, search: Bisect, found: Sequence[Culprit]) -> 
     for commit in order:
         subject = search.range.subject(commit)[:_SUBJECT]
         if commit in search.skipped:
-            rows.append([commit[:_SHOWN], subject, "skipped", "", "", ""])
+            rows.append([commit[:SHOWN], subject, "skipped", "", "", ""])
         for pass_, measured in search.measured.get(commit, {}).items():
             result, ratio = measured.result, f"{measured.ratio.value:.3f}"
             memory = result.peak_extra_bytes
             median = format_seconds(result.seconds.median) if result.seconds else ""
             extra = "-" if memory is None else format_bytes(memory)
             cells = [SHORT_PASSES[pass_], median, ratio, extra]
-            rows.append([commit[:_SHOWN], subject, *cells])
+            rows.append([commit[:SHOWN], subject, *cells])
     lines = [f"{case}, {name}", "", lay_out(headers, rows), ""]
-    lines += [fill(f"skipped {commit[:_SHOWN]}: {why}") for commit, why in search.skipped.items()]
+    lines += [fill(f"skipped {commit[:SHOWN]}: {why}") for commit, why in search.skipped.items()]
     return lines + [fill(_first(search, culprit)) for culprit in found]
 
 
 def _first(search: Bisect, culprit: Culprit) -> str:
     """Return the sentence of a regression."""
     regression, measured = culprit.regression, culprit.measured or culprit.regression.found
-    names = [f"{each[:_SHOWN]} ({search.range.subject(each)})" for each in culprit.commits]
+    names = [f"{each[:SHOWN]} ({search.range.subject(each)})" for each in culprit.commits]
     where = f"since {names[0]}"
     if len(names) > 1:
         some = count(len(names), "commit")

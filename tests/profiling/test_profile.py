@@ -212,7 +212,7 @@ def test_a_call_on_a_cpu_is_profiled(capsys, monkeypatch, tmp_path):
         (["--loss", "mse", "--size", "64x64", "--impl", "nothing.py"], "nothing.py"),
     ],
 )
-def test_what_is_no_single_call_is_refused(arguments, told, capsys):
+def test_profile_refuses_several_calls_and_unknown_ones(arguments, told, capsys):
     assert run(["profile", *arguments, "--device", "cpu"]) == 2
     assert told in capsys.readouterr().err
 

@@ -92,6 +92,14 @@ def harmless(
     return torch.where(kept, classes, numbers), torch.where(kept, target, instead)
 
 
+def bins_of_both(
+    input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Return the bins of the student and of the teacher, of which masked rows are harmless."""
+    classes, target = harmless(classes, target, mask)
+    return known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
+
+
 def divergence_of(reverse: float) -> RowSpec:
     """Return the divergence of the bins."""
     return REVERSE_KL_DIVERGENCE if reverse else KL_DIVERGENCE
@@ -108,8 +116,7 @@ def reference(
     temperature: float = 1.0,
 ) -> Tensor:
     """The formula as a person writes it in PyTorch; 16 bits in float32."""
-    classes, target = harmless(classes, target, mask)
-    pair = known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
+    pair = bins_of_both(input, classes, target, mask, temperature)
     return divergence_of(reverse).reference(*pair, mask, reduction=reduction)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.losses.rows.logit_pairs import weighted_sum
-from losscli.losses.rows.topk_kl_divergence import bins_of, divergence_of, harmless, known_bins
+from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
 from losscli.verify.selftest.formula import formula, reduced
 
 Pair = tuple[Tensor, Tensor]
@@ -30,9 +30,7 @@ def of_bins(change: Callable[[Case, Tensor, Tensor], Pair]) -> Callable[..., Ten
 def _bins(
     case: Case, input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None = None
 ) -> tuple[Pair, Tensor | None]:
-    classes, target = harmless(classes, target, mask)
-    bins = bins_of(input, classes, mask, case.params["temperature"])
-    return known_bins(bins, target, input.shape[-1]), mask
+    return bins_of_both(input, classes, target, mask, case.params["temperature"]), mask
 
 
 def _without_rest(case: Case, p: Tensor, q: Tensor) -> Pair:
