@@ -150,3 +150,9 @@ def test_contiguous_operands_and_broadcasts_are_no_limits():
     assert not limits("square operands")
     assert not limits("target of one row")
     assert not limits("var of one number")
+
+
+def test_nothing_is_excused_where_the_formulas_do_not_fit(monkeypatch):
+    of = problem("log_cosh")
+    monkeypatch.setattr("losscli.truth.problem.free_bytes", lambda device: 2**16)
+    assert judged(of, log_cosh).status == FAIL

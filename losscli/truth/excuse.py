@@ -18,6 +18,8 @@ EXPONENTS = 4096
 """Places for the exponents of numbers of float64."""
 NEAR = 6
 """Powers of two by which a result is a little larger."""
+ENOUGH = 100
+"""Wrong results whose largest error tells how wrong a formula is; of fewer, it is so by luck."""
 LUCK = 4.0
 """How many times the largest error of some elements that of others may be."""
 
@@ -59,17 +61,25 @@ def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Ten
 def _noise(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Tensor:
     """Return the largest finite errors of torch's own where it is wrong, by the size of results.
 
-    By the exponent of the truth: of truths so large, a little larger, and all smaller ones.
+    By the exponent of the truth: of truths so large, a little larger, and all smaller ones. The
+    smallest truths of many are few, so those of the next sizes count until ENOUGH are wrong.
     """
     found = torch.zeros(EXPONENTS, dtype=torch.float64, device=result.device)
+    count = torch.zeros_like(found)
     for truth in truths:
         error = _errors(torchs.detach()[truth.block].double(), truth, result.dtype)
         slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
         wrong = ((error > slack) & error.isfinite()).flatten()
         places = _exponents(truth.value).flatten()
+        places, wrong = torch.broadcast_tensors(places, wrong)
         error = torch.where(wrong, error.flatten(), 0.0)
-        found.scatter_reduce_(0, places.expand_as(error), error, "amax")
-    return found.cummax(0).values.roll(-NEAR)
+        found.scatter_reduce_(0, places, error, "amax")
+        count.scatter_add_(0, places, wrong.double())
+    enough = torch.searchsorted(count.cumsum(0), count.new_tensor([ENOUGH])).clamp(
+        max=EXPONENTS - 1
+    )
+    largest = found.cummax(0).values
+    return torch.maximum(largest.roll(-NEAR), largest[enough])
 
 
 def _exponents(values: Tensor) -> Tensor:

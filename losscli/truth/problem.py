@@ -21,6 +21,7 @@ from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
+from losscli.machine.memory import free_bytes
 from losscli.model_case import ModelCase
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import BLOCK_ELEMENTS
@@ -54,9 +55,9 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
-_EXCUSED_ELEMENTS: Mapping[Unit, int] = dict.fromkeys(ORACLES, 2**24)
-"""Up to here PyTorch's own formula may be run beside what failed. It loses digits of a row by its
-length, which shows in rows that are long, and many."""
+_FORMULAS_TENSORS = 24
+"""Tensors of the size of the inputs, in float32 at least, for which there has to be room before
+PyTorch's formulas are run beside what failed: their temporaries and gradients, twice over."""
 
 Beside = Mapping[str, tuple[str, ...]]
 """The losses of the run by the name of each implementation that runs them. A check that calls
@@ -351,7 +352,7 @@ class Problem:
 
         def outcome_of(errors: Errors) -> Outcome:
             if isinstance(self.case, ModelCase):
-                own = self._torchs_answers(incoming)[0].gradients[name]
+                own = next(self._torchs_answers(incoming)).gradients[name]
                 torchs = Errors() if own is None else compare(own, truths())
                 known = self.torchs_gradients.get(name, torchs)
                 self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
@@ -366,7 +367,7 @@ class Problem:
             if once_rounded is not None:
                 outcome = judge_as_a_whole(errors, once_rounded)
         if outcome.status == FAIL and self._may_be_excused:
-            torchs = [own.gradients.get(name) for own in self._torchs_answers(incoming)]
+            torchs = (own.gradients.get(name) for own in self._torchs_answers(incoming))
             outcome = excused(outcome, gradient, truths, torchs, outcome_of, noisy=self.of_others)
         return outcome, errors
 
@@ -386,9 +387,15 @@ class Problem:
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's own formula; large results are not."""
-        limit = _EXCUSED_ELEMENTS[self.case.spec.unit]
-        return self.excuses and self.oracle.shape.numel() <= limit
+        """Whether a failure is compared with PyTorch's own formulas, where there is room for them.
+
+        What is right at a small size would else be wrong at a large one, where no formula was run.
+        """
+        if not self.excuses:
+            return False
+        item = max(self.prediction.element_size(), 4)
+        needed = _FORMULAS_TENSORS * self.case.temporary_elements * item
+        return needed <= free_bytes(self.case.device)
 
     @property
     def torchs_own(self) -> list[Subject]:
@@ -405,15 +412,20 @@ class Problem:
             with suppress(SubjectError):
                 yield own.loss(self.operands)
 
-    def _torchs_answers(self, incoming: Incoming) -> list[Answer]:
-        """The results of PyTorch's own formulas."""
-        if incoming not in self._torchs:
-            answers = self._torchs[incoming] = []
-            for number, own in enumerate(self.torchs_own):
-                # The reference takes all; a textbook's formula may not.
-                with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
-                    answers.append(own.answer(self.call(incoming)))
-        return self._torchs[incoming]
+    def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
+        """Yield the results of PyTorch's own formulas; a large case's are made again each time."""
+        if incoming in self._torchs:
+            return iter(self._torchs[incoming])
+        if not self._keeps and self.case.spec.unit != MODEL:
+            return self._formulas_answers(incoming)
+        self._torchs[incoming] = [*self._formulas_answers(incoming)]
+        return iter(self._torchs[incoming])
+
+    def _formulas_answers(self, incoming: Incoming) -> Iterator[Answer]:
+        for number, own in enumerate(self.torchs_own):
+            # The reference takes all; a textbook's formula may not.
+            with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
+                yield own.answer(self.call(incoming))
 
     @property
     def _keeps(self) -> bool:
