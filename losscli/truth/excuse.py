@@ -21,7 +21,9 @@ NEAR = 6
 ENOUGH = 100
 """Wrong results whose largest error tells how wrong a formula is; of fewer, it is so by luck."""
 LUCK = 4.0
-"""How many times the largest error of some elements that of others may be."""
+"""How many times the largest error of some elements that of others may be, where many are wrong."""
+_UNLUCKY = 1e-4
+"""How often the errors of a formula may all be smaller than that, where few are wrong."""
 
 
 def excused(
@@ -59,27 +61,26 @@ def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Ten
 
 
 def _noise(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Tensor:
-    """Return the largest finite errors of torch's own where it is wrong, by the size of results.
+    """Return how wrong results may be, by the exponent of the truth, for torch's own is wrong, too.
 
-    By the exponent of the truth: of truths so large, a little larger, and all smaller ones. The
+    Its largest error counts among truths so large, a little larger, and all smaller ones. The
     smallest truths of many are few, so those of the next sizes count until ENOUGH are wrong.
     """
-    found = torch.zeros(EXPONENTS, dtype=torch.float64, device=result.device)
-    count = torch.zeros_like(found)
+    largest = torch.zeros(EXPONENTS, dtype=torch.float64, device=result.device)
+    count = torch.zeros_like(largest)
     for truth in truths:
         error = _errors(torchs.detach()[truth.block].double(), truth, result.dtype)
         slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
         wrong = ((error > slack) & error.isfinite()).flatten()
-        places = _exponents(truth.value).flatten()
-        places, wrong = torch.broadcast_tensors(places, wrong)
-        error = torch.where(wrong, error.flatten(), 0.0)
-        found.scatter_reduce_(0, places, error, "amax")
+        places = _exponents(truth.value).flatten().expand_as(wrong)
+        largest.scatter_reduce_(0, places, torch.where(wrong, error.flatten(), 0.0), "amax")
         count.scatter_add_(0, places, wrong.double())
-    enough = torch.searchsorted(count.cumsum(0), count.new_tensor([ENOUGH])).clamp(
-        max=EXPONENTS - 1
-    )
-    largest = found.cummax(0).values
-    return torch.maximum(largest.roll(-NEAR), largest[enough])
+    largest, count = largest.cummax(0).values, count.cumsum(0)
+    enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
+    up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=result.device)
+    up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
+    # Errors that are spread evenly are all n smaller than 1/x of the most with probability x^-n.
+    return largest[up_to] * (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(min=LUCK)
 
 
 def _exponents(values: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ def _lenient(
         slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
         excuse = no_worse(errors[0], errors[1], errors[1] > slack, slack)
         if noise is not None:
-            excuse |= errors[0] <= LUCK * noise[_exponents(truth.value)]
+            excuse |= errors[0] <= noise[_exponents(truth.value)]
         yield replace(truth, value=torch.where(excuse, got, truth.value))
 
 
