@@ -39,6 +39,11 @@ def _with_sigmoid(input: Tensor, target: Tensor) -> Tensor:
     return _binary_cross_entropy(torch.sigmoid(input), target)
 
 
+def _with_softplus(input: Tensor, target: Tensor) -> Tensor:
+    """Each class's own term; the gradient of the target is a difference of two of them."""
+    return target * functional.softplus(-input) + (1 - target) * functional.softplus(input)
+
+
 def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
     softplus = torch.log1p(torch.exp(-input.abs())) + (-input).clamp(min=0)
     return (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus
@@ -76,6 +81,11 @@ def _log_cosh_by_softplus(input: Tensor, target: Tensor) -> Tensor:
     return difference + functional.softplus(-2 * difference) - math.log(2)
 
 
+def _log_cosh_by_exponentials(input: Tensor, target: Tensor) -> Tensor:
+    difference = input - target
+    return torch.logaddexp(difference, -difference) - math.log(2)
+
+
 def _soft_margin(input: Tensor, target: Tensor) -> Tensor:
     return torch.log(1 + torch.exp(-target * input))
 
@@ -94,6 +104,13 @@ def _cross_entropy_by_logarithms(input: Tensor, target: Tensor, **_: float) -> T
     return -_picked(torch.log_softmax(input, 1), target)
 
 
+def _cross_entropy_by_maximum(input: Tensor, target: Tensor, **_: float) -> Tensor:
+    """The largest logit gets the gradient that subtracting it cancels, but for its rounding."""
+    largest = input.max(1, keepdim=True).values
+    log_sums = (input - largest).exp().sum(1).log() + largest.squeeze(1)
+    return log_sums - _picked(input, target)
+
+
 def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> Tensor:
     own = input.gather(-1, target.long().unsqueeze(-1))
     each = (margin - own + input).clamp(min=0) ** p
@@ -103,13 +120,17 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
 
 FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "binary_cross_entropy": (_binary_cross_entropy,),
-    "binary_cross_entropy_with_logits": (_with_logits, _with_sigmoid, _from_left),
+    "binary_cross_entropy_with_logits": (_with_logits, _with_sigmoid, _with_softplus, _from_left),
     "binary_cross_entropy_with_pos_weight": (_with_pos_weight, _from_left),
     "gaussian_nll": (_gaussian_nll,),
     "poisson_nll": (_poisson_nll,),
-    "log_cosh": (_log_cosh, _log_cosh_by_softplus),
+    "log_cosh": (_log_cosh, _log_cosh_by_softplus, _log_cosh_by_exponentials),
     "soft_margin": (_soft_margin,),
-    "cross_entropy": (_cross_entropy, _cross_entropy_by_logarithms),
+    "cross_entropy": (
+        _cross_entropy,
+        _cross_entropy_by_logarithms,
+        _cross_entropy_by_maximum,
+    ),
     "multi_margin": (_multi_margin,),
 }
 """The formulas of a loss by its name, where they lose digits that PyTorch's function keeps."""
