@@ -43,10 +43,10 @@ def answer(order: Order) -> Verdict | str:
         return why
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
         job = unpack(order.parcel, Path(folder))
-        known = _verdicts() if order.cached else None
+        known = verdicts() if order.cached else None
         verdict = known.find(job) if known else None
         if verdict is None:
-            verdict = _judges.ask(job, order)
+            verdict = judges.ask(job, order)
             if known:
                 known.keep(job, verdict)
         return restored(verdict, job, order.parcel.job)
@@ -81,19 +81,25 @@ class _Judges:
         """Return the verdict on a job."""
         wanted = (tuple(order.command), order.threads, os.environ.get(GPUS))
         if self._judge and (self._judge.over or self._made != wanted):
-            self._judge.finish()
-            self._judge = None
+            self.end()
         if self._judge is None:
             self._judge = JudgeProcess(order.command, environment(order.threads))
             self._made = wanted
         return self._judge.ask(job)
 
+    def end(self) -> None:
+        """End the process."""
+        if self._judge:
+            self._judge.finish()
+        self._judge = None
 
-_judges = _Judges()
+
+judges = _Judges()
 
 
 @cache
-def _verdicts() -> VerdictCache:
+def verdicts() -> VerdictCache:
+    """Return the verdicts that are kept on this machine, or in a folder that nodes share."""
     return user_verdicts()
 
 
