@@ -1,11 +1,11 @@
-"""What a farm decides, on a cluster that is a list: jobs on their way, nodes left out, lost jobs."""
+"""What a farm decides, on a cluster that is a list: jobs on their way, nodes left out, losses."""
 
 import queue
 
 import pytest
 
 from losscli.errors import UnfitError
-from losscli.judge.farm import AHEAD, PATIENCE, Answer, Farm, LostError, Room
+from losscli.judge.farm import AHEAD, NODES, PATIENCE, WORKERS, Answer, Farm, LostError, Room
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
@@ -138,11 +138,37 @@ def test_file_that_is_gone_is_a_bad_job_alone(jobs, tmp_path):
     assert found["1"].word == "RIGHT"
 
 
-def test_job_that_was_lost_too_often_is_not_judged(jobs):
-    lost = LostError("its worker or node was lost 4 times")
-    [found] = run(Cluster({"a": lambda job: lost}), jobs())
-    assert (found.word, found.reasons[0].code) == ("NOT JUDGED", "error")
-    assert found.reasons[0].text == "its worker or node was lost 4 times"
+def losing(times, *, node):
+    """Return a node that is lost so many times, or whose worker is, and then judges."""
+    left = iter(range(times))
+
+    def judge(job):
+        return right(job) if next(left, None) is None else LostError("ended", node=node)
+
+    return judge
+
+
+@pytest.mark.parametrize(("node", "most"), [(False, WORKERS), (True, NODES)])
+def test_lost_job_is_started_again(jobs, node, most):
+    cluster = Cluster({"a": losing(most - 1, node=node)})
+    assert [each.word for each in run(cluster, jobs())] == ["RIGHT"]
+    assert len(cluster.orders) == most
+
+
+@pytest.mark.parametrize(
+    ("node", "text"),
+    [
+        (False, "its worker was lost 4 times, the last time: ended"),
+        (True, "its node was lost 10 times, the last time: ended"),
+    ],
+)
+def test_job_that_was_lost_too_often_is_not_judged(jobs, node, text):
+    [found] = run(Cluster({"a": losing(99, node=node)}), jobs())
+    assert (found.word, found.reasons[0].code, found.reasons[0].text) == (
+        "NOT JUDGED",
+        "error",
+        text,
+    )
 
 
 def test_job_goes_elsewhere_where_a_node_cannot_judge(jobs):

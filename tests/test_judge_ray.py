@@ -69,7 +69,9 @@ def test_forty_candidates_and_a_killed_worker(tmp_path, log, capsys):
     ids = [id for id, _ in judged(log)]
     assert (ids.count("20"), ids.count("40")) == (2, 4)
     assert (lost.word, lost.reasons[0].code) == ("NOT JUDGED", "error")
-    assert lost.reasons[0].text.startswith("its worker or node was lost 4 times, the last time: ")
+    assert lost.reasons[0].text.startswith(
+        "its worker was lost 4 times, the last time: The worker died"
+    )
     assert capsys.readouterr().out == ""
     wait_for(lambda: not any(is_there(int(pid)) for _, pid in judged(log)))
 

@@ -1,8 +1,9 @@
 """Judges many jobs on a cluster: sends jobs as there is room, and none to nodes that cannot judge.
 
-The cluster starts a job where it has room, and starts it again where a node is lost. What it cannot
-know is decided here: how many jobs are on their way, that a node with another losscli, without a
-compiler or with a broken GPU gets no more of them, and what becomes of jobs that nobody can judge.
+The cluster starts a job where it has room. What it cannot know is decided here: how many jobs are
+on their way; that a node with another losscli, without a compiler or with a broken GPU gets no more
+of them; how often a job is started again whose worker or node was lost; and what becomes of jobs
+that nobody can judge.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -33,6 +35,11 @@ PATIENCE = 60.0
 """Seconds without any node for a job after which no more is waited for one."""
 POLL = 0.1
 """Seconds of waiting for a verdict before jobs are looked for again."""
+
+
+WORKERS, NODES = 4, 10
+"""How many workers, and how many nodes, may be lost with a job before it is not judged. A candidate
+may be what ends its worker; nodes come and go by themselves."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,12 @@ class _Running(NamedTuple):
 
 
 class LostError(Exception):
-    """A job whose node or worker was lost as often as the cluster starts one again."""
+    """The worker that judged was lost, alone or with its node."""
+
+    def __init__(self, why: str, *, node: bool) -> None:
+        """``node``: whether the node was lost."""
+        super().__init__(why)
+        self.node = node
 
 
 class Cluster(Protocol):
@@ -93,7 +105,7 @@ class Cluster(Protocol):
         """Return what became of a finished task.
 
         Raises:
-            LostError: it was lost too often.
+            LostError: its worker or node was lost.
         """
         ...
 
@@ -130,6 +142,8 @@ class Farm:
         self._left_out: dict[str, str] = {}
         """Nodes that get no more jobs, and why."""
         self._running: dict[object, _Running] = {}
+        self._losses: dict[str, Counter[bool]] = {}
+        """By the id of a job how many workers, and how many nodes, were lost with it."""
         self._room: tuple[float, Room] | None = None
         self._seen = {False: clock(), True: clock()}
         """When there was last a node for jobs without a GPU, and with one."""
@@ -186,7 +200,8 @@ class Farm:
         try:
             answer = self._cluster.answer(task)
         except LostError as error:
-            return not_judged(job, "error", str(error))
+            return self._lost(job, error)
+        self._losses.pop(job.id, None)
         verdict = answer.said
         if isinstance(verdict, str):
             self._leave_out(answer, verdict)
@@ -196,6 +211,16 @@ class Farm:
             if verdict.word == "NOT JUDGED":
                 return job
         return verdict
+
+    def _lost(self, job: Job, error: LostError) -> Verdict | Job:
+        """Return a lost job to be started again, or the verdict that it was lost too often."""
+        losses = self._losses.setdefault(job.id, Counter())
+        losses[error.node] += 1
+        if losses[error.node] < (NODES if error.node else WORKERS):
+            return job
+        what = "node" if error.node else "worker"
+        text = f"its {what} was lost {losses[error.node]} times, the last time: {error}"
+        return not_judged(job, "error", text)
 
     def _leave_out(self, answer: Answer, why: str) -> None:
         """Give a node no more jobs.

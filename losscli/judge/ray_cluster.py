@@ -2,7 +2,7 @@
 
 A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on a machine
 by itself: whoever times takes the lock of the GPU, which keeps it for him alone. Ray sends the
-files and the verdicts, and starts a task again whose worker or node is lost.
+files and the verdicts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from losscli.judge.farm import Answer, LostError, Room
 from losscli.judge.on_node import Order
 from losscli.judge.pool import WORKER_BYTES
 
-RETRIES = 3
-"""How often Ray starts a job again that was lost with its worker or node."""
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer at all."""
 JOIN_SECONDS = 10.0
@@ -91,7 +89,7 @@ class RayCluster:
             "num_cpus": 1,
             "num_gpus": gpu_share,
             "memory": int(min(WORKER_BYTES, self._memory)),  # else a small machine never has room
-            "max_retries": RETRIES,
+            "max_retries": 0,  # the farm knows why a job was lost
             "scheduling_strategy": "SPREAD",
         }
         if without:
@@ -112,9 +110,7 @@ class RayCluster:
             raise  # an error of losscli itself
         except errors.RayError as error:
             why = str(error).strip().partition("\n")[0]
-            raise LostError(
-                f"its worker or node was lost {RETRIES + 1} times, the last time: {why}"
-            ) from None
+            raise LostError(why, node=isinstance(error, errors.NodeDiedError)) from None
         return Answer(node, name, pickle.loads(said))
 
     def close(self, tasks: Iterable[object]) -> None:
