@@ -78,7 +78,7 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "print":
         print("printed", flush=True)
         os.write(1, b"written\n")
-    if says == "slow":
+    if says == "slow" or (says == "slow_once" and _first_time(job)):
         time.sleep(60)
     if says == "raise":
         raise ValueError("a fault of the judge")

@@ -215,12 +215,21 @@ def test_job_for_a_gpu_takes_a_quarter_of_one(jobs, device, gpus, share, asked):
     ("device", "code", "text"),
     [
         ("cuda:3", "bad_job", "cuda:3 is a GPU of one machine. On a cluster, ask for cuda."),
-        ("cuda", "no_gpu", "no node of the cluster that can judge has a GPU"),
+        ("cuda", "no_gpu", "no node of the cluster has a GPU"),
     ],
 )
 def test_job_for_a_gpu_that_is_not_there_is_not_judged(jobs, device, code, text):
     [found] = run(Cluster(), jobs(device=device))
     assert (found.word, found.reasons[0].code, found.reasons[0].text) == ("NOT JUDGED", code, text)
+
+
+def test_job_for_any_device_waits_for_a_gpu_that_is_lost(jobs):
+    cluster = Cluster(gpus=1)
+    verdicts = Farm(cluster, clock=lambda: cluster.now, workers=1).run(jobs(3, device="auto"))
+    next(verdicts)
+    cluster.gpus, cluster.now = 0, 10.0
+    next(verdicts)
+    assert cluster.shares == [0.25] * 2
 
 
 def test_run_ends_where_no_node_has_been_there_for_long(jobs):

@@ -118,6 +118,43 @@ def test_driver_that_ends_loses_no_verdict_and_leaves_no_process(tmp_path, log, 
     assert sorted(verdict["id"] for verdict in verdicts) == ["0", "1", "2", "3", "4"]
 
 
+@pytest.fixture
+def cluster(log, monkeypatch):
+    """Return a cluster that the command joins, whose head takes no jobs."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 2**27}
+    found = Cluster(initialize_head=True, head_node_args=head)
+    monkeypatch.setenv("RAY_ADDRESS", found.address)
+    yield found
+    found.shutdown()
+
+
+def add_node(cluster, **environ):
+    """Add a node of one core."""
+    return cluster.add_node(num_cpus=1, object_store_memory=2**27, env_vars=environ)
+
+
+@pytest.mark.slow  # starts four nodes
+def test_node_without_a_compiler_gets_no_jobs_and_that_of_a_lost_node_is_judged(
+    tmp_path, log, cluster
+):
+    add_node(cluster, CXX="/no/compiler")
+    good = add_node(cluster)
+    notes = []
+    farm = Farm(RayCluster(), cached=False, command=COMMAND, notify=notes.append)
+    verdicts = farm.run(jobs_of(tmp_path, [*["RIGHT"] * 6, "slow_once"]))
+    found = [next(verdicts) for _ in range(6)]
+    assert [note.partition("judges no more: ")[2] for note in notes] == ["it has no C++ compiler"]
+    wait_for(lambda: "6" in [id for id, _ in judged(log)])
+    add_node(cluster)
+    cluster.remove_node(good, allow_graceful=False)
+    found += verdicts
+    assert {verdict.id: verdict.word for verdict in found} == {str(n): "RIGHT" for n in range(7)}
+    assert len(found) == 7
+    assert [id for id, _ in judged(log)].count("6") == 2
+
+
 def test_address_at_which_nobody_listens_is_told_at_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -145,7 +145,9 @@ def own_version() -> str:
     """Return the version and a digest of losscli's own sources: an edit of a check is another."""
     package = Path(losscli.__file__).resolve().parent
     csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
-    paths = sorted({*package.rglob("*.py"), *(p for p in csrc.rglob("*") if p.is_file())})
+    # In the same order for a checkout and a wheel, which has the candidates of the tests as well.
+    own = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] != "candidates"]
+    paths = [*sorted(own), *sorted(p for p in csrc.rglob("*") if p.is_file())]
     digest = _digest([part for path in paths for part in (path.name, path.read_bytes())])
     return f"{__version__} {digest}"
 

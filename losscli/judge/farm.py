@@ -44,7 +44,7 @@ may be what ends its worker; nodes come and go by themselves."""
 
 @dataclass(frozen=True)
 class Room:
-    """What the nodes have that can judge."""
+    """What the nodes have that can judge: those with a core at least."""
 
     nodes: int
     cpus: int
@@ -145,6 +145,7 @@ class Farm:
         self._losses: dict[str, Counter[bool]] = {}
         """By the id of a job how many workers, and how many nodes, were lost with it."""
         self._room: tuple[float, Room] | None = None
+        self._had_gpus = False
         self._seen = {False: clock(), True: clock()}
         """When there was last a node for jobs without a GPU, and with one."""
 
@@ -190,9 +191,10 @@ class Farm:
         if job.device not in ("auto", "cuda"):
             text = f"{job.device} is a GPU of one machine. On a cluster, ask for cuda."
             return not_judged(job, "bad_job", text)
-        has_gpus = self._look().gpus > 0
+        self._look()
+        has_gpus = self._had_gpus  # one that is lost may come back
         if job.device == "cuda" and not has_gpus:
-            return not_judged(job, "no_gpu", "no node of the cluster that can judge has a GPU")
+            return not_judged(job, "no_gpu", "no node of the cluster has a GPU")
         return has_gpus
 
     def _take(self, job: Job, task: object) -> Verdict | Job:
@@ -248,6 +250,7 @@ class Farm:
         now = self._clock()
         if self._room is None or now - self._room[0] >= ROOM_SECONDS:
             self._room = now, self._cluster.room(tuple(self._left_out))
+            self._had_gpus |= self._room[1].gpus > 0
         return self._room[1]
 
     def _expect_nodes(self) -> None:

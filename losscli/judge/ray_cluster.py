@@ -78,10 +78,10 @@ class RayCluster:
     def room(self, without: Collection[str]) -> Room:
         """See :meth:`losscli.judge.farm.Cluster.room`."""
         nodes = [n for n in self._ray.nodes() if n["Alive"] and n["NodeID"] not in without]
-        has = [node["Resources"] for node in nodes]
+        has = [node["Resources"] for node in nodes if node["Resources"].get("CPU", 0) >= 1]
         cpus, gpus = (int(sum(each.get(kind, 0) for each in has)) for kind in ("CPU", "GPU"))
         self._memory = max((each.get("memory", 0) for each in has), default=0)
-        return Room(len(nodes), cpus, gpus)
+        return Room(len(has), cpus, gpus)
 
     def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
         """See :meth:`losscli.judge.farm.Cluster.start`."""
