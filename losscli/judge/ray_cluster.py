@@ -13,11 +13,13 @@ import pickle
 import re
 import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from losscli.errors import UnfitError
@@ -43,10 +45,12 @@ class RayCluster:
 
         Args:
             address: ``HOST:PORT`` of a Ray Client server; without it the cluster in RAY_ADDRESS or
-                the one that runs on this machine, else one of its own on this machine.
+                that of `ray start` on this machine, else one of its own on this machine.
             workers: cores of the cluster that is started on this machine; all by default.
         """
         self._address = f"ray://{address}" if address else os.environ.get(ADDRESS, "")
+        if self._address == "auto":  # which is what Ray does without an address
+            self._address = ""
         self._workers, self._memory = workers, 0.0
         self._ray: Any = None
         self._task: Any = None
@@ -63,16 +67,18 @@ class RayCluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         logging.getLogger("ray").setLevel(logging.ERROR)
         _keep_from_printing()
-        options = {"logging_level": logging.ERROR, "log_to_driver": False}
+        join = partial(ray.init, logging_level=logging.ERROR, log_to_driver=False)
         if self._address:
             _expect_answer(self._address)
-            join = partial(ray.init, address=self._address, **options)
-            _within(JOIN_SECONDS, f"Ray at {self._address}", join)
+        if self._address or _runs_here():
+            address = self._address or "auto"  # by which Ray takes the token of this user, too
+            what = f"Ray at {address}" if self._address else "Ray on this machine"
+            _within(JOIN_SECONDS, what, partial(join, address=address))
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
-            own = {} if _is_running(ray) else {**own, "include_dashboard": False}
+            start = partial(join, address="local", include_dashboard=False, **own)
             with _signals_kept():  # here, for what a thread has started ends with the thread
-                _told("Ray on this machine", partial(ray.init, **options, **own))
+                _told("Ray on this machine", start)
         self._task = self._ray.remote(_judge_on_node())
 
     def room(self, without: Collection[str]) -> Room:
@@ -156,10 +162,12 @@ def _keep_from_printing() -> None:
         worker.print_to_stdstream = lambda *_, **__: None
 
 
-def _is_running(ray: Any) -> bool:
-    """Tell whether a cluster runs on this machine, which Ray then joins."""
-    with suppress(Exception):
-        return bool(ray._private.services.find_gcs_addresses())
+def _runs_here() -> bool:
+    """Tell whether the cluster that `ray start` has started on this machine answers."""
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    with suppress(OSError, UnfitError):
+        _expect_answer(Path(folder, "ray", "ray_current_cluster").read_text().strip())
+        return True
     return False
 
 
@@ -171,8 +179,6 @@ def _expect_answer(address: str) -> None:
     """
     match = re.fullmatch(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):([0-9]{1,5})", address)
     if not match:
-        if address in ("auto", "local"):
-            return
         raise UnfitError(f"'{address}' is no address of a Ray cluster. Write HOST:PORT.")
     try:
         socket.create_connection((match[1].strip("[]"), int(match[2])), ANSWER_SECONDS).close()
@@ -201,7 +207,10 @@ def _within(seconds: float, what: str, action: Callable[[], object]) -> None:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise UnfitError(f"{what} did not answer within {seconds:g} s. Is it a Ray cluster?")
+        raise UnfitError(
+            f"{what} did not answer within {seconds:g} s. Is it a Ray cluster? One that asks for a "
+            "token is joined with RAY_AUTH_MODE=token."
+        )
     if failed:
         raise failed[0]
 
