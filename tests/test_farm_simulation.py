@@ -24,10 +24,10 @@ def test_node_that_is_killed_every_minute_costs_no_verdict():
     assert (found.verdicts, found.lost) == (PER_GPU * 16, 0)
 
 
-def test_stages_are_those_of_verdicts_that_were_timed(tmp_path):
+def test_stages_are_those_of_verdicts(tmp_path):
     path = tmp_path / "verdicts.jsonl"
     path.write_text(
         '{"seconds": {"parse": 0.5, "build": 1, "small": 2, "checks": 3, "time": 4}}\n'
-        '{"seconds": {"parse": 0.5}}\n'
+        '{"seconds": {"parse": 0.5}}\n'  # it was wrong
     )
-    assert read_stages(path) == [Stages(6.5, 4.0)]
+    assert read_stages(path) == [Stages(6.5, 4.0), Stages(0.5, 0.0)]

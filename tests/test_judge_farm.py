@@ -159,7 +159,7 @@ def test_lost_job_is_started_again(jobs, node, most):
     ("node", "text"),
     [
         (False, "its worker was lost 4 times, the last time: ended"),
-        (True, "its node was lost 10 times, the last time: ended"),
+        (True, "its node was lost 30 times, the last time: ended"),
     ],
 )
 def test_job_that_was_lost_too_often_is_not_judged(jobs, node, text):

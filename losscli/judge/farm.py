@@ -37,7 +37,7 @@ POLL = 0.1
 """Seconds of waiting for a verdict before jobs are looked for again."""
 
 
-WORKERS, NODES = 4, 10
+WORKERS, NODES = 4, 30
 """How many workers, and how many nodes, may be lost with a job before it is not judged. A candidate
 may be what ends its worker; nodes come and go by themselves."""
 
