@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -67,6 +68,9 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if log := os.environ.get("FAKE_JUDGE_LOG"):
         with open(log, "a") as file:
             file.write(f"{job.id} {os.getpid()}\n")
+    if says == "kills_worker" or (says == "kills_worker_once" and _first_time(job)):
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
     if says == "segfault":
         os.kill(os.getpid(), 11)
     if says == "exit":
@@ -74,7 +78,7 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "print":
         print("printed", flush=True)
         os.write(1, b"written\n")
-    if says == "slow":
+    if says == "slow" or (says == "slow_once" and _first_time(job)):
         time.sleep(60)
     if says == "raise":
         raise ValueError("a fault of the judge")
@@ -93,6 +97,12 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     return verdict(word, job.file, id=job.id, device=job.device, reasons=why)
 
 
+def _first_time(job: Job) -> bool:
+    """Tell whether this job comes here for the first time."""
+    lines = Path(os.environ["FAKE_JUDGE_LOG"]).read_text().splitlines()
+    return [line.rpartition(" ")[0] for line in lines].count(job.id) == 1
+
+
 COMMAND = (sys.executable, "-m", "tests.judging")
 """The command of a pool whose processes judge by :func:`judge`."""
 
@@ -106,8 +116,8 @@ def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve a pool; or run the command line with a pool of such processes."""
-    from losscli.judge import pool
+    """Serve a pool; or run the command line with a pool or farm of such processes."""
+    from losscli.judge import farm, pool
 
     if not arguments:
         try:
@@ -117,9 +127,10 @@ def main(arguments: list[str]) -> int:
         return 0
     from losscli.cli.main import run
 
-    defaults = pool.LocalPool.__init__.__kwdefaults__
-    assert defaults
-    defaults["command"] = COMMAND
+    for kind in (pool.LocalPool, farm.Farm):
+        defaults = kind.__init__.__kwdefaults__
+        assert defaults
+        defaults["command"] = COMMAND
     return run(arguments)
 
 

@@ -151,3 +151,33 @@ def test_conclusion_of_one_file_has_no_table():
 def test_verdict_in_a_line_has_speed_or_reason():
     assert line(RIGHT) == "RIGHT kernels/k.py: 1.80x reference fwd, 2.40x reference fwd+bwd"
     assert line(WRONG) == "WRONG kernels/k.py: layouts: expected 0.25, got 0.5 at [0, 1]"
+
+
+def on(machine, file, ratio):
+    speed = replace(FORWARD, ratios={"reference": (ratio, ratio, ratio)})
+    return verdict(file=file, speed=(speed,), machine=machine, host="A CPU, 64 cores")
+
+
+def test_files_of_different_machines_are_in_no_ranking_together():
+    made = [on("GPU 1", "a.py", 2.0), on("GPU 2", "b.py", 3.0), on("GPU 1", "c.py", 1.5), BUILD]
+    tables = conclusion(made).split("judged on ")[1:]
+    assert [table.partition(":\n")[0] for table in tables] == [
+        "GPU 1, beside A CPU, 64 cores",
+        "GPU 2, beside A CPU, 64 cores",
+        "no machine",
+    ]
+    assert ["a.py" in table and "c.py" in table for table in tables] == [True, False, False]
+    assert summary(made).endswith(
+        "fastest a.py at 2.00x reference on GPU 1, beside A CPU, 64 cores, "
+        "fastest b.py at 3.00x reference on GPU 2, beside A CPU, 64 cores"
+    )
+
+
+def test_files_of_one_machine_have_one_table():
+    text = conclusion([on("GPU 1", "a.py", 2.0), on("GPU 1", "b.py", 3.0), BUILD])
+    assert "judged on" not in text
+    assert text.endswith("fastest b.py at 3.00x reference")
+
+
+def test_machine_without_a_gpu_is_its_cpu():
+    assert on("A CPU", "a.py", 1.0).kind_of_machine == "A CPU, 64 cores"

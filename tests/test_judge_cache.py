@@ -215,3 +215,25 @@ def test_batch_without_a_cache_keeps_none(job):
 def test_cache_lies_in_the_users_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
     assert module.user_verdicts().root == Path(tmp_path, "verdicts")
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Return a function that writes losscli's files, and returns the version of what they are."""
+
+    def version(name, *paths, text=""):
+        for path in paths:
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / path).write_text(f"{Path(path).name} {text}")
+        monkeypatch.setattr("losscli.__file__", str(tmp_path / name / "losscli" / "__init__.py"))
+        return module.own_version.__wrapped__()
+
+    return version
+
+
+def test_checkout_and_wheel_of_the_same_sources_are_the_same_version(installed):
+    python = ("losscli/__init__.py", "losscli/zoo.py")
+    checkout = installed("checkout", *python, "csrc/kernel.h", "tests/candidates/k.py")
+    wheel = installed("wheel", *python, "losscli/csrc/kernel.h", "losscli/candidates/k.py")
+    assert checkout == wheel
+    assert installed("edited", *python, "csrc/kernel.h", text="edited") != wheel

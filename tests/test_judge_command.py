@@ -246,6 +246,9 @@ USAGE = {
         ["--jobs", "-", "--resume", "a", "--format", "table"],
         "--resume continues an output in jsonl, not in table.",
     ),
+    "engine": (["k.py", "--on", "slurm"], "unknown engine 'slurm'. Write ray or ray://HOST:PORT."),
+    "no address": (["k.py", "--on", "ray://"], "unknown engine 'ray://'."),
+    "engine alone": (["--on", "ray"], "name files to judge, or --jobs FILE, one of the two."),
     "resume nowhere": (["--jobs", "-", "--resume", "/no/where"], "is no file that could be"),
 }
 
@@ -288,6 +291,16 @@ def gone(processes, seconds=15):
             return True
         time.sleep(0.05)
     return False
+
+
+@pytest.mark.parametrize("engine", ["ray", "ray://head:10001"])
+def test_ray_that_is_not_installed_is_one_message(files, capsys, monkeypatch, engine):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main.run(["judge", *files("RIGHT"), "--on", engine]) == EXIT_UNFIT
+    assert capsys.readouterr().err == (
+        "losscli: error: --on ray needs Ray, which is not installed here: "
+        "pip install 'losscli[ray]'.\n"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -85,7 +85,7 @@ def test_rm_of_an_unknown_run_removes_none(runs, capsys):
         (["show"], "name one run: losscli runs show NAME."),
         (["show", "before", "after"], "name one run"),
         (["rm"], "name the runs to remove: losscli runs rm NAME..."),
-        (["remove"], "unknown action 'remove'. Choose from: list, show, rm."),
+        (["remove"], "unknown action 'remove'. Choose from: list, show, rm, merge."),
         (["list", "before"], "takes no 'before'. Did you mean `losscli runs show`?"),
         (["--format", "csv"], "the list is written as table or json, not as csv."),
         (["rm", "../before"], "unknown run '../before'."),

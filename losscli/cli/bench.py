@@ -21,6 +21,7 @@ from losscli.cli.options import (
     has_options,
     named_axis,
     output_options,
+    refuse_listing_part,
     resolve_config,
 )
 from losscli.cli.variables import option, switch
@@ -33,6 +34,7 @@ from losscli.units import parse_fraction, parse_seconds
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
+    from losscli.runs.parts import Part
     from losscli.runs.records import Run
 
 NEXT = (
@@ -94,11 +96,13 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
     "losscli bench -c full.yaml --dry-run",
     "losscli bench --columns median,p95,p99,max,extra",
     "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
+    "losscli bench -c full.yaml --part 3/16 --format json -o part3.json",
 )
 def command(
     *,
     dry_run: bool,
     list_cases: bool,
+    part: Part | None,
     keep_going: bool,
     threads: int | None,
     save: str | None,
@@ -119,6 +123,7 @@ def command(
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
+    refuse_listing_part(part, listing=list_cases or dry_run)
     given = {name: options.pop(name) for name in _TIMING}
     config = resolve_config(**options).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
@@ -134,6 +139,7 @@ def command(
     from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
     from losscli.operators import loading
+    from losscli.runs.parts import WHOLE, deal
     from losscli.runs.saved import prepare
 
     device = devices.resolve_device(config.device)
@@ -153,7 +159,8 @@ def command(
     if threads is not None:
         devices.set_threads(threads)
     left_out, found = excluded(config, device), environment(device, tasks)
-    run = begin("bench", device, plan=plan_id(tasks), excluded=left_out, facts=found)
+    run = begin("bench", device, plan=plan_id(tasks), part=part, excluded=left_out, facts=found)
+    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=seconds_of)
     resumed = None
     if resume is not None:
         run, tasks, resumed = _resume(resume, run, tasks)

@@ -46,7 +46,7 @@ COMMANDS = {
     "history": "Show saved runs over commits, and where they changed.",
     "bisect": "Find the commit since which a case is slower or larger.",
     "export": "Write a run for Bencher, github-action-benchmark or OpenMetrics.",
-    "runs": "List, show or remove saved runs.",
+    "runs": "List, show or remove saved runs, or join the parts of one.",
     "guide": "Print how to benchmark a kernel without fooling yourself.",
     "doctor": "Look for what stops or spoils a build or a benchmark here.",
     "self-test": "Test the timer and the checks of losscli itself.",

@@ -20,6 +20,7 @@ from losscli.progress import Progress
 from losscli.report.output import publish
 from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
+from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
 
@@ -40,13 +41,14 @@ def begin(
     device: str,
     *,
     plan: str = "",
+    part: Part | None = None,
     excluded: tuple[Exclusion, ...] = (),
     facts: Mapping[str, object] | None = None,
 ) -> Run:
     """Return a run on a device that has no results yet.
 
-    ``plan`` stands for all that it is to do; ``facts`` belong to its environment beside those of
-    the machine.
+    ``plan`` stands for all that it is to do, of which it does a ``part``; ``facts`` belong to its
+    environment beside those of the machine.
     """
     return Run(
         kind=kind,
@@ -54,6 +56,7 @@ def begin(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment={**description.describe(device), **(facts or {})},
         plan=plan,
+        parts=(str(part),) if part else (),
         excluded=excluded,
     )
 
@@ -109,6 +112,7 @@ def run_jobs(
     writes = Writer(run, format, output, saved=saved, resumed=resumed, columns=columns)
     with writes as writer:
         finished = _run_all(jobs, results_of, writer, progress, keep_going)
+        writer.unfinished = not finished
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md", columns=columns))

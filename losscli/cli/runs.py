@@ -1,4 +1,4 @@
-"""`losscli runs`: lists, shows and removes the runs that `losscli bench --save NAME` saved."""
+"""`losscli runs`: lists, shows and removes saved runs, and joins the parts of a run."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import click
 
 from losscli.cli.completion import OneOf, listed
 from losscli.cli.options import FORMATS, columns_option, examples, listing_format, output_option
+from losscli.cli.variables import switch
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
-from losscli.notes import note
+from losscli.notes import note, say
 from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
 from losscli.runs.journal import is_being_written
-from losscli.runs.saved import killed_runs, runs_directory, saved_runs
+from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 
-LIST, SHOW, REMOVE = "list", "show", "rm"
+LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
 OUTDATED = "finished, a later one was killed"
 _LEAST_IMPORTANT = ("commit", "device", "cases", "created")
@@ -33,36 +34,51 @@ def _runs() -> dict[str, Path]:
 
 
 @click.command("runs")
-@click.argument("action", type=OneOf("action", (LIST, SHOW, REMOVE)), default=LIST, metavar="[list")
 @click.argument(
-    "names", nargs=-1, metavar="| show NAME | rm NAME...]", shell_complete=listed(_runs)
+    "action", type=OneOf("action", (LIST, SHOW, REMOVE, MERGE)), default=LIST, metavar="[list"
+)
+@click.argument(
+    "names",
+    nargs=-1,
+    metavar="| show NAME | rm NAME... | merge RUN...]",
+    shell_complete=listed(_runs),
 )
 @listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
 @columns_option
+@switch("--mixed", help="Let merge join runs of different machines; each time names its machine.")
 @output_option
 @examples(
     "losscli runs",
     "losscli runs show before --format md",
     "losscli runs rm before after",
+    "losscli runs merge part1.json part2.json part3.json -o all.json",
 )
 def command(
     action: str,
     names: tuple[str, ...],
     columns: tuple[str, ...],
+    mixed: bool,
     format: str,
     output: Path | None,
 ) -> int:
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
+
+    Or merge the runs of `losscli bench --part K/N` or `verify --part K/N`, files or names, into one
+    record: JSON, or JSONL where PATH ends so. Without some parts, the record says which it has.
 
     The list has the oldest run first. A run that was killed has the cases that it had finished;
     `losscli bench --resume NAME` continues it.
 
     The runs are files in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
     """
+    if mixed and action != MERGE:
+        raise UsageError(f"--mixed is for `losscli runs merge`, not for `losscli runs {action}`.")
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:
         _show(names, columns, format, output)
+    elif action == MERGE:
+        _merge(names, format, output, mixed=mixed)
     else:
         _remove(names)
     return EXIT_OK
@@ -138,6 +154,46 @@ def _show(names: Sequence[str], columns: Sequence[str], format: str, output: Pat
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
     elif state == RUNNING:
         note("this run is not finished; these are its results so far")
+
+
+def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: bool) -> None:
+    """Join the parts of a run."""
+    if not names:
+        raise UsageError("name the parts to join: losscli runs merge RUN... -o all.json.")
+    if format not in ("table", "json", "jsonl"):
+        raise UsageError(f"a merged record is written as json or jsonl, not as {format}.")
+    from msgspec.structs import replace
+
+    from losscli.compare.cells import headline
+    from losscli.report.html.records import read_record
+    from losscli.report.render import conclusion, render
+    from losscli.runs.files import refuse_to_overwrite
+    from losscli.runs.merge import merge, missing_parts
+    from losscli.runs.records import Run
+    from losscli.runs.saved import find_run
+
+    paths = {name: find_run(name) for name in names}
+    if len(paths) < len(names):
+        raise UsageError("a run is named twice. Name each part once.")
+    if output:
+        refuse_to_overwrite(output, "part", paths)
+    runs = {}
+    for name, path in paths.items():
+        record = read_record(path)
+        if not isinstance(record, Run) or record.kind not in ("bench", "verify"):
+            raise UsageError(f"{name} is no run of `losscli bench` or `losscli verify`.")
+        runs[name] = record
+    found = merge(runs, mixed=mixed)
+    if found.kind == "bench":
+        found = replace(found, headline=headline(found))
+    lines = format == "jsonl" or (output is not None and output.suffix == SUFFIX)
+    format = "jsonl" if lines else "json"
+    write_report(render(found, format), format, output)
+    say(f"{conclusion(found)}\n")
+    if missing := missing_parts(found):
+        note(f"without part {', '.join(missing)}: join the record with the rest when it is there")
+    if output:
+        note(f"wrote {output}")
 
 
 def _remove(names: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from losscli.cli.options import (
     axis_options,
     examples,
     output_options,
+    refuse_listing_part,
     resolve_config,
 )
 from losscli.cli.variables import switch
@@ -26,6 +27,7 @@ from losscli.implementations import is_own
 from losscli.notes import LOADING, status
 
 if TYPE_CHECKING:
+    from losscli.runs.parts import Part
     from losscli.runs.records import VerifyResult
 
 DEFAULT_CONFIG = "smoke.yaml"
@@ -58,6 +60,7 @@ def command(
     checks: tuple[str, ...],
     dry_run: bool,
     list_cases: bool,
+    part: Part | None,
     keep_going: bool,
     quick: bool,
     format: str,
@@ -76,6 +79,7 @@ def command(
     Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
     has the finished results).
     """
+    refuse_listing_part(part, listing=list_cases or dry_run)
     if quick and axes["config"] is not None:
         raise UsageError(
             f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
@@ -101,8 +105,9 @@ def command(
         print_names(config, device)
         return EXIT_OK
 
-    from losscli.verify.pool import Pool, processes_for, seconds_of_checks
-    from losscli.verify.runner import Checks, plan
+    from losscli.runs.parts import WHOLE, deal
+    from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
+    from losscli.verify.runner import Checks, plan, plan_id
 
     if dry_run:
         from losscli.verify.memory_plan import bytes_to_verify, choose_fitting
@@ -122,13 +127,15 @@ def command(
 
     shrinker = Shrinker()
     jobs = plan(config, device, checks=checks)
+    run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=excluded(config, device))
+    jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
     with Pool(jobs, processes_for(jobs, device)) as pool:
 
         def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
             yield from shrinker.follow(pool.results_of(job))
 
         return run_jobs(
-            begin("verify", device, excluded=excluded(config, device)),
+            run,
             jobs,
             results_of,
             format=format,

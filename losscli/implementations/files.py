@@ -139,11 +139,7 @@ def read_file(named: str) -> UserFile:
         UsageError: there is no such file or revision.
         NotJudgeableError: it is no Python.
     """
-    match = _PATTERN.match(named)
-    if not match:
-        raise UsageError(f"expected FILE.py, FILE.py:NAME or FILE.py@REVISION, given '{named}'.")
-    path, revision = Path(match["path"]), match["revision"] or ""
-    data = _at_revision(path, revision) if revision else _now(path)
+    path, revision, name, data = read_named(named)
     try:
         source = data.decode()
     except UnicodeDecodeError:
@@ -152,7 +148,21 @@ def read_file(named: str) -> UserFile:
     import hashlib  # only here: commands that read no file start faster
 
     digest = hashlib.sha256(data).hexdigest()
-    return UserFile(named, path.absolute(), revision, match["name"] or "", source, digest)
+    return UserFile(named, path.absolute(), revision, name, source, digest)
+
+
+def read_named(named: str) -> tuple[Path, str, str, bytes]:
+    """Return the path, the revision, the function's name and the bytes of a file as it is named.
+
+    Raises:
+        UsageError: there is no such file or revision.
+    """
+    match = _PATTERN.match(named)
+    if not match:
+        raise UsageError(f"expected FILE.py, FILE.py:NAME or FILE.py@REVISION, given '{named}'.")
+    path, revision = Path(match["path"]), match["revision"] or ""
+    data = _at_revision(path, revision) if revision else _now(path)
+    return path, revision, match["name"] or "", data
 
 
 def _now(path: Path) -> bytes:

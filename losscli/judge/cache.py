@@ -26,8 +26,7 @@ from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
 from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.judge.job import Job
-from losscli.judge.parts import JudgeReason
-from losscli.judge.verdict import Verdict
+from losscli.judge.verdict import Verdict, renamed
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
 from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_object
@@ -67,7 +66,8 @@ class VerdictCache:
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return _renamed(found, job)
+        named = renamed(found, job, {found.file: job.file})
+        return replace(named, cached=True, seconds={})
 
     def keep(self, job: Job, verdict: Verdict) -> None:
         """Keep a verdict, if another run would come to the same; a full disk is no error."""
@@ -120,10 +120,10 @@ def is_certain(verdict: Verdict) -> bool:
 
 def describe_machine() -> Iterator[str]:
     """Yield what decides a verdict beside its job."""
-    yield f"losscli {__version__} {_sources()}"
+    yield f"losscli {own_version()}"
     for package in ("torch", *(language.package for language in LANGUAGES)):
         yield f"{package} {version_of(package)}"
-    yield f"python {platform.python_version()} {platform.platform()} {platform.node()}"
+    yield f"python {platform.python_version()} {platform.platform()}"
     yield f"cpu {cpu_model()} {core_count()}"
     yield f"compiler {first_line([*(command_in('CXX') or ('c++',)), '--version'])}"
     for name in _FROM_PYTHON:
@@ -140,29 +140,20 @@ def _gpus(device: str) -> tuple[str, ...]:
     return ("cuda", str(driver_cuda()), *sorted(models))
 
 
-def _sources() -> str:
-    """Digest losscli's own sources: an edit of a check is another losscli."""
+@cache
+def own_version() -> str:
+    """Return the version and a digest of losscli's own sources: an edit of a check is another."""
     package = Path(losscli.__file__).resolve().parent
     csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
-    paths = sorted({*package.rglob("*.py"), *(p for p in csrc.rglob("*") if p.is_file())})
-    return _digest([part for path in paths for part in (path.name, path.read_bytes())])
+    # In the same order for a checkout and a wheel, which has the candidates of the tests as well.
+    own = [p for p in package.rglob("*.py") if p.relative_to(package).parts[0] != "candidates"]
+    paths = [*sorted(own), *sorted(p for p in csrc.rglob("*") if p.is_file())]
+    digest = _digest([part for path in paths for part in (path.name, path.read_bytes())])
+    return f"{__version__} {digest}"
 
 
 def _content(file: UserFile) -> str:
     return f"{file.name} {file.sha256}"
-
-
-def _renamed(verdict: Verdict, job: Job) -> Verdict:
-    """Return a verdict with the id and the file of a job."""
-
-    def with_file(reason: JudgeReason) -> JudgeReason:
-        texts = {field: getattr(reason, field) for field in ("text", "case", "repeat")}
-        return replace(reason, **{f: t.replace(verdict.file, job.file) for f, t in texts.items()})
-
-    reasons = tuple(map(with_file, verdict.reasons))
-    return replace(
-        verdict, id=job.id or job.file, file=job.file, reasons=reasons, cached=True, seconds={}
-    )
 
 
 def _digest(parts: Sequence[str | bytes]) -> str:

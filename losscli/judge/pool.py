@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import click
@@ -205,7 +205,7 @@ class _Judges:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._all: dict[int, _Judge] = {}
+        self._all: dict[int, JudgeProcess] = {}
         self._lock, self._stopping = threading.Lock(), False
 
     def own(self, job: Job) -> Verdict | None:
@@ -215,13 +215,13 @@ class _Judges:
             if self._stopping:
                 return None
             if thread not in self._all:
-                self._all[thread] = _Judge(self._command)
+                self._all[thread] = JudgeProcess(self._command)
             judge = self._all[thread]
         verdict = judge.ask(job)
         if self._stopping:
             judge.process.channel.socket.close()  # in the thread that reads from it
             return None
-        if judge.over or any(reason.code in _RENEW for reason in verdict.reasons):
+        if judge.over:
             self.retire()
         return verdict
 
@@ -250,20 +250,27 @@ class _Judges:
                 judge.process.end()
 
 
-class _Judge:
+class JudgeProcess:
     """One process that judges one job after another."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Start the process."""
+    def __init__(
+        self, command: Sequence[str] = COMMAND, environ: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the process, with an environment in place of this process's.
+
+        Raises:
+            UnfitError: it cannot be started.
+        """
+        if environ is None and not allocator.unsettable():
+            environ = allocator.environment(keeps=True)
         try:
-            self.process = Process(
-                command, None if allocator.unsettable() else allocator.environment(keeps=True)
-            )
+            self.process = Process(command, environ)
         except OSError as error:
             raise UnfitError(
                 f"cannot start a process: {error.strerror}. Use fewer --workers."
             ) from None
         self.over = False
+        """Whether it has ended, or is not to be trusted with another job."""
 
     def ask(self, job: Job) -> Verdict:
         """Return the verdict on a job; that it was not judged where the process ends."""
@@ -271,6 +278,7 @@ class _Judge:
             self.process.channel.put(job)
         verdict: Verdict | None = next(iter(self.process.channel), None)
         if verdict:
+            self.over = any(reason.code in _RENEW for reason in verdict.reasons)
             return verdict
         self.over = True
         how = how_ended(self.process.end(GRACE))

@@ -140,6 +140,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         losscli=__version__,
         torch=torch.__version__,
         machine=str(machine.get("gpu") or machine.get("cpu") or ""),
+        host=f"{machine.get('cpu') or 'unknown CPU'}, {machine.get('cpu_cores')} cores",
     )
 
 

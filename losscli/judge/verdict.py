@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import geometric_mean
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from losscli import __version__
 from losscli.implementations.files import REFERENCE_MODULE
@@ -50,6 +52,9 @@ class Verdict(Record, frozen=True):
     """The version that judged it."""
     torch: str = ""
     machine: str = ""
+    """The model of the GPU that judged it; of the CPU where no GPU did."""
+    host: str = ""
+    """The CPU beside it, and its cores: ``AMD EPYC 9554, 64 cores``."""
     cached: bool = False
     """Whether it was found in the cache: the same source was judged in the same way before."""
 
@@ -65,6 +70,12 @@ class Verdict(Record, frozen=True):
     def right(self) -> bool:
         """Whether what it computes is right."""
         return self.word in RIGHT_WORDS
+
+    @property
+    def kind_of_machine(self) -> str:
+        """The machine and its host: ratios of two kinds are not compared with each other."""
+        beside = "" if self.host.startswith(self.machine) else f"{self.machine}, beside "
+        return f"{beside}{self.host}" if self.host else self.machine
 
     @property
     def exit_code(self) -> int:
@@ -93,6 +104,22 @@ def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
         log=log,
         losscli=__version__,
     )
+
+
+def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
+    """Return a verdict with the id and the file of a job, and other names of files in its texts."""
+
+    def put(text: str) -> str:
+        for old, new in names.items():
+            text = text.replace(old, new)
+        return text
+
+    reasons = tuple(
+        replace(each, text=put(each.text), case=put(each.case), repeat=put(each.repeat))
+        for each in verdict.reasons
+    )
+    texts = {"against": put(verdict.against), "log": put(verdict.log), "reasons": reasons}
+    return replace(verdict, id=job.id or job.file, file=job.file, **texts)
 
 
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:

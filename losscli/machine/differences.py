@@ -18,8 +18,10 @@ _NOTED = (
 )
 """Facts that may explain a difference of times. Other facts, such as a temperature, always
 differ."""
-_SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
+SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
 """Software facts that may not change within a run, because they may change the kernels."""
+MIXED = "mixed_machines"
+"""The fact that a run was joined from runs of several machines: its times compare with no other."""
 _LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",
@@ -65,6 +67,9 @@ def differences(
         for fact in dict.fromkeys((*decisive, *_NOTED))
         if _fact(before, fact) != _fact(after, fact)
     ]
+    if MIXED in before or MIXED in after:
+        one, other = ("several" if MIXED in facts else "one" for facts in (before, after))
+        found.append(Difference("machines", one, other, decisive=True))
     return sorted(found, key=lambda difference: not difference.decisive)
 
 
@@ -75,7 +80,7 @@ def _fact(facts: Mapping[str, Any], fact: str) -> Any:
 
 def parts_ways(difference: Difference) -> bool:
     """Tell whether a run cannot continue after this change."""
-    return difference.decisive or difference.fact in _SOFTWARE
+    return difference.decisive or difference.fact in SOFTWARE
 
 
 def _kind(facts: Mapping[str, Any]) -> str:

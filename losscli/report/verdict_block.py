@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from losscli.grouping import grouped
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
 from losscli.judge.verdict import Verdict, speedup
@@ -87,7 +88,7 @@ def conclusion(verdicts: Sequence[Verdict]) -> str:
     """Return the table of several verdicts and the line that counts them."""
     parts = [summary(verdicts)]
     if len(verdicts) > 1:
-        parts.insert(0, _table(verdicts))
+        parts = [*_tables(verdicts), *parts]
     return "\n\n".join(parts)
 
 
@@ -99,10 +100,12 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     parts += [f"{words[word]} {name}" for word, name in _SUMMARIES.items() if words[word]]
     if cached := sum(verdict.cached for verdict in verdicts):
         parts.append(f"{cached} from the cache")
-    ratios = [(ratio, v.file) for v in right if (ratio := speedup(v)) is not None]
-    if ratios:
-        best, file = max(ratios, key=lambda pair: pair[0])
-        parts.append(f"fastest {_short(file)} at {_ratio(best)} {REFERENCE}")
+    ratios = [(ratio, v) for v in right if (ratio := speedup(v)) is not None]
+    by_machine = grouped(ratios, lambda pair: pair[1].kind_of_machine)
+    for machine, found in by_machine.items():
+        best, verdict = max(found, key=lambda pair: pair[0])
+        where = f" on {machine}" if len(by_machine) > 1 else ""
+        parts.append(f"fastest {_short(verdict.file)} at {_ratio(best)} {REFERENCE}{where}")
     return f"judge: {', '.join(parts)}"
 
 
@@ -207,6 +210,16 @@ def _mark(low: float, high: float) -> str:
 
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
+
+
+def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    """Yield a table, or one for each kind of machine: times of two are not to be compared."""
+    by_machine = grouped(verdicts, lambda verdict: verdict.kind_of_machine)
+    if len([machine for machine in by_machine if machine]) < 2:
+        yield _table(verdicts)
+        return
+    for machine, found in by_machine.items():
+        yield f"judged on {machine or 'no machine'}:\n\n{_table(found)}"
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:

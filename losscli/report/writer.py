@@ -48,6 +48,7 @@ class Writer:
         """
         self.format, self.output, self.saved = format, output, saved
         self._run, self.columns = run, columns
+        self.unfinished = True
         self._results = list(run.results)
         self._journal: Journal | None = None
         if output and is_replaceable(output):
@@ -63,7 +64,7 @@ class Writer:
     @property
     def run(self) -> Run:
         """The run with its results so far, and their headline."""
-        run = replace(self._run, results=tuple(self._results))
+        run = replace(self._run, results=tuple(self._results), unfinished=self.unfinished)
         return replace(run, headline=headline(run))
 
     def add(self, result: Result) -> None:

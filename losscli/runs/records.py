@@ -358,7 +358,11 @@ class Header(Record, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""
-    """A digest of the tasks: a resumed run has to have the same."""
+    """A digest of the tasks of all parts: a resumed run has to have the same."""
+    parts: tuple[str, ...] = ()
+    """The parts of its cases that the run has, such as ``3/16``; empty where it has all cases."""
+    unfinished: bool = False
+    """Whether it was interrupted, or stopped at a failure, before its last result."""
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None

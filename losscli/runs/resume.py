@@ -44,6 +44,13 @@ def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Diff
             f"{path} has another config: it was begun by `{' '.join(before.command)}`. Resume it "
             "with the same config and options."
         )
+    if before.parts != run.parts:
+        had, asked = (
+            f"--part {', '.join(r.parts)}" if r.parts else "no --part" for r in (before, run)
+        )
+        raise UsageError(
+            f"{path} was begun with {had}, and this run has {asked}. Resume it as it was."
+        )
     unlike = differences(before.environment, run.environment, host=host)
     for difference in unlike:
         if parts_ways(difference):

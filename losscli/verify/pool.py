@@ -54,11 +54,13 @@ def processes_for(jobs: Sequence[Checks], device: str) -> int:
 
 def seconds_of_checks(jobs: Sequence[Checks], device: str) -> float:
     """Return how many seconds jobs may take: a check takes its time, and more for large cases."""
-    kind = device.partition(":")[0]
-    each = sum(
-        len(job) * (SECONDS_A_CHECK + job.case.elements * SECONDS_PER_ELEMENT[kind]) for job in jobs
-    )
-    return START_SECONDS + each / (processes_for(jobs, device) or 1)
+    return START_SECONDS + sum(map(seconds_of, jobs)) / (processes_for(jobs, device) or 1)
+
+
+def seconds_of(job: Checks) -> float:
+    """Return how many seconds the checks of a job may take, one after the other."""
+    kind = job.case.device.partition(":")[0]
+    return len(job) * (SECONDS_A_CHECK + job.case.elements * SECONDS_PER_ELEMENT[kind])
 
 
 class Pool:

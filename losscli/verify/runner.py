@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -105,6 +106,12 @@ def plan(
     if checks and not jobs:
         _refuse(config, picked, dict.fromkeys(trial[1] for *_, trial in asked))
     return jobs
+
+
+def plan_id(jobs: Iterable[Checks]) -> str:
+    """Return a digest of jobs, which differs with any case, implementation and check."""
+    asked = [(job.case, [(one.name, check.name) for one, check in job.trials]) for job in jobs]
+    return hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
 
 
 def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:

@@ -175,8 +175,9 @@ def _state(verdict: Verdict) -> State:
 
 def _environment(verdicts: Sequence[Verdict], facts: Mapping[str, str]) -> Panel:
     found = dict(facts)
-    for name in ("losscli", "torch", "machine"):
+    for name in ("losscli", "torch", "kind_of_machine"):
         values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)
+        name = name.removeprefix("kind_of_")
         if text := ", ".join(value for value in values if value):
             found[name] = text
     return of_facts(found)

@@ -1,0 +1,304 @@
+"""Judges many jobs on a cluster: sends jobs as there is room, and none to nodes that cannot judge.
+
+The cluster starts a job where it has room. What it cannot know is decided here: how many jobs are
+on their way; that a node with another losscli, without a compiler or with a broken GPU gets no more
+of them; how often a job is started again whose worker or node was lost; and what becomes of jobs
+that nobody can judge.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from losscli.errors import UnfitError, UsageError
+from losscli.judge.cache import own_version
+from losscli.judge.job import Job
+from losscli.judge.on_node import THREADS, Order
+from losscli.judge.parcel import pack
+from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
+from losscli.judge.verdict import Verdict, not_judged
+
+AHEAD = 2
+"""Jobs on their way for each that the cluster judges at once: no judge waits for the driver."""
+ROOM_SECONDS = 5.0
+"""How long what the cluster said of its nodes counts: nodes come and go."""
+PATIENCE = 60.0
+"""Seconds without any node for a job after which no more is waited for one."""
+POLL = 0.1
+"""Seconds of waiting for a verdict before jobs are looked for again."""
+
+
+WORKERS, NODES = 4, 30
+"""How many workers, and how many nodes, may be lost with a job before it is not judged. A candidate
+may be what ends its worker; nodes come and go by themselves."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the nodes have that can judge: those with a core at least."""
+
+    nodes: int
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node said of a job: the verdict, or why it cannot judge."""
+
+    node: str
+    """Its number in the cluster."""
+    name: str
+    """Its host's name."""
+    said: Verdict | str
+
+
+class _Running(NamedTuple):
+    """A job that was started, and whether it is for a GPU."""
+
+    job: Job
+    gpu: bool
+
+
+class LostError(Exception):
+    """The worker that judged was lost, alone or with its node."""
+
+    def __init__(self, why: str, *, node: bool) -> None:
+        """``node``: whether the node was lost."""
+        super().__init__(why)
+        self.node = node
+
+
+class Cluster(Protocol):
+    """What starts jobs on nodes; a task is whatever it knows one by."""
+
+    def open(self) -> None:
+        """Join the cluster.
+
+        Raises:
+            UnfitError: it does not answer.
+        """
+        ...
+
+    def room(self, without: Collection[str]) -> Room:
+        """Return what the nodes have, but for some."""
+        ...
+
+    def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
+        """Have a job judged on any node but some, with a share of a GPU."""
+        ...
+
+    def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
+        """Return the tasks that are finished, or lost; wait so long for one."""
+        ...
+
+    def answer(self, task: object) -> Answer:
+        """Return what became of a finished task.
+
+        Raises:
+            LostError: its worker or node was lost.
+        """
+        ...
+
+    def close(self, tasks: Iterable[object]) -> None:
+        """End tasks that are not finished, and leave the cluster."""
+        ...
+
+
+class Farm:
+    """A pool of judges on the nodes of a cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        workers: int | None = None,
+        cached: bool = True,
+        notify: Callable[[str], None] = lambda note: None,
+        command: Sequence[str] = COMMAND,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            cluster: whose nodes judge.
+            workers: most jobs at once; by default as many as the cluster has cores and GPUs for.
+            cached: whether nodes look verdicts up, and keep them.
+            notify: told of nodes that cannot judge.
+            command: that starts a judge on a node.
+            clock: seconds, monotonic.
+        """
+        self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
+        self._cached, self._command = cached, command
+        self._left_out: dict[str, str] = {}
+        """Nodes that get no more jobs, and why."""
+        self._running: dict[object, _Running] = {}
+        self._losses: dict[str, Counter[bool]] = {}
+        """By the id of a job how many workers, and how many nodes, were lost with it."""
+        self._room: tuple[float, Room] | None = None
+        self._had_gpus = False
+        self._seen = {False: clock(), True: clock()}
+        """When there was last a node for jobs without a GPU, and with one."""
+
+    def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
+        """See :meth:`losscli.judge.pool.Pool.run`."""
+        intake, running = _Intake(jobs), self._running
+        try:
+            self._cluster.open()
+            while running or not intake.over:
+                for item in intake.take(self._most() - len(running), wait=not running):
+                    yield from self._place(item)
+                for task in self._cluster.finished(list(running), POLL) if running else ():
+                    yield from self._place(self._take(running.pop(task).job, task))
+                self._expect_nodes()
+        finally:
+            self._cluster.close(list(running))
+
+    def _place(self, item: Item) -> Iterator[Verdict]:
+        """Start a job; yield the verdict on one that has it, or that no node could judge."""
+        if isinstance(item, Verdict):
+            yield item
+            return
+        gpu = self._wants_gpu(item)
+        if isinstance(gpu, Verdict):
+            yield gpu
+            return
+        try:
+            self._running[self._start(item, gpu=gpu)] = _Running(item, gpu)
+        except (UsageError, OSError) as error:
+            yield not_judged(item, "bad_job", str(error))
+
+    def _start(self, job: Job, *, gpu: bool) -> object:
+        """Start a job, and return its task."""
+        parcel = pack(replace(job, device="cuda") if gpu else job)
+        order = Order(parcel, own_version(), self._command, self._cached, os.environ.get(THREADS))
+        share = 1 / JUDGES_OF_A_GPU if gpu else 0.0
+        return self._cluster.start(order, gpu_share=share, without=tuple(self._left_out))
+
+    def _wants_gpu(self, job: Job) -> bool | Verdict:
+        """Tell whether a job is for a GPU; the verdict where it can have none."""
+        if job.device == "cpu":
+            return False
+        if job.device not in ("auto", "cuda"):
+            text = f"{job.device} is a GPU of one machine. On a cluster, ask for cuda."
+            return not_judged(job, "bad_job", text)
+        self._look()
+        has_gpus = self._had_gpus  # one that is lost may come back
+        if job.device == "cuda" and not has_gpus:
+            return not_judged(job, "no_gpu", "no node of the cluster has a GPU")
+        return has_gpus
+
+    def _take(self, job: Job, task: object) -> Verdict | Job:
+        """Return the verdict of a task; the job where another node is to judge it."""
+        try:
+            answer = self._cluster.answer(task)
+        except LostError as error:
+            return self._lost(job, error)
+        self._losses.pop(job.id, None)
+        verdict = answer.said
+        if isinstance(verdict, str):
+            self._leave_out(answer, verdict)
+            return job
+        if any(reason.code == "quarantined" for reason in verdict.reasons):
+            self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")
+            if verdict.word == "NOT JUDGED":
+                return job
+        return verdict
+
+    def _lost(self, job: Job, error: LostError) -> Verdict | Job:
+        """Return a lost job to be started again, or the verdict that it was lost too often."""
+        losses = self._losses.setdefault(job.id, Counter())
+        losses[error.node] += 1
+        if losses[error.node] < (NODES if error.node else WORKERS):
+            return job
+        what = "node" if error.node else "worker"
+        text = f"its {what} was lost {losses[error.node]} times, the last time: {error}"
+        return not_judged(job, "error", text)
+
+    def _leave_out(self, answer: Answer, why: str) -> None:
+        """Give a node no more jobs.
+
+        Raises:
+            UnfitError: no node is left.
+        """
+        if answer.node not in self._left_out:
+            self._left_out[answer.node] = f"{answer.name}: {why}"
+            self._notify(f"the node {answer.name} judges no more: {why}")
+            self._room = None
+        if not self._look().nodes:
+            every = "; ".join(self._left_out.values())
+            raise UnfitError(f"no node of the cluster can judge. {every}.")
+
+    def _most(self) -> int:
+        """Return how many jobs are to be on their way."""
+        if self._workers:
+            return self._workers
+        room = self._look()
+        return AHEAD * (room.cpus + JUDGES_OF_A_GPU * room.gpus)
+
+    def _look(self) -> Room:
+        """Return what the nodes have, as it was some seconds ago."""
+        now = self._clock()
+        if self._room is None or now - self._room[0] >= ROOM_SECONDS:
+            self._room = now, self._cluster.room(tuple(self._left_out))
+            self._had_gpus |= self._room[1].gpus > 0
+        return self._room[1]
+
+    def _expect_nodes(self) -> None:
+        """Give up where jobs have been waiting for a lost node for long.
+
+        Raises:
+            UnfitError: there is none for some of the jobs.
+        """
+        room, now = self._look(), self._clock()
+        wanted = {running.gpu for running in self._running.values()}
+        for gpu, there in ((False, room.nodes), (True, room.gpus)):
+            if there or gpu not in wanted:
+                self._seen[gpu] = now
+            elif now - self._seen[gpu] > PATIENCE:
+                what = "node with a GPU" if gpu else "node"
+                raise UnfitError(f"no {what} of the cluster has been there for {PATIENCE:g} s.")
+
+
+class _Intake:
+    """Reads jobs in a thread of its own, for the next may be long in coming."""
+
+    MOMENT = 0.02
+    """Seconds that a job which is being read may take."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._queue: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=1)
+        self.over = False
+        threading.Thread(target=self._read, args=(items,), daemon=True).start()
+
+    def take(self, most: int, *, wait: bool) -> Iterator[Item]:
+        """Yield so many items, or those that are there; ``wait`` for the first one."""
+        while most > 0 and not self.over:
+            try:
+                item = self._queue.get(timeout=POLL if wait else self.MOMENT)
+            except queue.Empty:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                self.over = True
+                return
+            most -= isinstance(item, Job)
+            yield item
+
+    def _read(self, items: Iterable[Item]) -> None:
+        try:
+            for item in items:
+                self._queue.put(item)
+            self._queue.put(None)
+        except BaseException as error:
+            self._queue.put(error)

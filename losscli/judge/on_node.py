@@ -1,0 +1,109 @@
+"""What a node of a cluster does with a job: the same process judges it as on any machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from losscli.judge.cache import VerdictCache, own_version, user_verdicts
+from losscli.judge.job import Job
+from losscli.judge.parcel import Parcel, restored, unpack
+from losscli.judge.pool import COMMAND, JudgeProcess
+from losscli.judge.verdict import Verdict
+from losscli.machine import allocator
+from losscli.machine.description import compiler
+
+THREADS = "OMP_NUM_THREADS"
+"""Ray sets it to the cores of a task; a judge takes the machine's, or what the driver was given."""
+GPUS = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a node is asked for: a parcel, and how to judge it."""
+
+    parcel: Parcel
+    version: str
+    """``own_version`` of the driver."""
+    command: Sequence[str] = COMMAND
+    """Starts a process that judges."""
+    cached: bool = True
+    """Whether verdicts are looked up and kept."""
+    threads: str | None = None
+    """``OMP_NUM_THREADS`` of the driver."""
+
+
+def answer(order: Order) -> Verdict | str:
+    """Return the verdict on a job, with its names; or why this node cannot judge."""
+    if why := unfit(order.version):
+        return why
+    with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
+        job = unpack(order.parcel, Path(folder))
+        known = verdicts() if order.cached else None
+        verdict = known.find(job) if known else None
+        if verdict is None:
+            verdict = judges.ask(job, order)
+            if known:
+                known.keep(job, verdict)
+        return restored(verdict, job, order.parcel.job)
+
+
+def unfit(version: str) -> str:
+    """Return why this machine cannot judge for another losscli; empty where it can."""
+    own = own_version()
+    if own != version:
+        return f"it has losscli {_short(own)}, and losscli {_short(version)} asks"
+    if compiler() is None:
+        return "it has no C++ compiler"
+    return ""
+
+
+def environment(threads: str | None) -> Mapping[str, str]:
+    """Return the environment of a process that judges: without what Ray has put into its own."""
+    found = dict(os.environ) if allocator.unsettable() else allocator.environment(keeps=True)
+    found = {name: value for name, value in found.items() if not name.startswith("RAY_")}
+    found.pop(THREADS, None)
+    return found if threads is None else {**found, THREADS: threads}
+
+
+class _Judges:
+    """The process that judges for this worker of Ray; another one after a change of the GPU."""
+
+    def __init__(self) -> None:
+        self._judge: JudgeProcess | None = None
+        self._made: tuple[object, ...] = ()
+
+    def ask(self, job: Job, order: Order) -> Verdict:
+        """Return the verdict on a job."""
+        wanted = (tuple(order.command), order.threads, os.environ.get(GPUS))
+        if self._judge and (self._judge.over or self._made != wanted):
+            self.end()
+        if self._judge is None:
+            self._judge = JudgeProcess(order.command, environment(order.threads))
+            self._made = wanted
+        return self._judge.ask(job)
+
+    def end(self) -> None:
+        """End the process."""
+        if self._judge:
+            self._judge.finish()
+        self._judge = None
+
+
+judges = _Judges()
+
+
+@cache
+def verdicts() -> VerdictCache:
+    """Return the verdicts that are kept on this machine, or in a folder that nodes share."""
+    return user_verdicts()
+
+
+def _short(version: str) -> str:
+    """Return the version with the first digits of the digest of its sources."""
+    number, _, digest = version.partition(" ")
+    return f"{number} ({digest[:8]})"

@@ -1,0 +1,235 @@
+"""The nodes of a Ray cluster, or of one that is started on this machine, as judges of a farm.
+
+A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on a machine
+by itself: whoever times takes the lock of the GPU, which keeps it for him alone. Ray sends the
+files and the verdicts.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import re
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from losscli.errors import UnfitError
+from losscli.judge.farm import Answer, LostError, Room
+from losscli.judge.on_node import Order
+from losscli.judge.pool import WORKER_BYTES
+
+ANSWER_SECONDS = 5.0
+"""How long an address may take to answer at all."""
+JOIN_SECONDS = 10.0
+"""How long a cluster that answers may take to let this process in."""
+STORE_BYTES = 2**28
+"""The object store of a cluster on this machine: sources and verdicts are small."""
+ADDRESS = "RAY_ADDRESS"
+"""Ray's own variable for the cluster to use."""
+
+
+class RayCluster:
+    """A cluster that this process joins, or starts, until it is closed."""
+
+    def __init__(self, address: str = "", *, workers: int | None = None) -> None:
+        """Join nothing yet.
+
+        Args:
+            address: ``HOST:PORT`` of a Ray Client server; without it the cluster in RAY_ADDRESS or
+                that of `ray start` on this machine, else one of its own on this machine.
+            workers: cores of the cluster that is started on this machine; all by default.
+        """
+        self._address = f"ray://{address}" if address else os.environ.get(ADDRESS, "")
+        if self._address == "auto":  # which is what Ray does without an address
+            self._address = ""
+        self._workers, self._memory = workers, 0.0
+        self._ray: Any = None
+        self._task: Any = None
+
+    def open(self) -> None:
+        """Join the cluster, or start one; see :meth:`losscli.judge.farm.Cluster.open`."""
+        try:
+            ray = import_module("ray")
+        except ImportError:
+            raise UnfitError(
+                "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
+            ) from None
+        self._ray = ray
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        _keep_from_printing()
+        join = partial(ray.init, logging_level=logging.ERROR, log_to_driver=False)
+        if self._address:
+            _expect_answer(self._address)
+        if self._address or _runs_here():
+            address = self._address or "auto"  # by which Ray takes the token of this user, too
+            what = f"Ray at {address}" if self._address else "Ray on this machine"
+            _within(JOIN_SECONDS, what, partial(join, address=address))
+        else:
+            own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
+            start = partial(join, address="local", include_dashboard=False, **own)
+            with _signals_kept():  # here, for what a thread has started ends with the thread
+                _told("Ray on this machine", start)
+        self._task = self._ray.remote(_judge_on_node())
+
+    def room(self, without: Collection[str]) -> Room:
+        """See :meth:`losscli.judge.farm.Cluster.room`."""
+        nodes = [n for n in self._ray.nodes() if n["Alive"] and n["NodeID"] not in without]
+        has = [node["Resources"] for node in nodes if node["Resources"].get("CPU", 0) >= 1]
+        cpus, gpus = (int(sum(each.get(kind, 0) for each in has)) for kind in ("CPU", "GPU"))
+        self._memory = max((each.get("memory", 0) for each in has), default=0)
+        return Room(len(has), cpus, gpus)
+
+    def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
+        """See :meth:`losscli.judge.farm.Cluster.start`."""
+        options: dict[str, object] = {
+            "num_cpus": 1,
+            "num_gpus": gpu_share,
+            "memory": int(min(WORKER_BYTES, self._memory)),  # else a small machine never has room
+            "max_retries": 0,  # the farm knows why a job was lost
+            "scheduling_strategy": "SPREAD",
+        }
+        if without:
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
+        return self._task.options(**options).remote(pickle.dumps(order))
+
+    def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
+        """See :meth:`losscli.judge.farm.Cluster.finished`."""
+        ready: list[object] = self._ray.wait(list(tasks), timeout=seconds)[0]
+        return ready
+
+    def answer(self, task: object) -> Answer:
+        """See :meth:`losscli.judge.farm.Cluster.answer`."""
+        errors = self._ray.exceptions
+        try:
+            node, name, said = self._ray.get(task)
+        except errors.RayTaskError:
+            raise  # an error of losscli itself
+        except errors.RayError as error:
+            why = str(error).strip().partition("\n")[0]
+            raise LostError(why, node=isinstance(error, errors.NodeDiedError)) from None
+        return Answer(node, name, pickle.loads(said))
+
+    def close(self, tasks: Iterable[object]) -> None:
+        """See :meth:`losscli.judge.farm.Cluster.close`."""
+        if self._ray is None:
+            return
+        with suppress(Exception):  # it may be the cluster that was lost
+            for task in tasks:
+                self._ray.cancel(task, force=True)
+        self._ray.shutdown()
+
+
+def _judge_on_node() -> Callable[[bytes], tuple[str, str, bytes]]:
+    """Return the function that nodes run.
+
+    It is sent as code, for whoever has no losscli, or another, has to be able to say so.
+    """
+
+    def judge(order: bytes) -> tuple[str, str, bytes]:
+        import pickle
+        import platform
+
+        import ray
+
+        try:
+            from losscli.judge.on_node import answer
+
+            said: object = answer(pickle.loads(order))
+        except ImportError as error:
+            said = f"it has no losscli such as this one: {error}"
+        return ray.get_runtime_context().get_node_id(), platform.node(), pickle.dumps(said)
+
+    return judge
+
+
+def _keep_from_printing() -> None:
+    """Drop what Ray prints of each lost worker: standard output, where it does, is for verdicts.
+
+    It has no setting for that, and a verdict says of a job that nobody could judge why.
+    """
+    with suppress(ImportError):
+        worker: Any = import_module("ray._private.worker")
+        worker.print_to_stdstream = lambda *_, **__: None
+
+
+def _runs_here() -> bool:
+    """Tell whether the cluster that `ray start` has started on this machine answers."""
+    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    with suppress(OSError, UnfitError):
+        _expect_answer(Path(folder, "ray", "ray_current_cluster").read_text().strip())
+        return True
+    return False
+
+
+def _expect_answer(address: str) -> None:
+    """Refuse an address at which nobody listens.
+
+    Raises:
+        UnfitError: nobody does, or it is no address.
+    """
+    match = re.fullmatch(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):([0-9]{1,5})", address)
+    if not match:
+        raise UnfitError(f"'{address}' is no address of a Ray cluster. Write HOST:PORT.")
+    try:
+        socket.create_connection((match[1].strip("[]"), int(match[2])), ANSWER_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise UnfitError(
+            f"no Ray cluster answers at {address}: {error}. Start one with `ray start --head`; its "
+            "port for ray:// is that of the Ray Client server, 10001."
+        ) from None
+
+
+def _within(seconds: float, what: str, action: Callable[[], object]) -> None:
+    """Do something of Ray's that may wait for minutes, in a thread that is left behind if it does.
+
+    Raises:
+        UnfitError: it took longer, or failed.
+    """
+    failed: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            _told(what, action)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise UnfitError(
+            f"{what} did not answer within {seconds:g} s. Is it a Ray cluster? One that asks for a "
+            "token is joined with RAY_AUTH_MODE=token."
+        )
+    if failed:
+        raise failed[0]
+
+
+def _told(what: str, action: Callable[[], object]) -> None:
+    """Do something of Ray's, whose errors are those of the environment."""
+    try:
+        action()
+    except Exception as error:
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise UnfitError(f"{what} cannot be used: {why}") from None
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Put back what happens at SIGTERM, for which Ray has a handler of its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,162 @@
+"""Joins the records of the parts of a run into the record of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from msgspec.structs import replace
+
+from losscli.errors import UsageError
+from losscli.machine.differences import MIXED, SOFTWARE, differences, parts_ways
+from losscli.runs.parts import Part, parse_part
+from losscli.runs.records import BenchResult, Result, Run, VerifyResult
+
+ONE_RUN = "Only the parts of one run can be joined"
+
+
+def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
+    """Return the run that these are parts of; without all parts it says which it has.
+
+    It has no headline, which the caller makes of the results.
+
+    Args:
+        runs: by their names, for messages; each a run with ``--part``, or a merged one.
+        mixed: whether the machines may differ. Each time then names its machine.
+
+    Raises:
+        UsageError: they are not different parts of one run of one losscli.
+    """
+    (first_name, first), *others = runs.items()
+    for name, run in runs.items():
+        _check_part(name, run)
+    for name, run in others:
+        _check_alike(first_name, first, name, run)
+        _check_machine(first_name, first, name, run, mixed=mixed)
+    for (one_name, one), (other_name, other) in combinations(runs.items(), 2):
+        if twice := {*one.parts} & {*other.parts}:
+            raise UsageError(
+                f"{one_name} and {other_name} both have part {min(twice)}. Leave one of them out."
+            )
+    every = list(runs.values())
+    parts = sorted(
+        (part for run in every for part in run.parts), key=lambda p: parse_part(p).number
+    )
+    count = parse_part(parts[0]).count
+    whole = len(parts) == count
+    are_mixed = any(MIXED in run.environment or _unlike(first, run) for run in every)
+    environment = _mixed_environment(every) if are_mixed else first.environment
+    results = [result for run in every for result in _marked(run, mark=are_mixed)]
+    return replace(
+        first,
+        command=_without_part(first.command),
+        created=min(run.created for run in every),
+        environment=environment,
+        parts=() if whole else tuple(parts),
+        headline=None,
+        results=_in_order(results),
+    )
+
+
+def missing_parts(run: Run) -> list[str]:
+    """Return the parts that a merged run lacks."""
+    count = parse_part(run.parts[0]).count if run.parts else 0
+    every = (str(Part(number, count)) for number in range(1, count + 1))
+    return [part for part in every if part not in run.parts]
+
+
+def _check_part(name: str, run: Run) -> None:
+    if run.unfinished:
+        raise UsageError(
+            f"{name} was interrupted: it does not have all results of part {run.parts[0]}. Finish "
+            f"it with --resume {name}, or measure the part again."
+            if run.parts
+            else f"{name} was interrupted, and is no part of a run. {ONE_RUN}."
+        )
+    if not run.parts:
+        raise UsageError(
+            f"{name} is a whole run, measured without --part. {ONE_RUN}; `losscli compare` "
+            "compares whole runs."
+        )
+
+
+def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
+    """Refuse parts of another run: of another config, number of parts, or losscli."""
+    counts = [parse_part(each.parts[0]).count for each in (first, run)]
+    if counts[0] != counts[1]:
+        raise UsageError(
+            f"{first_name} is one of {counts[0]} parts, {name} one of {counts[1]}. {ONE_RUN}."
+        )
+    for difference in differences(first.environment, run.environment):
+        if difference.fact in SOFTWARE and difference.fact != "gpu_driver":
+            raise UsageError(
+                f"{first_name} and {name} have different software, {difference}. {ONE_RUN}."
+            )
+    if (first.kind, first.plan) != (run.kind, run.plan):
+        raise UsageError(
+            f"{first_name} and {name} have different configs: they are from `"
+            f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
+        )
+
+
+def _check_machine(first_name: str, first: Run, name: str, run: Run, *, mixed: bool) -> None:
+    unlike = _unlike(first, run)
+    if unlike and not mixed:
+        raise UsageError(
+            f"{first_name} and {name} are from different machines, {unlike}. --mixed joins them "
+            "all the same: each time then names its machine, and the run is compared with no other."
+        )
+
+
+def _unlike(first: Run, run: Run) -> str:
+    """Return the first difference for which two runs are no runs of one machine, or nothing."""
+    found = differences(first.environment, run.environment, host=True)
+    return next((str(each) for each in found if parts_ways(each)), "")
+
+
+def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the facts of several machines; what differs between them is ``A or B``."""
+    keys = dict.fromkeys(key for run in runs for key in run.environment)
+    found = {}
+    for key in keys:
+        values = list(dict.fromkeys(str(run.environment.get(key)) for run in runs))
+        found[key] = runs[0].environment.get(key) if len(values) == 1 else " or ".join(values)
+    return {**found, MIXED: True}
+
+
+def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
+    """Return the results of a run; each bench result names its machine where that is to be."""
+    if not mark or MIXED in run.environment:
+        return run.results
+    machine = str(run.environment.get("gpu") or run.environment.get("cpu") or "unknown")
+    return [
+        replace(each, conditions={**each.conditions, "machine": machine})
+        if isinstance(each, BenchResult)
+        else each
+        for each in run.results
+    ]
+
+
+def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return results by table, loss and size: the order of a config, of which each has a part."""
+    titles = dict.fromkeys(getattr(result, "table", "") for result in results)
+    tables = {title: place for place, title in enumerate(titles)}
+
+    def place(result: Result) -> tuple[object, ...]:
+        assert isinstance(result, BenchResult | VerifyResult)
+        case = result.case
+        return tables[getattr(result, "table", "")], case.loss, case.elements, case.name
+
+    return tuple(sorted(results, key=place))
+
+
+def _without_part(command: Sequence[str]) -> tuple[str, ...]:
+    """Return a command line without the option, or the variable, that chose the part."""
+    words: list[str] = []
+    for word in command:
+        if words and words[-1] == "--part":
+            words.pop()
+        elif not word.startswith("--part=") and "_PART=" not in word:
+            words.append(word)
+    return tuple(words)

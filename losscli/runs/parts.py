@@ -1,0 +1,86 @@
+"""Parts of a run: deals its cases out, so that several machines or tasks measure one part each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from losscli.errors import UsageError
+from losscli.grouping import grouped
+
+MOST_PARTS = 10_000
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several parts of a run."""
+
+    number: int
+    """From 1."""
+    count: int
+    """How many parts there are."""
+
+    def __str__(self) -> str:
+        """Return ``3/16``."""
+        return f"{self.number}/{self.count}"
+
+
+WHOLE = Part(1, 1)
+
+
+def parse_part(text: str) -> Part:
+    """Return the part of a text such as ``3/16``.
+
+    Raises:
+        UsageError: it names no part.
+    """
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    part = Part(*map(int, match.groups())) if match else Part(0, 0)
+    if not 1 <= part.number <= part.count <= MOST_PARTS:
+        raise UsageError(
+            f"'{text}' is no part of a run. Write K/N, such as 3/16, for the third of 16 parts; "
+            f"there are at most {MOST_PARTS}."
+        )
+    return part
+
+
+def deal(
+    items: Iterable[Item],
+    part: Part,
+    *,
+    case: Callable[[Item], object],
+    seconds: Callable[[Item], float],
+) -> list[Item]:
+    """Return the items of a part, in their order.
+
+    The case that takes longest is dealt out first, each to the part that has least to do. The items
+    of a case stay together. The same items are dealt out in the same way everywhere.
+
+    Args:
+        items: of all parts.
+        part: which to return.
+        case: the case of an item, hashable.
+        seconds: how long an item may take.
+
+    Raises:
+        UsageError: there are fewer cases than parts, so that this one is empty.
+    """
+    items = list(items)
+    cases = grouped(items, case)
+    taken = {key: sum(map(seconds, of_case)) for key, of_case in cases.items()}
+    loads = [0.0] * part.count
+    kept = set()
+    for key in sorted(cases, key=lambda key: -taken[key]):
+        least = loads.index(min(loads))
+        loads[least] += taken[key]
+        if least == part.number - 1:
+            kept.add(key)
+    if cases and not kept:
+        raise UsageError(
+            f"--part {part} has no case, for there are {len(cases)}. Use no more parts than that."
+        )
+    return [item for item in items if case(item) in kept]

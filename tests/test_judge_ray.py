@@ -1,0 +1,245 @@
+"""A farm on a real cluster of Ray, which each test starts and ends, with judges that are fast."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from losscli.errors import UnfitError
+from losscli.judge.farm import Farm
+from losscli.judge.job import Job
+from losscli.judge.pool import LocalPool
+from losscli.judge.ray_cluster import RayCluster
+from losscli.judge.stages import judge_job
+from tests.judging import COMMAND, ROOT, write
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    """Return the file in which the fake judges write what they judged."""
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "log"
+    monkeypatch.setenv("FAKE_JUDGE_LOG", str(path))
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # else Ray keeps a token in the home directory
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return path
+
+
+def judged(log):
+    """Return the ids that were judged, and by which process."""
+    return [line.rsplit(" ", 1) for line in log.read_text().splitlines()]
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def jobs_of(folder, says):
+    return [
+        Job(write(folder, f"k{number}.py", text), id=str(number), device="cpu")
+        for number, text in enumerate(says)
+    ]
+
+
+def test_forty_candidates_and_a_killed_worker(tmp_path, log, capsys):
+    says = ["RIGHT", "WRONG", "SLOWER", "CHEATS"] * 10
+    local = {v.id: v for v in LocalPool(2, command=COMMAND).run(jobs_of(tmp_path, says))}
+    log.unlink()
+    says[20] = "kills_worker_once"
+    says.append("kills_worker")
+    farm = Farm(RayCluster(workers=2), cached=False, command=COMMAND)
+    found = list(farm.run(jobs_of(tmp_path, says)))
+    lost = next(verdict for verdict in found if verdict.id == "40")
+    found.remove(lost)
+    assert len(found) == 40
+    assert {verdict.id: verdict for verdict in found} == local
+    ids = [id for id, _ in judged(log)]
+    assert (ids.count("20"), ids.count("40")) == (2, 4)
+    assert (lost.word, lost.reasons[0].code) == ("NOT JUDGED", "error")
+    assert lost.reasons[0].text.startswith(
+        "its worker was lost 4 times, the last time: The worker died"
+    )
+    assert capsys.readouterr().out == ""
+    wait_for(lambda: not any(is_there(int(pid)) for _, pid in judged(log)))
+
+
+def driver(folder, *arguments):
+    """Start losscli with a farm whose judges say what a file says."""
+    command = [sys.executable, "-m", "tests.judging", "judge", "--on", "ray", "--workers", "2"]
+    command += ["--no-cache", "--jobs", str(folder / "jobs.jsonl"), *arguments]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(what):
+    for _ in range(1200):
+        if what():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+@pytest.mark.slow  # starts a cluster twice
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "killed"])
+def test_driver_that_ends_loses_no_verdict_and_leaves_no_process(tmp_path, log, number):
+    says = ["RIGHT", "WRONG", "slow", "slow", "RIGHT"]
+    jobs = jobs_of(tmp_path, says)
+    (tmp_path / "jobs.jsonl").write_text("".join(f"{json.dumps(j.to_json())}\n" for j in jobs))
+    output = tmp_path / "out.jsonl"
+    process = driver(tmp_path, "-o", str(output))
+    wait_for(lambda: output.exists() and len(output.read_text().splitlines()) == 2)
+    wait_for(lambda: len(judged(log)) == 4)
+    process.send_signal(number)
+    told = process.communicate(timeout=60)[1]  # which closes the pipe as well
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "losscli: interrupted; judge the rest with --resume" in told
+    wait_for(lambda: not any(is_there(int(pid)) for _, pid in judged(log)))
+    log.unlink()
+    for name in ("k2.py", "k3.py"):
+        write(tmp_path, name, "RIGHT")
+    process = driver(tmp_path, "--resume", str(output))
+    process.communicate(timeout=60)
+    assert process.returncode == 1  # one is WRONG
+    assert sorted(id for id, _ in judged(log)) == ["2", "3", "4"]
+    verdicts = [json.loads(line) for line in output.read_text().splitlines()]
+    assert sorted(verdict["id"] for verdict in verdicts) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.fixture
+def cluster(log, monkeypatch):
+    """Return a cluster that the command joins, whose head takes no jobs."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 2**27}
+    found = Cluster(initialize_head=True, head_node_args=head)
+    monkeypatch.setenv("RAY_ADDRESS", found.address)
+    yield found
+    found.shutdown()
+
+
+def add_node(cluster, **environ):
+    """Add a node of one core."""
+    return cluster.add_node(num_cpus=1, object_store_memory=2**27, env_vars=environ)
+
+
+@pytest.mark.slow  # starts four nodes
+def test_node_without_a_compiler_gets_no_jobs_and_that_of_a_lost_node_is_judged(
+    tmp_path, log, cluster
+):
+    add_node(cluster, CXX="/no/compiler")
+    good = add_node(cluster)
+    notes = []
+    farm = Farm(RayCluster(), cached=False, command=COMMAND, notify=notes.append)
+    verdicts = farm.run(jobs_of(tmp_path, [*["RIGHT"] * 6, "slow_once"]))
+    found = [next(verdicts) for _ in range(6)]
+    assert [note.partition("judges no more: ")[2] for note in notes] == ["it has no C++ compiler"]
+    wait_for(lambda: "6" in [id for id, _ in judged(log)])
+    add_node(cluster)
+    cluster.remove_node(good, allow_graceful=False)
+    found += verdicts
+    assert {verdict.id: verdict.word for verdict in found} == {str(n): "RIGHT" for n in range(7)}
+    assert len(found) == 7
+    assert [id for id, _ in judged(log)].count("6") == 2
+
+
+def test_address_at_which_nobody_listens_is_told_at_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(UnfitError, match=f"no Ray cluster answers at ray://{address}: "):
+        RayCluster(address).open()
+
+
+@pytest.mark.slow  # for Ray waits
+def test_address_of_something_else_is_told_within_seconds():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        started = time.monotonic()
+        with pytest.raises(UnfitError, match=r"did not answer within 10 s\. Is it a Ray cluster"):
+            RayCluster(address).open()
+        assert time.monotonic() - started < 15
+
+
+def test_address_without_a_port_is_refused():
+    with pytest.raises(UnfitError, match="'ray://head' is no address of a Ray cluster"):
+        RayCluster("head").open()
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnfitError, match=r"--on ray needs Ray, .*pip install 'losscli\[ray\]'"):
+        RayCluster().open()
+
+
+REAL = """import torch
+
+
+def mse_loss(input, target):
+    difference = input - target + {wrong}
+    return (difference * {other}).mean()
+"""
+
+
+def real(wrong=0, other="difference"):
+    """Return a mean squared error, which may be off or have half of its gradient."""
+    return REAL.format(wrong=wrong, other=other)
+
+
+@pytest.mark.slow  # judges 80 candidates
+def test_forty_real_candidates_and_a_killed_worker_get_the_verdicts_of_this_machine(tmp_path, log):
+    jobs = []
+    for number in range(40):
+        path = tmp_path / f"k{number}.py"
+        path.write_text(real(wrong=1 if number % 4 == 3 else 0))
+        jobs.append(
+            Job(str(path), id=str(number), loss="mse", device="cpu", quick=True, timed=False)
+        )
+    local = {verdict.id: verdict for verdict in LocalPool(2).run(jobs)}
+    found = []
+    for verdict in Farm(RayCluster(workers=2), cached=False).run(jobs):
+        found.append(verdict)
+        if len(found) == 20:
+            kill_a_worker()
+    assert len(found) == 40
+    for verdict in found:
+        assert what(verdict) == what(local[verdict.id])
+
+
+def kill_a_worker():
+    """Kill the parent of a process that judges: a worker of Ray."""
+    for line in subprocess.check_output(["ps", "-eo", "ppid,args"], text=True).splitlines():
+        if "judge-job" in line:
+            os.kill(int(line.split()[0]), signal.SIGKILL)
+            return
+    raise AssertionError("nobody judges")
+
+
+def what(verdict):
+    """Return what two judgements of a file have in common, whatever their seeds."""
+    codes = [(reason.code, reason.stage, reason.check) for reason in verdict.reasons]
+    about = (verdict.word, verdict.file, verdict.against, verdict.device, verdict.trains)
+    checks = sum(verdict.checks.values())  # by its seed one may warn or pass
+    return (*about, codes, checks, verdict.isolation, verdict.sha256, verdict.host)
+
+
+@pytest.mark.slow  # starts a cluster, and judges with torch
+def test_real_candidate_is_as_closed_in_on_a_node_as_here(tmp_path, log):
+    path = tmp_path / "k.py"
+    path.write_text(real(other="difference.detach()"))
+    job = Job(str(path), id="k", loss="mse", device="cpu", quick=True, timed=False)
+    [found] = Farm(RayCluster(workers=1), cached=False).run([job])
+    assert (found.word, what(found)) == ("WRONG", what(judge_job(job)))
+    assert str(path) in found.reasons[0].repeat

@@ -1,0 +1,281 @@
+"""A run in parts: its cases are dealt out alike everywhere, and its records are joined again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from losscli.cli import main
+from losscli.errors import EXIT_OK, EXIT_USAGE, UsageError
+from losscli.runs.merge import merge, missing_parts
+from losscli.runs.parts import Part, deal, parse_part
+from losscli.runs.reading import read_run
+from losscli.runs.records import BenchResult, Run
+from tests.fabricated import elsewhere, machine
+
+CONFIG = """
+losses: [mse, hinge]
+sizes: [4, 9, 16, 25]
+implementations: [reference, functional]
+timing: {min_time: 1ms, max_time: 1ms, cache: warm, processes: 1}
+"""
+
+
+def dealt(seconds, count):
+    """Return the items of each part, of items that are their own case."""
+    return [
+        deal(
+            range(len(seconds)), Part(number, count), case=lambda n: n, seconds=seconds.__getitem__
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def test_each_item_is_in_one_part():
+    parts = dealt([5.0, 1.0, 1.0, 9.0, 2.0, 2.0, 7.0], 3)
+    assert sorted(item for part in parts for item in part) == list(range(7))
+
+
+def test_parts_keep_the_order_of_items():
+    assert all(part == sorted(part) for part in dealt([float(n % 7) for n in range(40)], 4))
+
+
+def test_parts_take_as_long_as_each_other():
+    seconds = [1.5**n for n in range(20)] + [3.0] * 1000
+    loads = [sum(seconds[item] for item in part) for part in dealt(seconds, 2)]
+    assert max(loads) < 1.01 * min(loads)
+
+
+def test_items_of_a_case_stay_together():
+    items = ["a1", "b1", "a2", "c1", "b2"]
+    parts = [
+        deal(items, Part(number, 3), case=lambda item: item[0], seconds=lambda item: 1.0)
+        for number in (1, 2, 3)
+    ]
+    assert parts == [["a1", "a2"], ["b1", "b2"], ["c1"]]
+
+
+def test_part_without_a_case_is_refused():
+    with pytest.raises(UsageError, match=r"--part 3/3 has no case, for there are 2\. Use no more"):
+        dealt([1.0, 1.0], 3)
+
+
+@pytest.mark.parametrize("text", ["", "3", "0/2", "3/2", "1/0", "-1/2", "1/2/3", "a/b", "1/99999"])
+def test_text_that_is_no_part_is_refused(text):
+    with pytest.raises(UsageError, match="is no part of a run"):
+        parse_part(text)
+
+
+def part_of(run, number, count, **changes):
+    """Return a part of a run as ``--part`` measures it."""
+    results = deal(
+        run.results,
+        Part(number, count),
+        case=lambda result: result.case,
+        seconds=lambda result: result.case.elements,
+    )
+    parts = {"parts": (f"{number}/{count}",), "results": tuple(results)}
+    return replace(run, **parts | {"plan": "a plan"} | changes)
+
+
+@pytest.fixture
+def run():
+    return machine(1)
+
+
+@pytest.fixture
+def parts(run):
+    return {f"{number}.json": part_of(run, number, 3) for number in (1, 2, 3)}
+
+
+def by_row(run):
+    return {(r.case, r.pass_, r.implementation): r for r in run.of(BenchResult)}
+
+
+def test_parts_are_joined_to_the_run_that_they_are_parts_of(run, parts):
+    found = merge(parts)
+    assert by_row(found) == by_row(run)
+    assert len(found.results) == len(run.results)
+    assert (found.parts, found.unfinished, missing_parts(found)) == ((), False, [])
+    assert replace(found, results=(), plan="") == replace(run, results=())
+
+
+def test_parts_may_come_in_any_order(parts):
+    assert merge(dict(reversed(parts.items()))) == merge(parts)
+
+
+def test_joined_record_says_which_parts_it_has_and_takes_the_rest_later(parts):
+    third = {"3.json": parts.pop("3.json")}
+    some = merge(parts)
+    assert (some.parts, missing_parts(some)) == (("1/3", "2/3"), ["3/3"])
+    assert merge({"some.json": some} | third) == merge(parts | third)
+
+
+def test_command_of_the_joined_run_is_that_of_the_whole(parts):
+    for number, name in enumerate(parts, 1):
+        words = ("LOSSCLI_BENCH_PART=1/3", "losscli", "bench", "--part", f"{number}/3", "--seed=1")
+        parts[name] = replace(parts[name], command=words)
+    assert merge(parts).command == ("losscli", "bench", "--seed=1")
+
+
+ALIKE = "Only the parts of one run can be joined"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parts": ("1/3",)}, r"1\.json and 2\.json both have part 1/3\. Leave one of them out\."),
+        ({"parts": ()}, rf"2\.json is a whole run, measured without --part\. {ALIKE}"),
+        ({"parts": ("2/4",)}, rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}"),
+        ({"plan": "another"}, rf"different configs: they are from `losscli bench` and .*{ALIKE}"),
+        ({"unfinished": True}, r"2\.json was interrupted: .* part 2/3\. Finish it with --resume"),
+    ],
+    ids=["twice", "whole", "count", "config", "interrupted"],
+)
+def test_what_are_no_parts_of_one_run_is_refused(parts, changes, message):
+    parts["2.json"] = replace(parts["2.json"], **changes)
+    with pytest.raises(UsageError, match=message):
+        merge(parts)
+
+
+@pytest.mark.parametrize("fact", ["losscli", "commit", "torch", "compiler"])
+def test_parts_of_different_software_are_refused(parts, fact):
+    parts["2.json"] = elsewhere(parts["2.json"], **{fact: "9.9"})
+    for mixed in (False, True):
+        with pytest.raises(
+            UsageError, match=r"1\.json and 2\.json have different software, .*9\.9"
+        ):
+            merge(parts, mixed=mixed)
+
+
+def test_parts_of_different_machines_are_refused(parts):
+    parts["2.json"] = elsewhere(parts["2.json"], cpu="Another CPU")
+    with pytest.raises(UsageError, match=r"CPU: A CPU, then Another CPU\. --mixed joins them"):
+        merge(parts)
+
+
+def test_mixed_run_says_of_each_time_which_machine_it_is_from(parts):
+    parts["2.json"] = elsewhere(parts["2.json"], cpu="Another CPU")
+    found = merge(parts, mixed=True)
+    assert found.environment["cpu"] == "A CPU or Another CPU"
+    machines = {row: result.conditions["machine"] for row, result in by_row(found).items()}
+    for name, machine_name in (("1.json", "A CPU"), ("2.json", "Another CPU")):
+        assert {machines[row] for row in by_row(parts[name])} == {machine_name}
+
+
+def write(folder, runs):
+    """Write each run to a file; return their names."""
+    for name, run in runs.items():
+        (folder / name).write_text(json.dumps(run.to_json()))
+    return list(runs)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("output", ["all.json", "all.jsonl"])
+def test_command_writes_a_record_that_is_read_as_any_other(folder, run, parts, capsys, output):
+    assert main.run(["runs", "merge", *write(folder, parts), "-o", output]) == EXIT_OK
+    assert f"losscli: wrote {output}\n" in capsys.readouterr().err
+    found = read_run(Path(output), "bench")
+    assert by_row(found).keys() == by_row(run).keys()
+    assert (found.header, found.plan) == (
+        replace(merge(parts).header, headline=found.headline),
+        "a plan",
+    )
+    assert main.run(["compare", output, output]) == EXIT_OK
+    assert main.run(["report", output, "-o", "page.html"]) == EXIT_OK
+
+
+def test_command_names_the_parts_that_are_missing(folder, parts, capsys):
+    del parts["2.json"]
+    assert main.run(["runs", "merge", *write(folder, parts), "-o", "all.json"]) == EXIT_OK
+    assert "losscli: without part 2/3: join the record with the rest" in capsys.readouterr().err
+
+
+def test_mixed_run_is_compared_with_no_other(folder, parts, capsys):
+    parts["2.json"] = elsewhere(parts["2.json"], cpu="Another CPU")
+    assert (
+        main.run(["runs", "merge", "--mixed", *write(folder, parts), "-o", "all.json"]) == EXIT_OK
+    )
+    assert main.run(["compare", "all.json", "all.json"]) == EXIT_USAGE
+    assert "different machines: several, then several" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name the parts to join: losscli runs merge RUN..."),
+        (["1.json", "1.json"], "a run is named twice. Name each part once."),
+        (["1.json", "4.json"], "there is no run '4.json'."),
+        (["1.json", "verdicts.jsonl"], "verdicts.jsonl is no run of `losscli bench` or"),
+        (["1.json", "-o", "1.json"], "-o '1.json' is the part '1.json' itself."),
+        (["1.json", "--format", "csv"], "a merged record is written as json or jsonl, not as csv."),
+    ],
+    ids=lambda given: str(given)[:30],
+)
+def test_wrong_arguments_of_merge_are_one_message(folder, parts, capsys, arguments, message):
+    from losscli.runs.encoding import json_line
+    from tests.judging import RIGHT
+
+    write(folder, parts)
+    Path("verdicts.jsonl").write_text(f"{json_line(RIGHT.to_json())}\n")
+    assert main.run(["runs", "merge", *arguments]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_mixed_is_for_merge_alone(capsys):
+    assert main.run(["runs", "--mixed"]) == EXIT_USAGE
+    assert "--mixed is for `losscli runs merge`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+@pytest.mark.parametrize("listing", ["--list", "--dry-run"])
+def test_part_of_a_list_is_refused(capsys, command, listing):
+    assert main.run([command, "--part", "1/2", listing]) == EXIT_USAGE
+    assert "--part 1/2 is for a run; --list and --dry-run list all parts" in capsys.readouterr().err
+
+
+def run_part(command, part, *arguments):
+    name = f"{command}{part[0]}.json"
+    given = [command, "-c", "config.yaml", "--part", part, "--device", "cpu", *arguments]
+    assert main.run([*given, "--format", "json", "-o", name]) == EXIT_OK
+    return name
+
+
+def test_bench_in_parts_measures_each_case_once(folder, capsys):
+    Path("config.yaml").write_text(CONFIG)
+    names = [run_part("bench", part) for part in ("1/2", "2/2")]
+    found = merge({name: read_run(Path(name), "bench") for name in names})
+    assert len(found.results) == len(by_row(found)) == 2 * 4 * 2 * 2
+    assert all(read_run(Path(name), "bench").results for name in names)
+    with pytest.raises(UsageError, match="was begun with --part 1/2, and this run has --part 2/2"):
+        resumed(names[0])
+
+
+def resumed(name):
+    from losscli.runs.resume import read_unfinished
+
+    path = Path(name)
+    run: Run = replace(read_run(path, "bench"), parts=("2/2",))
+    read_unfinished(path, run, host=False)
+
+
+def test_verify_in_parts_runs_each_check_once(folder, capsys):
+    Path("config.yaml").write_text(CONFIG)
+    names = [run_part("verify", part, "--check", "value") for part in ("1/2", "2/2")]
+    assert main.run(["runs", "merge", *names, "-o", "all.json"]) == EXIT_OK
+    assert main.run(["verify", "-c", "config.yaml", "--check", "value", "--device", "cpu",
+                     "--format", "json", "-o", "whole.json"]) == EXIT_OK  # fmt: skip
+    rows = [
+        sorted(str({**r, "error": None}) for r in json.loads(Path(name).read_text())["results"])
+        for name in ("all.json", "whole.json")
+    ]
+    assert rows[0] == rows[1]
