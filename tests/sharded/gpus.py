@@ -1,0 +1,294 @@
+"""Starts a rank on each GPU for the checks of this file: ``python -m tests.sharded.gpus FOLDER``.
+
+Without a GPU two ranks on the CPU run those checks that need none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+from losscli import functional, sharded
+
+MOST_RANKS = 4
+CLASSES, WIDTH, ROWS = 4096, 32, 64
+"""Classes of all ranks, the width of hidden states, and rows."""
+
+
+def _device() -> torch.device:
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(kind, distributed.get_rank() if kind == "cuda" else None)
+
+
+def _drawn(*shape: int, seed: int = 1) -> Tensor:
+    """Return the same numbers on all ranks."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).to(_device())
+
+
+def _classes(seed: int = 2) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    found = torch.randint(CLASSES, (ROWS,), generator=generator)
+    found[::7] = -100
+    return found.to(_device())
+
+
+def _shard(logits: Tensor) -> Tensor:
+    """Return this rank's classes, of which each rank has about as many."""
+    part = logits.tensor_split(distributed.get_world_size(), 1)[distributed.get_rank()]
+    return part.contiguous()
+
+
+def _step(logits: Tensor, target: Tensor, group: object = None) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient."""
+    mine = logits.detach().requires_grad_()
+    loss = sharded.cross_entropy(mine, target, group=group)
+    (gradient,) = torch.autograd.grad(loss, mine)
+    return loss.detach(), gradient
+
+
+def _same_bits(found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def a_captured_step_replays_on_other_logits() -> None:
+    """One graph has forward, its collective and backward."""
+    first, second, target = (
+        _shard(_drawn(ROWS, CLASSES)),
+        _shard(_drawn(ROWS, CLASSES, seed=3)),
+        _classes(),
+    )
+    expected = _step(second, target)
+    logits = first.clone().requires_grad_()
+
+    def step() -> tuple[Tensor, Tensor]:
+        loss = sharded.cross_entropy(logits, target)
+        return loss, torch.autograd.grad(loss, logits)[0]
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    with torch.no_grad():
+        logits.copy_(second)
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    _same_bits((found[0].detach(), found[1]), expected)
+
+
+def two_groups_on_two_streams_do_not_mix() -> None:
+    """Each has its own collectives, at the same time."""
+    target = _classes()
+    logits = [_shard(_drawn(ROWS, CLASSES, seed=seed)) for seed in (4, 5)]
+    expected = [_step(each, target) for each in logits]
+    everyone = list(range(distributed.get_world_size()))
+    groups = [distributed.new_group(everyone) for _ in logits]
+    for each, group in zip(logits, groups, strict=True):
+        _step(each, target, group)  # the first call asks how many classes each rank has
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in logits]
+    for _ in range(20):
+        found = []
+        for each, group, stream in zip(logits, groups, streams, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(_step(each, target, group))
+        torch.cuda.synchronize()
+        for one, other in zip(found, expected, strict=True):
+            _same_bits(one, other)
+
+
+def ranks_that_disagree_about_their_classes_get_nan() -> None:
+    """No GPU waits to raise an error."""
+    count, rank = distributed.get_world_size(), distributed.get_rank()
+    widths = [CLASSES // count] * count
+    actual = [*widths[:-1], widths[-1] + 1]
+    said = widths if rank == 0 else actual
+    loss = sharded.cross_entropy(_drawn(ROWS, actual[rank]), _classes(), sizes=said)
+    assert loss.isnan() == (rank == 0), loss
+
+
+def a_rank_that_is_late_changes_nothing() -> None:
+    """The others wait for it."""
+    logits, target = _shard(_drawn(ROWS, CLASSES)), _classes()
+    expected = _step(logits, target)
+    if distributed.get_rank() == distributed.get_world_size() - 1:
+        time.sleep(1)
+    _same_bits(_step(logits, target), expected)
+
+
+class _Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.embedding = nn.Embedding(CLASSES, WIDTH)
+        self.body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())
+        self.head = nn.Linear(WIDTH, CLASSES, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        found: Tensor = self.head(self.body(self.embedding(tokens)))
+        return found
+
+
+def _gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Return the gradients of all parameters, put together from the ranks."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad
+        assert gradient is not None, name
+        found[name] = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+    return found
+
+
+def _alone(tokens: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return loss and gradients of the model on one device."""
+    model = _Model().to(_device())
+    loss = torch.nn.functional.cross_entropy(model(tokens), target)
+    loss.backward()
+    return loss.detach(), _gradients(model)
+
+
+def _tokens() -> Tensor:
+    return _classes(seed=8).clamp(min=0)
+
+
+def _agree(loss: Tensor, model: nn.Module, expected: tuple[Tensor, dict[str, Tensor]]) -> None:
+    torch.testing.assert_close(loss.detach(), expected[0])
+    torch.testing.assert_close(_gradients(model), expected[1], rtol=1e-4, atol=1e-7)
+
+
+def a_model_in_tensor_parallel_trains_as_on_one_device() -> None:
+    """Its logits are a DTensor whose classes are sharded."""
+    tokens, target = _tokens(), _classes()
+    expected = _alone(tokens, target)
+    mesh = init_device_mesh(_device().type, (distributed.get_world_size(),))
+    plan = {"head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)}
+    model = parallelize_module(_Model().to(_device()), mesh, plan)
+    loss = functional.cross_entropy(model(tokens), target)
+    loss.backward()
+    _agree(loss.full_tensor(), model, expected)
+
+
+def a_linear_loss_of_a_sharded_vocabulary_trains_as_on_one_device() -> None:
+    """No rank makes the logits of all classes."""
+    tokens, target = _tokens(), _classes()
+    expected = _alone(tokens, target)
+    mesh = init_device_mesh(_device().type, (distributed.get_world_size(),))
+    model = parallelize_module(_Model().to(_device()), mesh, {"head": ColwiseParallel()})
+    hidden = model.body(model.embedding(tokens))
+    hidden = DTensor.from_local(hidden, mesh, [Replicate()], run_check=False)
+    loss = functional.linear_cross_entropy(hidden, model.head.weight, target)
+    loss.backward()
+    _agree(loss.full_tensor(), model, expected)
+
+
+def a_model_in_fully_sharded_data_parallel_trains_as_on_one_device() -> None:
+    """Each rank has rows of its own; FSDP2 averages the gradients."""
+    count, rank = distributed.get_world_size(), distributed.get_rank()
+    tokens, target = _tokens(), _classes().clamp(min=0)
+    expected = _alone(tokens, target)
+    model = _Model().to(_device())
+    mesh = init_device_mesh(_device().type, (count,))
+    fully_shard(model.body, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    loss = functional.cross_entropy(
+        model(tokens.tensor_split(count)[rank]), target.tensor_split(count)[rank]
+    )
+    loss.backward()
+    mean = loss.detach().clone()
+    distributed.all_reduce(mean)
+    _agree(mean / count, model, expected)
+
+
+def rows_and_classes_of_a_mesh_train_as_on_one_device() -> None:
+    """Two ranks for rows, the others for classes; the mean counts the rows of all."""
+    count = distributed.get_world_size()
+    logits, target = _drawn(ROWS, CLASSES), _classes()
+    whole = logits.clone().requires_grad_()
+    expected = torch.nn.functional.cross_entropy(whole, target)
+    expected.backward()
+    mesh = init_device_mesh(_device().type, (2, count // 2), mesh_dim_names=("rows", "classes"))
+    mine = DTensor.from_local(
+        logits.tensor_split(2)[mesh.get_local_rank(0)].tensor_split(count // 2, 1)[
+            mesh.get_local_rank(1)
+        ],
+        mesh,
+        [Shard(0), Shard(1)],
+    ).requires_grad_()
+    of_rows = DTensor.from_local(
+        target.tensor_split(2)[mesh.get_local_rank(0)], mesh, [Shard(0), Replicate()]
+    )
+    loss = functional.cross_entropy(mine, of_rows)
+    loss.backward()
+    assert isinstance(loss, DTensor)
+    assert isinstance(mine.grad, DTensor)
+    torch.testing.assert_close(loss.full_tensor(), expected)
+    torch.testing.assert_close(mine.grad.full_tensor(), whole.grad)
+
+
+ON_GPUS: tuple[Callable[[], None], ...] = (
+    a_captured_step_replays_on_other_logits,
+    two_groups_on_two_streams_do_not_mix,
+    ranks_that_disagree_about_their_classes_get_nan,
+)
+CHECKS: tuple[Callable[[], None], ...] = (
+    a_rank_that_is_late_changes_nothing,
+    a_model_in_tensor_parallel_trains_as_on_one_device,
+    a_linear_loss_of_a_sharded_vocabulary_trains_as_on_one_device,
+    a_model_in_fully_sharded_data_parallel_trains_as_on_one_device,
+    rows_and_classes_of_a_mesh_train_as_on_one_device,
+    *(ON_GPUS if torch.cuda.is_available() else ()),
+)
+
+
+def run(rank: int, count: int, folder: str) -> None:
+    """Run all checks as one of the ranks; write what became of each."""
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        *(backend, f"file://{folder}/meeting"),
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=60),
+    )
+    found = {}
+    for check in CHECKS:
+        try:
+            check()
+        except Exception:
+            found[check.__name__] = traceback.format_exc()
+            break  # other ranks may wait for this one
+        found[check.__name__] = ""
+    torch.save(found, f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    ranks = min(torch.cuda.device_count() or 2, MOST_RANKS)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.multiprocessing.spawn(run, (ranks, sys.argv[1]), ranks)
+    failed = {
+        f"{name} on rank {rank}": text
+        for rank in range(ranks)
+        for name, text in torch.load(Path(sys.argv[1]) / f"{rank}.pt").items()
+        if text
+    }
+    sys.exit("\n".join(f"{name}:\n{text}" for name, text in failed.items()) or 0)

@@ -1,0 +1,35 @@
+"""Several GPUs: a rank on each checks graphs, streams, models in parallel; see gpus.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from .gpus import CHECKS, MOST_RANKS
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return what became of each check, by the rank."""
+    ranks = min(torch.cuda.device_count(), MOST_RANKS)
+    if ranks < 2:
+        pytest.skip("needs two GPUs")
+    folder = tmp_path_factory.mktemp("gpus")
+    subprocess.run(
+        [sys.executable, "-m", "tests.sharded.gpus", str(folder)],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        timeout=600,
+    )
+    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
+def test_all_gpus_pass(check: str, found: list[dict[str, Any]]) -> None:
+    assert [of_rank.get(check, "was not reached") for of_rank in found] == [""] * len(found)
