@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.multiprocessing.spawn import spawn
 
 from losscli import functional, sharded
 
@@ -28,8 +29,9 @@ CLASSES, WIDTH, ROWS = 4096, 32, 64
 
 
 def _device() -> torch.device:
-    kind = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(kind, distributed.get_rank() if kind == "cuda" else None)
+    if torch.cuda.is_available():
+        return torch.device("cuda", distributed.get_rank())
+    return torch.device("cpu")
 
 
 def _drawn(*shape: int, seed: int = 1) -> Tensor:
@@ -179,8 +181,9 @@ def a_model_in_tensor_parallel_trains_as_on_one_device() -> None:
     tokens, target = _tokens(), _classes()
     expected = _alone(tokens, target)
     mesh = init_device_mesh(_device().type, (distributed.get_world_size(),))
-    plan = {"head": ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)}
-    model = parallelize_module(_Model().to(_device()), mesh, plan)
+    model = _Model().to(_device())
+    style = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+    parallelize_module(model.head, mesh, style)
     loss = functional.cross_entropy(model(tokens), target)
     loss.backward()
     _agree(loss.full_tensor(), model, expected)
@@ -191,7 +194,8 @@ def a_linear_loss_of_a_sharded_vocabulary_trains_as_on_one_device() -> None:
     tokens, target = _tokens(), _classes()
     expected = _alone(tokens, target)
     mesh = init_device_mesh(_device().type, (distributed.get_world_size(),))
-    model = parallelize_module(_Model().to(_device()), mesh, {"head": ColwiseParallel()})
+    model = _Model().to(_device())
+    parallelize_module(model.head, mesh, ColwiseParallel())
     hidden = model.body(model.embedding(tokens))
     hidden = DTensor.from_local(hidden, mesh, [Replicate()], run_check=False)
     loss = functional.linear_cross_entropy(hidden, model.head.weight, target)
@@ -284,7 +288,7 @@ def run(rank: int, count: int, folder: str) -> None:
 if __name__ == "__main__":
     ranks = min(torch.cuda.device_count() or 2, MOST_RANKS)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.multiprocessing.spawn(run, (ranks, sys.argv[1]), ranks)
+    spawn(run, (ranks, sys.argv[1]), ranks)
     failed = {
         f"{name} on rank {rank}": text
         for rank in range(ranks)
