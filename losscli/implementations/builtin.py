@@ -13,6 +13,7 @@ from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation, is_own
 from losscli.implementations.other_projects import PACKAGES, lacking
+from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Reason
 
@@ -108,7 +109,7 @@ STRATEGIES = {
 """The ways to finish a sum that are not the default, and what each costs."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    implementation.name: implementation
+    implementation.name: with_split(implementation)
     for implementation in (
         Implementation(
             CUSTOM,
@@ -141,6 +142,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             for strategy, description in STRATEGIES.items()
         ),
         *PACKAGES,
+        *ONLY_SPLIT,
     )
 }
 
@@ -150,6 +152,7 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     kind = device.partition(":")[0]
     found = dict.fromkeys(shared(kind))
     for case, name in asked:
+        case = case.whole
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
             found |= dict.fromkeys(needed(case.loss, kind, strategies=name != CUSTOM))
     return list(found)
@@ -178,6 +181,8 @@ def of_file(name: str) -> Implementation:
         raise RuntimeError("a file runs in a process of its own")
 
     def unavailable(case: Case) -> Reason | None:
+        if case.placement:
+            return Reason("not_applicable", "a file takes no operands that are split over ranks")
         if case.spec.unit == MODEL:
             return None
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
