@@ -24,8 +24,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.timer import Call, Timer, Warm, make_timer
 from losscli.implementations.wholes import check_equal, shards_of, whole_gradients
 from losscli.losses import HIDDEN_STATE
-from losscli.machine import memory
-from losscli.ranks.group import Group, largest, together
+from losscli.ranks.group import Group, free_bytes, largest, together
 from losscli.ranks.placements import CUTS
 from losscli.runs.records import FAIL, Collective, VerifyResult
 from losscli.truth.gate import CHECK
@@ -54,12 +53,6 @@ def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) ->
         contents=partial(split_contents, group),
         exchange=Exchanges(group, device, clock),
     )
-
-
-def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.free_bytes) -> int:
-    """Return the least free memory of all ranks; those of a CPU share it."""
-    free = own(device) // (group.size if device == "cpu" else 1)
-    return min(group.gather("tells its free memory", free))
 
 
 def _timer_of_rank(group: Group, device: str, evicts: bool, mode: Mode) -> Timer:
@@ -198,11 +191,11 @@ class Exchanges:
 
     def _calls(self, gathered: int, added: int) -> Call:
         given = torch.zeros(gathered, dtype=torch.uint8, device=self.device)
-        taken = torch.empty(gathered * self.group.size, dtype=torch.uint8, device=self.device)
+        parts = [torch.empty_like(given) for _ in range(self.group.size)]
         sums = torch.zeros(added // 4, device=self.device)
 
         def call() -> None:
-            dist.all_gather_into_tensor(taken, given)
+            dist.all_gather(parts, given)
             if added:
                 dist.all_reduce(sums)
 

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from losscli.errors import RankError, UsageError
+from losscli.machine import memory
 from losscli.notes import note
 from losscli.processes import end_with_parent
 from losscli.ranks.place import Place
@@ -163,6 +164,12 @@ def leave() -> None:
 def largest(group: Group, number: float) -> float:
     """Return the largest number of all ranks, the same for each."""
     return max(group.gather("agrees on a number", number))
+
+
+def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.free_bytes) -> int:
+    """Return the least free memory of all ranks; those of a CPU share it."""
+    free = own(device) // (group.size if device == "cpu" else 1)
+    return min(group.gather("tells its free memory", free))
 
 
 def together(group: Group, call: Callable[[], T]) -> T:

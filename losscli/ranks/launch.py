@@ -33,8 +33,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     os.environ.setdefault(THREADS, str(max(core_count() // ranks, 1)))
-    # It would describe each failure in a page of its own.
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    logging.disable()  # it would describe each failure in a page of its own
     options = [
         *("--standalone", "--nproc-per-node", str(ranks), "--monitor-interval", "0.1"),
         *_shutdown(run.get_args_parser().format_usage()),
@@ -46,6 +45,8 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
         return exit_code(error.failures)
     except SignalException:
         return EXIT_INTERRUPTED  # the first rank has said it, and reported
+    finally:
+        logging.disable(logging.NOTSET)
     return EXIT_OK
 
 
