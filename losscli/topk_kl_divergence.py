@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.linear.kernels import Bent, log_sums_of
+from losscli.linear.kernels import Settings, log_sums_of
 from losscli.linear.operands import (
     check_classes,
     check_floating,
@@ -97,7 +97,7 @@ class _Bins(torch.autograd.Function):
         found[:, :-1] = own
         nothing = torch.full_like(classes, -torch.inf, dtype=logits.dtype)
         for rows, others in _others(logits, classes, nothing, mask):
-            found[rows, -1] = log_sums_of(Bent(others, temperature, None))
+            found[rows, -1] = log_sums_of(others, Settings(temperature=temperature))
         ctx.save_for_backward(logits, classes, mask, found[:, -1] == -torch.inf)
         return found
 

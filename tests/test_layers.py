@@ -24,6 +24,7 @@ PACKAGES = (
     "losscli.config",
     "losscli.implementations",
     *("losscli.nn", "losscli.functional"),
+    "losscli.sharded",
     "losscli.topk_kl_divergence",
     "losscli.linear",
     "losscli.operators",
@@ -58,6 +59,7 @@ WITH_TORCH = (
         for module in ("against_loss", "against_model", "canary", "recognition", "stages")
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
+    "losscli.sharded",
     "losscli.topk_kl_divergence",
     *("losscli.ranks.group", "losscli.ranks.shards", "losscli.implementations.wholes"),
 )

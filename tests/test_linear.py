@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, linear
 from torch.testing import assert_close
 
 from losscli import functional, nn
-from losscli.linear import functions
+from losscli.linear import calls
 from losscli.linear import whole as whole_logits
 from losscli.losses.linear.plan import (
     CHUNKS,
@@ -68,7 +68,7 @@ def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that has the calls that follow computed by a plan."""
 
     def take(kind: str) -> None:
-        monkeypatch.setattr(functions, "choose", lambda *_: PLANS[kind])
+        monkeypatch.setattr(calls, "choose", lambda *_: PLANS[kind])
 
     return take
 

@@ -9,7 +9,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.linear.plan import Plan
 
 from . import products
-from .kernels import Bent, log_sums_of, losses_in_place
+from .kernels import log_sums_of, losses_in_place
 from .products import Layer
 from .rows import Rows
 
@@ -24,7 +24,7 @@ def forward(
     for part in products.parts(len(hidden), plan.part):
         logits, target = layer.of_rows(part).logits(), rows.target[part]
         if rows.with_log_sums:
-            log_sums.append(log_sums_of(Bent.of(logits, rows.settings)))
+            log_sums.append(log_sums_of(logits, rows.settings))
         losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings))
         if wanted[0]:
             of_hidden.append(products.wide(logits, weight))

@@ -13,6 +13,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Plan
 
 from . import chunks, slices, whole
+from .parts import Shard
 from .products import Layer
 from .rows import Rows
 
@@ -24,13 +25,22 @@ class Losses(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, plan: Plan
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        rows: Rows,
+        plan: Plan,
+        shard: Shard | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the losses, and of the gradients what the plan makes at once."""
         wanted = ctx.needs_input_grad[:3]
         with _without_autocast(hidden):
             forward = _PLANS[plan.kind].forward
-            losses, log_sums, kept = forward(rows, plan, Layer(hidden, weight, bias), wanted)
+            of_ranks = () if shard is None else (shard,)
+            layer = Layer(hidden, weight, bias)
+            losses, log_sums, kept = forward(rows, plan, layer, wanted, *of_ranks)
+        ctx.of_ranks = of_ranks
         ctx.rows, ctx.plan = replace(rows, target=rows.target[:0], class_weight=None), plan
         if any(wanted):
             ctx.save_for_backward(hidden, weight, bias, rows.target, rows.class_weight, *kept)
@@ -47,15 +57,21 @@ class Losses(torch.autograd.Function):
         with _without_autocast(hidden):
             if not torch.is_grad_enabled():
                 computed = _PLANS[ctx.plan.kind].backward
-                return (*computed(rows, ctx.plan, layer, incoming, kept, wanted), None, None)
+                found = computed(rows, ctx.plan, layer, incoming, kept, wanted, *ctx.of_ranks)
+                return (*found, None, None, None)
+            if ctx.of_ranks:
+                raise NotImplementedError(
+                    "the losses of ranks have first derivatives alone; take create_graph=True away"
+                )
             # Views, so that what one operand has to do with another is no part of the gradient.
             views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
             losses, _ = composed(rows, Layer(*views))
             places = [k for k, wants in enumerate(wanted) if wants]
-            found = torch.autograd.grad(
+            of_views = torch.autograd.grad(
                 losses, [views[k] for k in places], incoming.to(losses.dtype), create_graph=True
             )
-        return (*(found[places.index(k)] if k in places else None for k in range(3)), None, None)
+        of_operands = (of_views[places.index(k)] if k in places else None for k in range(3))
+        return (*of_operands, None, None, None)
 
 
 def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:

@@ -8,26 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.losses import find_loss
-from losscli.losses.calling import Calls
-from losscli.losses.linear.plan import WHOLE, Plan, Size, candidates, choose, least
-from losscli.machine.memory import free_bytes, is_out_of_memory
-from losscli.units import format_bytes
-
-from .computing import Losses, composed
+from .calls import Given, compute_cross_entropy, compute_token_log_probs
 from .kernels import Settings
-from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
-from .products import Layer
-from .rows import Rows
 
-_SMALL = 1 / 16
-"""The share of a GPU's memory up to which a loss takes its logits whole without looking."""
-_FEW_BYTES = 2**26
-"""The same on a CPU."""
 _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
 """Arguments of the function that the module has itself, or takes with each call."""
-_NO_TOKEN = -(2**31)
-"""What rows that a mask leaves out have in place of their token."""
 
 
 def linear_cross_entropy(
@@ -87,27 +72,22 @@ def linear_cross_entropy(
             NaN.
         torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
     """
-    name = "linear_cross_entropy"
-    ignored = -100 if ignore_index is None else ignore_index
-    settings = Settings(ignored, label_smoothing, temperature, softcap, z_loss)
-    _check_settings(name, settings, reduction)
-    operands = operands_of(name, input, linear_weight, target, linear_bias, "target")
-    check_shape(name, "weight", weight, linear_weight.shape[:1], "a number for each class")
-    if weight is not None and weight.requires_grad:
-        raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
-    check_shape(name, "token_weight", token_weight, operands.shape, "the shape of target")
-    weight = None if weight is None else weight.to(operands.weight.dtype)
-    inner = reduction if token_weight is None else "none"
-    losses, log_sums = _compute(
-        name, operands, weight, settings, inner, memory_budget, with_log_sums=return_lse
+    return compute_cross_entropy(
+        "linear_cross_entropy",
+        Given(input, linear_weight, target, linear_bias),
+        Settings(
+            -100 if ignore_index is None else ignore_index,
+            label_smoothing,
+            temperature,
+            softcap,
+            z_loss,
+        ),
+        weight,
+        reduction,
+        token_weight,
+        memory_budget,
+        return_lse=return_lse,
     )
-    if token_weight is not None:
-        losses = _weighted(losses, token_weight, operands, weight, settings, reduction)
-    losses = losses.to(operands.dtype)
-    if return_lse:
-        assert log_sums is not None
-        return losses, log_sums.view(operands.shape)
-    return losses
 
 
 def linear_token_log_probs(
@@ -146,17 +126,15 @@ def linear_token_log_probs(
     Raises:
         As :func:`linear_cross_entropy`.
     """
-    name = "linear_token_log_probs"
-    operands = operands_of(name, hidden, linear_weight, tokens, linear_bias, "tokens")
-    ignored = _NO_TOKEN
-    check_mask(name, mask, operands.shape, "tokens")
-    if mask is not None:
-        numbers = operands.class_numbers
-        operands = operands._replace(class_numbers=torch.where(mask.reshape(-1), numbers, ignored))
-    settings = Settings(ignored, 0.0, temperature, softcap, 0.0, entropy)
-    _check_settings(name, settings)
-    found, _ = _compute(name, operands, None, settings, "none", memory_budget)
-    return (found[0], found[1]) if entropy else -found
+    return compute_token_log_probs(
+        "linear_token_log_probs",
+        Given(hidden, linear_weight, tokens, linear_bias),
+        temperature,
+        softcap,
+        mask,
+        memory_budget,
+        entropy=entropy,
+    )
 
 
 class LinearCrossEntropyLoss(torch.nn.Module):
@@ -202,130 +180,3 @@ class LinearCrossEntropyLoss(torch.nn.Module):
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-
-
-def _check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
-    """Raise what cross entropy does for a reduction or a setting out of its domain."""
-    calls = Calls(name)
-    calls.parameters = find_loss("cross_entropy").parameters
-    calls.check({"reduction": reduction, **settings._asdict()})
-
-
-def _is_captured(tensor: Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def _compute(
-    name: str,
-    operands: Operands,
-    class_weight: Tensor | None,
-    settings: Settings,
-    reduction: str,
-    budget: int | None,
-    *,
-    with_log_sums: bool = False,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the losses, of rows in the shape of the hidden states without their width."""
-    hidden, target = operands.hidden, operands.class_numbers
-    kept = None
-    eager = is_eager(hidden, operands.weight, operands.bias, target)
-    if eager and not target.is_cuda:
-        counted = target != settings.ignore_index
-        check_classes(name, target, len(operands.weight), counted)
-    if eager and not (with_log_sums or _is_captured(hidden)):
-        counts = target != settings.ignore_index
-        kept = counts.nonzero().squeeze(1)
-        if len(kept) == len(target):
-            kept = None
-        else:
-            hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
-    rows = Rows(
-        target,
-        len(operands.weight),
-        class_weight,
-        settings,
-        reduction,
-        kept is None,
-        with_log_sums,
-    )
-    if not eager:
-        losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
-        shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
-        return losses.reshape(shape), log_sums
-    size = _size(operands, hidden, settings, reduction)
-    plan = _plan(name, size, budget, hidden.device)
-    try:
-        losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
-            hidden, operands.weight, operands.bias, rows, plan
-        )
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        raise torch.OutOfMemoryError(_advice(name, plan, size)) from error
-    if reduction != "none":
-        return losses, log_sums
-    if kept is not None:
-        shape = (*losses.shape[:-1], operands.class_numbers.numel())
-        losses = losses.new_zeros(shape).index_copy(-1, kept, losses)
-    elif settings.entropy and rows.may_ignore:
-        losses = losses.masked_fill(target == settings.ignore_index, 0.0)
-    return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
-
-
-def _size(operands: Operands, hidden: Tensor, settings: Settings, reduction: str) -> Size:
-    tensors = (operands.hidden, operands.weight, operands.bias)
-    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    return Size(
-        rows=len(hidden),
-        width=hidden.shape[1],
-        classes=len(operands.weight),
-        item=hidden.element_size(),
-        gradients=wanted,
-        whole=not settings.entropy,
-        reduced=reduction != "none",
-        bent=settings.softcap != 0,
-    )
-
-
-def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
-    if budget is None:
-        # To ask for what is free takes longer than a small loss.
-        few = _FEW_BYTES
-        if device.type == "cuda":
-            few = int(torch.cuda.get_device_properties(device).total_memory * _SMALL)
-        best = candidates(size, few)[0]
-        if best.bytes <= few and (best.kind == WHOLE or best.part == size.classes):
-            return best
-    try:
-        return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _advice(name: str, plan: Plan, size: Size) -> str:
-    smallest = least(size)
-    return (
-        f"{name}: out of memory with the plan {plan.kind!r}, which takes "
-        f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller memory_budget; "
-        f"the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
-    )
-
-
-def _weighted(
-    losses: Tensor,
-    token_weight: Tensor,
-    operands: Operands,
-    class_weight: Tensor | None,
-    settings: Settings,
-    reduction: str,
-) -> Tensor:
-    """Return the losses times the weights of their rows, reduced."""
-    weights = token_weight.to(losses.dtype)
-    losses = losses * weights
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
-    numbers, classes = operands.class_numbers, len(operands.weight)
-    rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
-    return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
+
+from . import products
+
+_NO_CLASS = -(2**31)
+"""The class number that leaves a row out."""
+_CHUNK = 16 * 2**20
+"""Bytes of logits that are bent at a time: what the L2 cache of an H100 holds beside others."""
 
 
 class Settings(NamedTuple):
@@ -20,6 +28,18 @@ class Settings(NamedTuple):
     z_loss: float = 0.0
     entropy: bool = False
     """Whether each row has its entropy besides, in place of all but temperature and softcap."""
+
+    @property
+    def divisor(self) -> float:
+        """Return what divides logits once a softcap has bent them."""
+        return 1.0 if self.softcap else self.temperature
+
+    def bent(self, logits: Tensor) -> tuple[Tensor, Tensor | float]:
+        """Return logits as a softcap bends them, and the derivative of them over the divisor."""
+        if not self.softcap:
+            return logits, 1 / self.temperature
+        tangent = torch.tanh(logits / (self.temperature * self.softcap))
+        return self.softcap * tangent, (1 - tangent) * (1 + tangent) / self.temperature
 
 
 def losses_in_place(
@@ -36,68 +56,126 @@ def losses_in_place(
     return loss
 
 
-class Bent(NamedTuple):
-    """Logits as the exponentials take them: bent by a softcap."""
+def part_terms(
+    logits: Tensor, number: Tensor, weight: Tensor | None, settings: Settings
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Return what logits are to the loss of each row: see :class:`losscli.linear.parts.Terms`.
 
-    logits: Tensor
-    temperature: float
-    """What divides them still."""
-    slope: Tensor | None
-    """The derivative of bent logits, None for 1 / temperature."""
-
-    @classmethod
-    def of(cls, logits: Tensor, settings: Settings) -> Bent:
-        """Bend logits; of 16 bits in float32, so that nothing is rounded in between."""
-        if not settings.softcap:
-            return cls(logits, settings.temperature, None)
-        raw = logits.to(widened(logits.dtype)) / (settings.temperature * settings.softcap)
-        slope = raw.tanh_()
-        bent = slope * settings.softcap
-        return cls(bent, 1.0, slope.square_().neg_().add_(1).div_(settings.temperature))
-
-    def log_probs(self, number: Tensor, *, entropy: bool = False) -> Tensor:
-        """Return the log-probability of a class of each row; with the entropy, ``(2, N)``."""
-        found: Tensor = torch.ops.losscli.token_log_probs(
-            self.logits, number, "none", self.temperature, float(entropy)
+    Args:
+        logits: ``(N, c)``, of at least one class.
+        number: a class of each row, of whose probability the first is minus the logarithm.
+        weight: the weights of the classes.
+        settings: of the loss.
+    """
+    if not settings.softcap:
+        return _terms(logits, number, weight, settings)
+    found = [
+        _terms(
+            settings.bent(logits[rows].to(widened(logits.dtype)))[0], number[rows], weight, settings
         )
-        return found
+        for rows in some_rows(logits)
+    ]
+    return tuple(None if each[0] is None else torch.cat(each) for each in zip(*found, strict=True))  # type: ignore[return-value]
 
 
-def log_sums_of(bent: Bent) -> Tensor:
-    """Return the logarithm of each row's sum of exponentials, found from the largest."""
-    top, number = bent.logits.max(1)
-    largest = top.to(widened(top.dtype)) / bent.temperature
-    # Of no class that is possible the sum is 0.
-    return torch.where(largest == -torch.inf, largest, largest - bent.log_probs(number))
+def _terms(
+    bent: Tensor, number: Tensor, weight: Tensor | None, settings: Settings
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    temperature, entropy = settings.divisor, float(settings.entropy)
+    found: Tensor = torch.ops.losscli.token_log_probs(bent, number, "none", temperature, entropy)
+    top, place = bent.max(1)
+    log: Tensor = -torch.ops.losscli.token_log_probs(bent, place, "none", temperature, 0.0)
+    top = top.to(log.dtype)
+    log = torch.where(top == -torch.inf, top, log)
+    top = top.clamp(min=torch.finfo(top.dtype).min)
+    logits = None
+    if settings.label_smoothing:
+        if weight is None:
+            logits = bent.sum(1, dtype=log.dtype) / temperature
+        else:
+            weights = weight.to(bent.dtype).unsqueeze(1)
+            logits = products.wide(bent, weights).squeeze(1) / temperature
+    surprise, of_entropy = (-found[0], found[1]) if settings.entropy else (-found, None)
+    return surprise, top, log, logits, of_entropy
 
 
-def slice_gradient(
-    bent: Bent,
+def log_sums_of(logits: Tensor, settings: Settings) -> Tensor:
+    """Return the logarithm of each row's sum of exponentials."""
+    number = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+    plain = Settings(temperature=settings.temperature, softcap=settings.softcap)
+    _, top, log, *_ = part_terms(logits, number, None, plain)
+    return top / settings.divisor + log
+
+
+def part_gradient(
+    logits: Tensor,
     number: Tensor,
     value: Tensor,
+    left_out: Tensor,
     incoming: Tensor,
     share: Tensor | None,
     weight: Tensor | None,
+    settings: Settings,
 ) -> Tensor:
-    """Return the gradient of some classes' logits by the kernel of log-probabilities.
+    """Return the gradient of some classes' logits, in their dtype.
 
     Args:
-        bent: the logits, ``(N, c)``.
-        number: a class of each row whose gradient is ``value``; the kernel has those of others.
-        value: times the temperature.
-        incoming: what the kernel multiplies by: ``(N)``, or ``(2, N)`` with entropies.
+        logits: ``(N, c)``, of at least one class.
+        number: a class of each row whose gradient is ``value``.
+        value: ``(N)``.
+        left_out: the rows whose other classes have a probability of 0.
+        incoming: what multiplies the probabilities among these classes: ``(N)``; with entropies
+            ``(2, N)``, of which the second multiplies the probabilities times the sum of their
+            logarithms and the entropy.
         share: what multiplies the weights of classes in each row, or None.
         weight: the weights of these classes.
+        settings: of the loss.
     """
-    settings = ("none", bent.temperature, float(incoming.dim() == 2))
-    gradient: Tensor = torch.ops.losscli.token_log_probs_backward(
-        incoming, bent.logits, number, *settings, [True]
-    )
-    if share is not None:
-        weights = (
-            gradient.new_ones(gradient.shape[1]) if weight is None else weight.to(gradient.dtype)
+    if settings.softcap and (settings.entropy or share is not None):
+        gradient = torch.empty_like(logits)
+        plain = settings._replace(softcap=0.0, temperature=1.0)
+        for rows in some_rows(logits):
+            bent, slope = settings.bent(logits[rows].to(incoming.dtype))
+            some = None if share is None else share[rows]
+            found = _slopes(
+                bent, number[rows], left_out[rows], incoming[..., rows], some, weight, plain
+            )
+            gradient[rows] = found.mul_(slope)
+    else:
+        gradient = _slopes(logits, number, left_out, incoming, share, weight, settings)
+    return gradient.scatter_(1, number.unsqueeze(1), value.to(gradient.dtype).unsqueeze(1))
+
+
+def _slopes(
+    logits: Tensor,
+    number: Tensor,
+    left_out: Tensor,
+    incoming: Tensor,
+    share: Tensor | None,
+    weight: Tensor | None,
+    settings: Settings,
+) -> Tensor:
+    """Return the gradient but for the class of each row."""
+    gradient: Tensor
+    temperature = settings.temperature
+    if settings.entropy:
+        gradient = torch.ops.losscli.token_log_probs_backward(
+            -incoming, logits, number, "none", temperature, 1.0, [True]
         )
-        gradient.addr_((share / bent.temperature).to(gradient.dtype), weights, alpha=-1)
-    value = (value / bent.temperature).to(gradient.dtype)
-    gradient.scatter_(1, number.unsqueeze(1), value.unsqueeze(1))
-    return gradient if bent.slope is None else gradient.mul_(bent.slope)
+        gradient.masked_fill_(left_out.unsqueeze(1), 0.0)
+    else:
+        # Of a row that is left out this kernel reads nothing.
+        number = torch.where(left_out, _NO_CLASS, number)
+        of_loss = ("none", float(_NO_CLASS), 0.0, temperature, settings.softcap, 0.0)
+        gradient = torch.ops.losscli.cross_entropy_backward(
+            incoming, logits, number, None, *of_loss, [True]
+        )
+    if share is None:
+        return gradient
+    weights = gradient.new_ones(gradient.shape[1]) if weight is None else weight.to(gradient.dtype)
+    return gradient.addr_((share / temperature).to(gradient.dtype), weights, alpha=-1)
+
+
+def some_rows(logits: Tensor) -> Iterator[slice]:
+    """Yield rows, so many that a cache holds them in float32."""
+    return products.parts(len(logits), max(_CHUNK // max(logits.shape[1] * 4, 1), 1))

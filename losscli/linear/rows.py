@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -67,6 +67,14 @@ class Rows:
     """Whether there may be rows that do not count."""
     with_log_sums: bool
     """Whether the logarithms of the sums of exponentials are asked for."""
+    first: int = 0
+    """The number of the first class of which logits and weights are here; others have the rest."""
+    gathered: tuple[Tensor | None, Tensor | None] = (None, None)
+    """The weight of each row's class and the sum of all weights, where others have some of them."""
+
+    def with_gathered(self, own: Tensor | None, total: Tensor | None) -> Rows:
+        """Return the rows with what others know of their weights."""
+        return replace(self, gathered=(own, total))
 
     @cached_property
     def known(self) -> Tensor:
@@ -88,6 +96,8 @@ class Rows:
     @cached_property
     def own_weight(self) -> Tensor | None:
         """Return the weight of each row's class."""
+        if self.gathered[0] is not None:
+            return self.gathered[0]
         return None if self.class_weight is None else self.class_weight[self.known]
 
     def weighted(self, values: Tensor) -> Tensor:
@@ -150,6 +160,8 @@ class Rows:
 
     @cached_property
     def _total_weight(self) -> Tensor | float:
+        if self.gathered[1] is not None:
+            return self.gathered[1]
         if self.class_weight is None:
             return float(self.classes)
         return self.class_weight.sum(dtype=widened(self.class_weight.dtype))

@@ -8,7 +8,7 @@ from torch import Tensor
 from losscli.losses.linear.plan import ROWS, Plan
 
 from . import products
-from .kernels import Bent, log_sums_of, losses_in_place
+from .kernels import log_sums_of, losses_in_place
 from .products import Layer
 from .rows import Rows
 
@@ -21,7 +21,7 @@ def forward(
     That is of each row's loss, or for a mean of the mean.
     """
     logits = layer.logits()
-    log_sums = log_sums_of(Bent.of(logits, rows.settings)) if rows.with_log_sums else None
+    log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
     # A gradient of float16 over the number of rows would be 0 for most classes.
     divided = rows.reduction == "mean" and logits.dtype != torch.float16
     reduction = "mean" if divided else "none"

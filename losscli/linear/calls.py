@@ -1,0 +1,244 @@
+"""The calls of the losses of hidden states: checks, the choice of a plan, results as asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from losscli.losses import find_loss
+from losscli.losses.calling import Calls
+from losscli.losses.linear.plan import WHOLE, Plan, Size, candidates, choose, least
+from losscli.machine.memory import free_bytes, is_out_of_memory
+from losscli.units import format_bytes
+
+from .computing import Losses, composed
+from .kernels import Settings
+from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
+from .parts import Shard
+from .products import Layer
+from .rows import Rows
+
+_SMALL = 1 / 16
+"""The share of a GPU's memory up to which a loss takes its logits whole without looking."""
+_FEW_BYTES = 2**26
+"""The same on a CPU."""
+_NO_TOKEN = -(2**31)
+"""What rows that a mask leaves out have in place of their token."""
+
+
+class Given(NamedTuple):
+    """What all losses of hidden states are given."""
+
+    hidden: Tensor
+    linear_weight: Tensor
+    numbers: Tensor
+    linear_bias: Tensor | None
+    of_shard: Callable[[Tensor], Shard] | None = None
+    """Returns what a rank knows of others, from its hidden states as rows; None for no ranks."""
+
+
+def compute_cross_entropy(
+    name: str,
+    given: Given,
+    settings: Settings,
+    weight: Tensor | None,
+    reduction: str,
+    token_weight: Tensor | None,
+    budget: int | None,
+    *,
+    return_lse: bool,
+) -> Any:
+    """Return what :func:`losscli.linear.linear_cross_entropy` does."""
+    check_settings(name, settings, reduction)
+    hidden, linear_weight, target, bias, of_shard = given
+    operands = operands_of(name, hidden, linear_weight, target, bias, "target")
+    check_shape(name, "weight", weight, linear_weight.shape[:1], "a number for each class")
+    check_class_weight(name, weight)
+    check_shape(name, "token_weight", token_weight, operands.shape, "the shape of target")
+    weight = None if weight is None else weight.to(operands.weight.dtype)
+    shard = None if of_shard is None else of_shard(operands.hidden)
+    if shard is not None and None not in (weight, token_weight) and reduction == "mean":
+        raise NotImplementedError(
+            f"{name}: a mean over ranks takes weight or token_weight, not both; call it with "
+            "reduction='none' and divide the sum"
+        )
+    inner = reduction if token_weight is None else "none"
+    losses, log_sums = _compute(
+        name, operands, weight, settings, inner, budget, shard, with_log_sums=return_lse
+    )
+    if token_weight is not None:
+        losses = _weighted(losses, token_weight, operands, weight, settings, reduction, shard)
+    losses = losses.to(operands.dtype)
+    if return_lse:
+        assert log_sums is not None
+        return losses, log_sums.view(operands.shape)
+    return losses
+
+
+def compute_token_log_probs(
+    name: str,
+    given: Given,
+    temperature: float,
+    softcap: float,
+    mask: Tensor | None,
+    budget: int | None,
+    *,
+    entropy: bool,
+) -> Any:
+    """Return what :func:`losscli.linear.linear_token_log_probs` does."""
+    hidden, linear_weight, tokens, bias, of_shard = given
+    operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
+    check_mask(name, mask, operands.shape, "tokens")
+    if mask is not None:
+        numbers = operands.class_numbers
+        operands = operands._replace(
+            class_numbers=torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
+        )
+    settings = Settings(_NO_TOKEN, 0.0, temperature, softcap, 0.0, entropy)
+    check_settings(name, settings)
+    shard = None if of_shard is None else of_shard(operands.hidden)
+    found, _ = _compute(name, operands, None, settings, "none", budget, shard)
+    return (found[0], found[1]) if entropy else -found
+
+
+def check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
+    """Raise what cross entropy does for a reduction or a setting out of its domain."""
+    calls = Calls(name)
+    calls.parameters = find_loss("cross_entropy").parameters
+    calls.check({"reduction": reduction, **settings._asdict()})
+
+
+def check_class_weight(name: str, weight: Tensor | None) -> None:
+    """Raise ValueError for weights of classes that want a gradient, which no kernel has."""
+    if weight is not None and weight.requires_grad:
+        raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
+
+
+def _is_captured(tensor: Tensor) -> bool:
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _compute(
+    name: str,
+    operands: Operands,
+    class_weight: Tensor | None,
+    settings: Settings,
+    reduction: str,
+    budget: int | None,
+    shard: Shard | None,
+    *,
+    with_log_sums: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the losses, of rows in the shape of the hidden states without their width."""
+    hidden, target = operands.hidden, operands.class_numbers
+    classes = len(operands.weight) if shard is None else shard.classes
+    kept = None
+    eager = is_eager(hidden, operands.weight, operands.bias, target)
+    if eager and not target.is_cuda:
+        counted = target != settings.ignore_index
+        check_classes(name, target, classes, counted)
+    if eager and not (with_log_sums or _is_captured(hidden)):
+        counts = target != settings.ignore_index
+        kept = counts.nonzero().squeeze(1)
+        if len(kept) == len(target):
+            kept = None
+        else:
+            hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
+    first = 0 if shard is None else shard.first
+    rows = Rows(
+        target, classes, class_weight, settings, reduction, kept is None, with_log_sums, first
+    )
+    if not eager:
+        if shard is not None:
+            raise NotImplementedError(
+                f"{name}: losses of ranks take plain tensors with memory, outside of torch.compile "
+                "and of transforms"
+            )
+        losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
+        shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
+        return losses.reshape(shape), log_sums
+    size = _size(operands, hidden, settings, reduction, shard)
+    plan = _plan(name, size, budget, hidden.device)
+    try:
+        losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
+            hidden, operands.weight, operands.bias, rows, plan, shard
+        )
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        raise torch.OutOfMemoryError(_advice(name, plan, size)) from error
+    if reduction != "none":
+        return losses, log_sums
+    if kept is not None:
+        shape = (*losses.shape[:-1], operands.class_numbers.numel())
+        losses = losses.new_zeros(shape).index_copy(-1, kept, losses)
+    elif settings.entropy and rows.may_ignore:
+        losses = losses.masked_fill(target == settings.ignore_index, 0.0)
+    return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
+
+
+def _size(
+    operands: Operands, hidden: Tensor, settings: Settings, reduction: str, shard: Shard | None
+) -> Size:
+    tensors = (operands.hidden, operands.weight, operands.bias)
+    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    return Size(
+        rows=len(hidden),
+        width=hidden.shape[1],
+        classes=len(operands.weight),
+        item=hidden.element_size(),
+        gradients=wanted,
+        # Before other ranks have been asked, forward knows no gradient.
+        whole=not settings.entropy and shard is None,
+        reduced=reduction != "none",
+        bent=settings.softcap != 0,
+    )
+
+
+def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
+    if budget is None:
+        # To ask for what is free takes longer than a small loss.
+        few = _FEW_BYTES
+        if device.type == "cuda":
+            few = int(torch.cuda.get_device_properties(device).total_memory * _SMALL)
+        best = candidates(size, few)[0]
+        if best.bytes <= few and (best.kind == WHOLE or best.part == size.classes):
+            return best
+    try:
+        return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _advice(name: str, plan: Plan, size: Size) -> str:
+    smallest = least(size)
+    return (
+        f"{name}: out of memory with the plan {plan.kind!r}, which takes "
+        f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller memory_budget; "
+        f"the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
+    )
+
+
+def _weighted(
+    losses: Tensor,
+    token_weight: Tensor,
+    operands: Operands,
+    class_weight: Tensor | None,
+    settings: Settings,
+    reduction: str,
+    shard: Shard | None,
+) -> Tensor:
+    """Return the losses times the weights of their rows, reduced."""
+    weights = token_weight.to(losses.dtype)
+    losses = losses * weights
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    numbers = operands.class_numbers
+    classes = len(operands.weight) if shard is None else shard.classes
+    rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
+    return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

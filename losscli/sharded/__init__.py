@@ -1,0 +1,11 @@
+"""Losses of rows whose classes are spread over ranks: each rank gives the part that it has.
+
+docs/sharded.md says how ranks put together what they know, and by how many bytes.
+"""
+
+from .divergence import kl_divergence as kl_divergence
+from .divergence import reverse_kl_divergence as reverse_kl_divergence
+from .functions import cross_entropy as cross_entropy
+from .functions import linear_cross_entropy as linear_cross_entropy
+from .functions import linear_token_log_probs as linear_token_log_probs
+from .functions import token_log_probs as token_log_probs

@@ -1,0 +1,41 @@
+"""Losses of logits whose classes are spread over ranks, and their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from losscli.linear.parts import Found, Gradients, Part, Shard, Terms, finished
+from losscli.linear.rows import Rows
+
+
+class Losses(torch.autograd.Function):
+    """The losses of rows; they have first derivatives alone."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, rows: Rows, shard: Shard) -> Tensor:
+        """Return the losses: one read of the logits, one collective."""
+        part = _part(rows, logits)
+        terms = Terms.stacked([part.terms()])
+        losses, _, found = finished(rows, terms, part.inside.unsqueeze(0), shard)
+        ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(logits, rows.target, rows.class_weight, *found)
+        return losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient of this rank's logits, without a collective."""
+        logits, target, class_weight, *found = ctx.saved_tensors
+        rows = replace(ctx.rows, target=target, class_weight=class_weight)
+        gradients = Gradients.of(rows, Found(*found), incoming)
+        return _part(gradients.rows, logits).gradient(gradients, 0), None, None
+
+
+def _part(rows: Rows, logits: Tensor) -> Part:
+    return Part(rows, logits, slice(rows.first, rows.first + logits.shape[1]))
