@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,10 +31,9 @@ from losscli.runs.records import FAIL, Collective, VerifyResult
 from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
 
-TERMS = {"kl_divergence": 5}
-"""Numbers that a rank tells the others of each row; of logits and class numbers the first three:
-the maximum, the sum of exponentials and the logit of the target."""
-USUAL_TERMS = 3
+TERMS, TERMS_OF_PAIR = 3, 5
+"""The fewest numbers that a rank tells the others of each row: of logits the maximum, the sum of
+exponentials and the logit of the target; of two sets of logits two of each, and a sum of both."""
 
 
 def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) -> Runner:
@@ -206,12 +206,13 @@ def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
     """Return the bytes that a rank has to give: to an all-gather, and to a sum of all ranks.
 
     Of each row the terms of its loss, in float32 at least. Of hidden states backward adds up the
-    gradients of all ranks.
+    gradients of all ranks, in float32 as well.
     """
     rows = case.shapes[case.spec.names[0]][0]
-    terms = TERMS.get(case.loss, USUAL_TERMS) + bool(case.params.get("label_smoothing"))
+    terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS
+    terms += bool(case.params.get("label_smoothing")) + ("weight" in case.spec.names)
     gathered = rows * terms * max(case.item_bytes, 4)
     added = 0
     if case.spec.unit == HIDDEN_STATE and pass_ == FORWARD_BACKWARD:
-        added = case.operand_bytes[case.spec.names[0]]
+        added = math.prod(case.shapes[case.spec.names[0]]) * max(case.item_bytes, 4)
     return gathered, added

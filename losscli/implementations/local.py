@@ -73,7 +73,8 @@ class LocalSubject:
         """Fix reduction and parameters."""
         with _blaming():
             timed = implementation.bind(case)
-        return cls(implementation, case, of_whole(case, timed) if case.placement else timed, timed)
+        whole = of_whole(case, implementation.bind) if case.placement else timed
+        return cls(implementation, case, whole, timed)
 
     @property
     def name(self) -> str:

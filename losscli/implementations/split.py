@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import CUSTOM, Implementation
 from losscli.implementations.other_projects import lacking
 from losscli.losses import HIDDEN_STATE
-from losscli.ranks.placements import CUTS, PLACEMENTS
+from losscli.losses.calling import named_call
+from losscli.ranks.placements import CUTS, PLACEMENTS, share
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
@@ -38,10 +39,15 @@ class _Split:
 
 
 def _custom(case: Case) -> BoundLoss:
+    import losscli.functional  # noqa: F401 - defines the operators
     from losscli import sharded
 
-    function = getattr(sharded, case.loss)
-    return partial(function, reduction=case.reduction, **case.settings)
+    settings: dict[str, Any] = dict(case.settings)
+    if len(case.spec.reductions) > 1:
+        settings["reduction"] = case.reduction
+    # Where the ranks know what all have, no call asks.
+    settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
+    return named_call(getattr(sharded, case.spec.function_name), case.spec.names, settings)
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
@@ -64,10 +70,10 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
         )
         return formula(*wholes, **settings)
 
-    def of_hidden_states(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
         # The logits are gathered, which are smaller than the weight of a large vocabulary.
         shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
-        logits = together(torch.nn.functional.linear(shared, weight), -1)
+        logits = together(torch.nn.functional.linear(shared, *layer), -1)
         return formula(logits, target, **settings)
 
     return of_hidden_states if case.spec.unit == HIDDEN_STATE else of_logits
@@ -83,7 +89,7 @@ def _of_logits(case: Case) -> Callable[..., Tensor]:
     """Return the formula of the logits of hidden states."""
     from losscli.losses import find_loss
 
-    spec = find_loss(case.loss.removeprefix("linear_"))
+    spec = find_loss(case.spec.function_name.removeprefix("linear_"))
     formula = spec.functional or spec.reference
     known = {parameter.name for parameter in spec.parameters}
 

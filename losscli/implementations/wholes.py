@@ -7,7 +7,8 @@ as those of any loss, and all come to the same decisions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,18 +17,28 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.errors import SubjectError
 from losscli.ranks.group import Group, joined, together
-from losscli.ranks.placements import CUTS
+from losscli.ranks.placements import CUTS, dimension
 from losscli.ranks.shards import Cut, cut, put_together
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-def of_whole(case: Case, function: BoundLoss) -> BoundLoss:
-    """Return a function of whole operands, of one that takes the shards of this rank."""
+def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
+    """Return a function of whole operands, of one that takes the shards of this rank.
+
+    ``bind`` binds it to cases that differ in the number of their classes, as checks ask for.
+    """
     cuts, names, group = CUTS[case.loss], case.spec.names, joined()
+    bound = cache(lambda classes: bind(case.reshaped((*case.shape[:-1], classes))))
 
     def loss(*wholes: Tensor) -> Tensor:
+        classes = next(
+            whole.shape[dimension(cuts[name], whole.dim())]
+            for name, whole in zip(names, wholes, strict=True)
+            if name in cuts
+        )
+        function = bound(classes)
         parts = [
             Cut.apply(whole, cuts[name]) if name in cuts else _Shared.apply(whole, name, group)  # type: ignore[no-untyped-call]
             for name, whole in zip(names, wholes, strict=True)

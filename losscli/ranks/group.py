@@ -27,7 +27,9 @@ T = TypeVar("T")
 TIMEOUT_VARIABLE = "LOSSCLI_RANKS_TIMEOUT"
 TIMEOUT_SECONDS = 60
 """How long a rank waits for the others in a collective, without the variable."""
-RAISED_NOTHING = "raised nothing"
+AGREEMENT_SECONDS = 10
+"""How much longer a rank waits for an agreement: until a collective that others wait in is given
+up, so that each tells what it has met."""
 ROLL_CALL_SECONDS = 3.0
 """How long ranks wait to see which of them are left, after a collective has failed."""
 
@@ -70,7 +72,8 @@ class ProcessGroup:
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=size, timeout=timeout, **more
             )
-            self._agreements = dist.new_group(backend="gloo", timeout=timeout)
+            longer = timeout + timedelta(seconds=AGREEMENT_SECONDS)
+            self._agreements = dist.new_group(backend="gloo", timeout=longer)
         except RuntimeError as error:
             self._lost(error)
         self._one = torch.zeros((), device=device)
@@ -176,20 +179,22 @@ def together(group: Group, call: Callable[[], T]) -> T:
     """Return what a call that all ranks make returns, or raise what it raises on all of them.
 
     Raises:
-        RankError: some ranks raised and others did not: they would no longer take the same steps.
+        RankError: the ranks raised different exceptions, or some raised none: they would no longer
+            take the same steps.
     """
     failure: Exception | None = None
     try:
         result = call()
     except Exception as error:
         failure = error
-    text = f"raised {type(failure).__name__}: {_first_line(failure)}" if failure else RAISED_NOTHING
-    told = group.gather("has made a call", text)
-    if {*told} == {RAISED_NOTHING}:
-        return result
-    if failure is None or RAISED_NOTHING in told:
-        disagree(group, told)
-    raise failure
+    kind = type(failure).__name__ if failure else ""
+    text = f"raised {kind}: {_first_line(failure)}" if failure else "raised nothing"
+    told = group.gather("has made a call", (kind, text))
+    if len({kind for kind, _ in told}) > 1:
+        disagree(group, [text for _, text in told])
+    if failure is not None:
+        raise failure
+    return result
 
 
 def disagree(group: Group, told: Sequence[str]) -> NoReturn:

@@ -12,15 +12,27 @@ WHOLE, VOCABULARY = get_args(Placement)
 PLACEMENTS: tuple[Placement, ...] = (VOCABULARY,)
 """``vocabulary``: each rank has some of the classes of every row."""
 
+_LOGITS, _PAIR, _WEIGHT = {"input": 1}, {"input": -1, "target": -1}, {"linear_weight": 0}
 CUTS: Mapping[str, Mapping[str, int]] = {
-    "cross_entropy": {"input": -1},
-    "token_log_probs": {"input": -1},
-    "kl_divergence": {"input": -1, "target": -1},
-    "linear_cross_entropy": {"linear_weight": 0},
-    "linear_token_log_probs": {"linear_weight": 0},
+    "cross_entropy": _LOGITS,
+    "weighted_cross_entropy": {**_LOGITS, "weight": 0},
+    "token_log_probs": {"logits": -1},
+    "kl_divergence": _PAIR,
+    "masked_kl_divergence": _PAIR,
+    "reverse_kl_divergence": _PAIR,
+    "masked_reverse_kl_divergence": _PAIR,
+    "linear_cross_entropy": _WEIGHT,
+    "biased_linear_cross_entropy": {**_WEIGHT, "linear_bias": 0},
+    "linear_token_log_probs": _WEIGHT,
+    "biased_linear_token_log_probs": {**_WEIGHT, "linear_bias": 0},
 }
-"""The losses that can be split: the operands that are cut, each with the dimension of the classes.
-Every rank has the whole of all others."""
+"""The losses that can be split: the operands that are cut, each with the dimension of the classes,
+or the last where it has fewer. Every rank has the whole of all others."""
+
+
+def dimension(cut: int, dimensions: int) -> int:
+    """Return the dimension of the classes of an operand with so many dimensions."""
+    return cut % dimensions if cut < 0 else min(cut, dimensions - 1)
 
 
 def share(classes: int, ranks: int, rank: int = 0) -> tuple[int, int]:

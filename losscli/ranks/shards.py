@@ -8,11 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from losscli.ranks.placements import share
+from losscli.ranks.placements import dimension, share
 
 
 def cut(whole: Tensor, dim: int, size: int, rank: int) -> Tensor:
     """Return a rank's part of a tensor: contiguous memory of its own where the whole is that."""
+    dim = dimension(dim, whole.dim())
     first, count = share(whole.shape[dim], size, rank)
     part = whole.narrow(dim, first, count)
     return part.clone(memory_format=torch.contiguous_format) if whole.is_contiguous() else part
@@ -22,7 +23,7 @@ def put_together(part: Tensor, dim: int, length: int) -> Tensor:
     """Return the whole of a dimension with this length, whose part each rank of the group has."""
     size = dist.get_world_size()
     _, most = share(length, size)
-    dim %= part.dim()
+    dim = dimension(dim, part.dim())
     padded = part.new_zeros((*part.shape[:dim], most, *part.shape[dim + 1 :]))
     padded.narrow(dim, 0, part.shape[dim]).copy_(part)
     parts = [torch.empty_like(padded) for _ in range(size)]
@@ -39,7 +40,8 @@ class Cut(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, whole: Tensor, dim: int) -> Tensor:
         """Return the part."""
-        ctx.dim, ctx.length = dim, whole.shape[dim]
+        ctx.dim = dimension(dim, whole.dim())
+        ctx.length = whole.shape[ctx.dim]
         return cut(whole, dim, dist.get_world_size(), dist.get_rank())
 
     @staticmethod

@@ -23,7 +23,6 @@ from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import Worst, to_error
 from losscli.verify.memory_plan import Held
 
-
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
 
