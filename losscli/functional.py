@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from losscli import sharded as sharded  # has the losses over rows take DTensors
 from losscli.linear import linear_cross_entropy, linear_token_log_probs
 from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 from losscli.topk_kl_divergence import registration as registration  # defines torch.ops.losscli

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from losscli import sharded as sharded  # has the losses over rows take DTensors
 from losscli.linear import LinearCrossEntropyLoss
 from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 from losscli.topk_kl_divergence import registration as registration  # defines torch.ops.losscli

@@ -63,7 +63,7 @@ struct RowArguments {
   RowStrides gradient_strides[kMostRows];
 
   // Multiplies the gradients: one number, or without a reduction one for each value. Null stands
-  // for 1, and for 0 of the second output.
+  // for 1, and for 0 of other outputs.
   const void* grad_output = nullptr;
   DType grad_output_dtype = DType::float32;
   int64_t grad_output_stride = 0;         // between rows

@@ -23,7 +23,7 @@ struct RowLossDefinition final : Definition {
   bool has_labels = false;
   bool second_dimension = false;  // rows lie along dimension 1, as classes do; else along the last
   bool wide = false;              // whether 16 bits give a loss in float32
-  int doubling = -1;              // the parameter that asks for two values of a row; -1: none
+  int doubling = -1;              // the parameter that says how many more values a row has; -1: none
   Attached<RowKernels> kernels{};
 
   bool is_row(size_t k) const { return k < rows; }
@@ -42,7 +42,8 @@ struct RowLossDefinition final : Definition {
   }
   // Values of a row.
   int outputs(const Call& call) const {
-    return doubling >= 0 && call.parameters[static_cast<size_t>(doubling)] != 0 ? 2 : 1;
+    if (doubling < 0) return 1;
+    return 1 + static_cast<int>(call.parameters[static_cast<size_t>(doubling)]);
   }
 
   bool has_kernels(const Call&, const at::Device& device) const override {

@@ -64,7 +64,7 @@ at::ScalarType RowLossDefinition::check(const Call& call, TensorList operands) c
   for (size_t k = 1; k < operands.size(); ++k)
     if (operands[k].defined()) check_operand(*this, k, operands[k], first, rows, length);
   TORCH_CHECK(outputs(call) == 1 || call.reduction == Reduction::none, name,
-              ": two values of a row have no reduction");
+              ": several values of a row have no reduction");
   const auto type = type_of(operands);
   TORCH_CHECK_TYPE(is_computable(type), name, ": ", first_name,
                    " must be float32, float64, float16 or bfloat16, but is ", type,

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from losscli.losses import operators
+
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
 from .kernels import Settings
 
@@ -72,6 +74,10 @@ def linear_cross_entropy(
             NaN.
         torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
     """
+    operands = (input, linear_weight, target, linear_bias, weight, token_weight)
+    if operators.are_distributed(operands):
+        given = {name: value for name, value in locals().items() if name in _CROSS_ENTROPY}
+        return operators.of_hidden_states("linear_cross_entropy", linear_cross_entropy, given)
     return compute_cross_entropy(
         "linear_cross_entropy",
         Given(input, linear_weight, target, linear_bias),
@@ -126,6 +132,9 @@ def linear_token_log_probs(
     Raises:
         As :func:`linear_cross_entropy`.
     """
+    if operators.are_distributed((hidden, linear_weight, tokens, linear_bias, mask)):
+        given = {name: value for name, value in locals().items() if name in _TOKEN_LOG_PROBS}
+        return operators.of_hidden_states("linear_token_log_probs", linear_token_log_probs, given)
     return compute_token_log_probs(
         "linear_token_log_probs",
         Given(hidden, linear_weight, tokens, linear_bias),
@@ -135,6 +144,10 @@ def linear_token_log_probs(
         memory_budget,
         entropy=entropy,
     )
+
+
+_CROSS_ENTROPY = tuple(inspect.signature(linear_cross_entropy).parameters)
+_TOKEN_LOG_PROBS = tuple(inspect.signature(linear_token_log_probs).parameters)
 
 
 class LinearCrossEntropyLoss(torch.nn.Module):

@@ -14,6 +14,10 @@ from . import products
 
 _NO_CLASS = -(2**31)
 """The class number that leaves a row out."""
+_OF_PART = 2.0
+"""How many values the kernel returns of a row besides the first, where others have some classes:
+the largest logit, and the logarithm of the sum of exponentials beside that one's. One more is the
+entropy."""
 _CHUNK = 16 * 2**20
 """Bytes of logits that are bent at a time: what the L2 cache of an H100 holds beside others."""
 
@@ -81,13 +85,10 @@ def part_terms(
 def _terms(
     bent: Tensor, number: Tensor, weight: Tensor | None, settings: Settings
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    temperature, entropy = settings.divisor, float(settings.entropy)
-    found: Tensor = torch.ops.losscli.token_log_probs(bent, number, "none", temperature, entropy)
-    top, place = bent.max(1)
-    log: Tensor = -torch.ops.losscli.token_log_probs(bent, place, "none", temperature, 0.0)
-    top = top.to(log.dtype)
-    log = torch.where(top == -torch.inf, top, log)
-    top = top.clamp(min=torch.finfo(top.dtype).min)
+    temperature = settings.divisor
+    more = _OF_PART + settings.entropy
+    found: Tensor = torch.ops.losscli.token_log_probs(bent, number, "none", temperature, more)
+    log_prob, top, log, *entropy = found.unbind(0)
     logits = None
     if settings.label_smoothing:
         if weight is None:
@@ -95,8 +96,7 @@ def _terms(
         else:
             weights = weight.to(bent.dtype).unsqueeze(1)
             logits = products.wide(bent, weights).squeeze(1) / temperature
-    surprise, of_entropy = (-found[0], found[1]) if settings.entropy else (-found, None)
-    return surprise, top, log, logits, of_entropy
+    return -log_prob, top, log, logits, entropy[0] if entropy else None
 
 
 def log_sums_of(logits: Tensor, settings: Settings) -> Tensor:

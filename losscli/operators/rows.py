@@ -125,7 +125,7 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
     if arguments[len(spec.operands)] == "none":
         shape = spec.rows_shape(first.shape)
     if spec.doubling and _settings(spec, arguments)[spec.doubling]:
-        shape = (2, *shape)
+        shape = (1 + int(_settings(spec, arguments)[spec.doubling]), *shape)
     empty: Tensor = first.new_empty(shape, dtype=dtype)
     return empty
 

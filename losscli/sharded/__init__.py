@@ -3,9 +3,20 @@
 docs/sharded.md says how ranks put together what they know, and by how many bytes.
 """
 
+from importlib import import_module
+
+from losscli.operators.registration import when_imported
+
 from .divergence import kl_divergence as kl_divergence
 from .divergence import reverse_kl_divergence as reverse_kl_divergence
 from .functions import cross_entropy as cross_entropy
 from .functions import linear_cross_entropy as linear_cross_entropy
 from .functions import linear_token_log_probs as linear_token_log_probs
 from .functions import token_log_probs as token_log_probs
+
+
+def _take_dtensors() -> None:
+    import_module(f"{__name__}.dtensors")
+
+
+when_imported("torch.distributed.tensor", _take_dtensors)

@@ -32,7 +32,7 @@
 namespace losscli {
 
 constexpr int kMostRows = 3;
-constexpr int kMostOutputs = 2;
+constexpr int kMostOutputs = 4;
 constexpr int kMostRowSums = 5;
 constexpr int kMostRowParameters = 5;
 constexpr int kMostRowFactors = 6;
@@ -107,6 +107,7 @@ struct RowTotals {
   // Logits: the logarithm of the sum of the exponentials of x - the largest, over the temperature.
   Real logarithm[kMostRows] = {};
   Real largest[kMostRows] = {};  // the largest logit, over the temperature
+  Real top = 0;  // that of the first operand, before the temperature divides it
   Real distance = 0;  // the sum of distances over the sum of the exponentials that weigh them
   // The sum of the shares of all classes, and of each times how far its logit is below the largest.
   Real shared = 0;

@@ -1,25 +1,39 @@
 // The log-probability of each row's token, and the entropy of the row: with p the softmax of the
 // logits over the temperature, log(p_token) and minus the sum of p * log(p).
+//
+// Where a row is spread over several calls, of some of the tokens each, a row has more values: the
+// largest logit, before the temperature divides it, and the logarithm of the sum of exponentials
+// beside that one's. These have no gradient.
 #pragma once
 
 #include "losses/rows/loss.h"
 
 namespace losscli {
 
+// What asks for the values beside the first: 1 for the entropy, 2 for those of a part of the row, 3
+// for these and the entropy.
+constexpr double kOfPart = 2;
+
 template <typename Real, bool entropy>
 struct TokenLogProbs : RowLoss<1, 2> {
+  static constexpr Real kLowest = static_cast<Real>(-3.4028234663852886e38);
   static constexpr bool logits = true;
   static constexpr bool labelled = true;
   static constexpr DistanceSum distance{entropy ? 0 : -1, {1}};
 
   LOSSCLI_HOST_DEVICE explicit TokenLogProbs(const double* parameters)
-      : inverse(static_cast<Real>(1 / parameters[0])) {}
+      : inverse(static_cast<Real>(1 / parameters[0])), of_part(parameters[1] >= kOfPart) {}
 
   LOSSCLI_HOST_DEVICE RowFinish<Real> finish(const RowFacts<Real>&, const RowTotals<Real>& totals,
                                              const Real (&incoming)[kMostOutputs]) const {
     RowFinish<Real> result;
     result.values[0] = -totals.surprise;
-    result.values[1] = totals.logarithm[0] + totals.distance;
+    const Real of_row = totals.logarithm[0] + totals.distance;
+    // Finite in float, also where no token is possible.
+    const Real top = select(totals.top < kLowest, kLowest, totals.top);
+    result.values[1] = select(of_part, top, of_row);
+    result.values[2] = totals.logarithm[0];
+    result.values[3] = of_row;
     result.factors[0] = incoming[0] * inverse;
     result.factors[1] = incoming[1] * inverse;
     result.factors[2] = totals.distance;
@@ -37,6 +51,7 @@ struct TokenLogProbs : RowLoss<1, 2> {
   }
 
   Real inverse;
+  bool of_part;
 };
 
 template <typename Real>
@@ -46,7 +61,9 @@ struct token_log_probs : TokenLogProbs<Real, true> {
   static constexpr bool has_usual = true;
   template <typename Number>
   using Usual = TokenLogProbs<Number, false>;
-  static bool is_usual(const double* parameters) { return parameters[1] == 0; }
+  static bool is_usual(const double* parameters) {
+    return parameters[1] == 0 || parameters[1] == kOfPart;
+  }
 };
 
 }  // namespace losscli

@@ -122,7 +122,8 @@ class Walker {
 
   void find_top(int k) {
     alignas(kLine) Real lanes[kGroup];
-    std::fill_n(lanes, kGroup, -std::numeric_limits<Real>::infinity());
+    // Not -inf: of a row of which all are, the exponentials are 0, and those of NaN are not.
+    std::fill_n(lanes, kGroup, std::numeric_limits<Real>::lowest());
     for (int64_t first = 0; first < arguments_.length; first += kGroup) {
       const int64_t count = std::min<int64_t>(kGroup, arguments_.length - first);
       if (rows_[k].stride == 1) ask_ahead<false>(rows_[k].data + first, count);
@@ -185,6 +186,7 @@ class Walker {
       totals_.surprise = own > others ? vector_math::log_of_one_plus(others / own)
                                       : own_distance + vector_math::logarithm(whole[0]);
     }
+    totals_.top = static_cast<double>(tops_[0]);
     for (int k = 0; k < kRows; ++k) {
       totals_.logarithm[k] = vector_math::logarithm(whole[k]);
       inverses_[k] = static_cast<Real>(1 / whole[k]);

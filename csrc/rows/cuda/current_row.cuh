@@ -98,6 +98,7 @@ class CurrentRow {
       totals.logarithm[k] = logarithm(state.sums[k]);
       if constexpr (Loss::shares) totals.largest[k] = state.tops[k] * powers.inverse;
     }
+    totals.top = state.tops[0];
     if constexpr (Loss::shares) {
       totals.shared = state.shared;
       totals.below = state.below * powers.inverse;
@@ -128,7 +129,9 @@ class CurrentRow {
       memory_.sums[number_] = sums();
     } else if (a_.value && a_.reduction == RowReduction::none) {
       put_value<Stored>(a_, number_, value(0));
-      if (a_.outputs > 1) put_value<Stored>(a_, a_.rows() + number_, value(1));
+#pragma unroll
+      for (int o = 1; o < kMostOutputs; ++o)
+        if (o < a_.outputs) put_value<Stored>(a_, o * a_.rows() + number_, value(o));
     }
   }
   // Whether the values of rows are summed up.

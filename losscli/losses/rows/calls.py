@@ -42,8 +42,12 @@ class RowCalls(Calls):
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
-        arguments, composed = self._checked(given), self.composed(given)
         loss: Tensor
+        if operators.are_distributed(given.operands):
+            self._checked(given)
+            loss = operators.of_rows(self, given)
+            return loss
+        arguments, composed = self._checked(given), self.composed(given)
         if composed is None:
             loss = getattr(operators, given.operator or self.name)(*arguments, *site)
         else:
@@ -56,6 +60,10 @@ class RowCalls(Calls):
         """Return the loss and its gradient for the first operand, in one launch."""
         import torch
 
+        if operators.are_distributed(given.operands):
+            raise NotImplementedError(
+                f"{self.name}_with_grad takes no DTensors; call {self.name} and backward()"
+            )
         first, *others = self._checked(given)
         operator, composed = given.operator or self.name, self.composed(given)
         if inplace:

@@ -107,7 +107,7 @@ class RowSpec(Spec):
     """The most dimensions of the prediction; None for any number."""
     doubling: str = ""
     """The parameter that asks for a second value of each row: the loss then has a dimension of two
-    in front."""
+    in front. The operator takes how many values a row has besides the first."""
     values: int = 1
     """How many losses a row has; several lie in a dimension in front of the rows."""
     in_place: bool = False

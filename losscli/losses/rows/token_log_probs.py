@@ -26,7 +26,9 @@ class _Calls(RowCalls):
 
     def loss(self, given: Arguments, *site: int) -> Any:
         found = super().loss(given, *site)
-        return found.unbind(0) if given.parameters[1] else found
+        # Of DTensors they are two already.
+        one = isinstance(found, tuple) or not given.parameters[1]
+        return found if one else found.unbind(0)
 
     def loss_with_grad(self, given: Arguments, *more: Any, **named: Any) -> Any:
         found, gradient = super().loss_with_grad(given, *more, **named)
