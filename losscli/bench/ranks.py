@@ -210,7 +210,7 @@ def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
     """
     rows = case.shapes[case.spec.names[0]][0]
     terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS
-    terms += bool(case.params.get("label_smoothing")) + ("weight" in case.spec.names)
+    terms += bool(case.params.get("label_smoothing"))
     gathered = rows * terms * max(case.item_bytes, 4)
     added = 0
     if case.spec.unit == HIDDEN_STATE and pass_ == FORWARD_BACKWARD:

@@ -17,7 +17,7 @@ from losscli.config.schema import Config
 from losscli.errors import EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.implementations import is_file
 from losscli.notes import VARIABLE as QUIET_VARIABLE
-from losscli.ranks.place import ADVICE, Place, is_silent, take
+from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives, take
 from losscli.ranks.placements import CUTS, PLACEMENTS
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def place_of(ranks: int | None) -> Place | None:
     Raises:
         UsageError: neither the option nor torchrun says how many there are, or they differ.
     """
+    seconds_of_collectives()  # an error is to come before any rank is started
     if ranks is not None and not _is_rank():
         return None
     place = Place.of_environment()

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from losscli.implementations.implementation import CUSTOM, Implementation
 from losscli.implementations.other_projects import lacking
 from losscli.losses import HIDDEN_STATE
-from losscli.losses.calling import named_call
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
 from losscli.reasons import Reason
 
@@ -47,7 +46,13 @@ def _custom(case: Case) -> BoundLoss:
         settings["reduction"] = case.reduction
     # Where the ranks know what all have, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
-    return named_call(getattr(sharded, case.spec.function_name), case.spec.names, settings)
+    function, names = getattr(sharded, case.spec.function_name), case.spec.names
+
+    def loss(*shards: Tensor) -> Tensor:
+        found: Tensor = function(**dict(zip(names, shards, strict=True)), **settings)
+        return found
+
+    return loss
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
@@ -279,7 +284,7 @@ ONLY_SPLIT = (
     ),
     Implementation(
         "transformer_engine",
-        "TransformerEngine's cross entropy over ranks; logits, which it may overwrite, are copied",
+        "TransformerEngine's cross entropy over ranks; logits are copied",
         _unbound,
         _only_split,
         temporaries=2,

@@ -7,7 +7,6 @@ collective which a loss began and one rank left out is not taken for an agreemen
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -17,16 +16,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from losscli.errors import RankError, UsageError
+from losscli.errors import RankError
 from losscli.machine import memory
 from losscli.notes import note
 from losscli.processes import end_with_parent
-from losscli.ranks.place import Place
+from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
-TIMEOUT_VARIABLE = "LOSSCLI_RANKS_TIMEOUT"
-TIMEOUT_SECONDS = 60
-"""How long a rank waits for the others in a collective, without the variable."""
 AGREEMENT_SECONDS = 10
 """How much longer a rank waits for an agreement: until a collective that others wait in is given
 up, so that each tells what it has met."""
@@ -65,7 +61,11 @@ class ProcessGroup:
         if device != "cpu":
             torch.cuda.set_device(device)
             backend, more = "nccl", {"device_id": torch.device(device)}
-        store, rank, size = next(rendezvous("env://", timeout=timeout))
+        try:
+            store, rank, size = next(rendezvous("env://", timeout=timeout))
+        except RuntimeError as error:
+            text = f"nobody answers at torchrun's MASTER_ADDR and MASTER_PORT: {_first_line(error)}"
+            raise RankError(text, is_told=self.rank > 0) from error
         store.set_timeout(timeout)
         self._store = dist.distributed_c10d.PrefixStore("losscli", store)
         try:
@@ -201,18 +201,6 @@ def disagree(group: Group, told: Sequence[str]) -> NoReturn:
     """Raise RankError, which tells what each rank said."""
     texts = "; ".join(f"rank {rank} {text}" for rank, text in enumerate(told))
     raise RankError(f"the ranks disagree: {texts}.", is_told=group.rank != 0)
-
-
-def seconds_of_collectives() -> int:
-    """Return how long a rank waits for the others.
-
-    Raises:
-        UsageError: the variable holds no number of seconds.
-    """
-    given = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
-    if not given.isdecimal() or int(given) == 0:
-        raise UsageError(f"{TIMEOUT_VARIABLE} must be whole seconds, at least 1, but is '{given}'")
-    return int(given)
 
 
 def announce(group: Group) -> None:

@@ -11,6 +11,9 @@ from losscli.errors import UsageError
 RANK, SIZE, LOCAL_RANK = "RANK", "WORLD_SIZE", "LOCAL_RANK"
 VARIABLES = (RANK, SIZE, LOCAL_RANK, "MASTER_ADDR", "MASTER_PORT")
 """What torchrun sets for each process that it starts."""
+TIMEOUT_VARIABLE = "LOSSCLI_RANKS_TIMEOUT"
+TIMEOUT_SECONDS = 60
+"""How long a rank waits for the others in a collective, without the variable."""
 ADVICE = "Start it with --ranks N, or by `torchrun --nproc-per-node N -m losscli ...`"
 
 
@@ -44,6 +47,18 @@ class Place:
         if rank >= size:
             raise UsageError(f"RANK must be below WORLD_SIZE, but is {rank} of {size}. {ADVICE}.")
         return cls(rank, size, local_rank)
+
+
+def seconds_of_collectives() -> int:
+    """Return how long a rank waits for the others.
+
+    Raises:
+        UsageError: the variable holds no number of seconds.
+    """
+    given = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
+    if not given.isdecimal() or int(given) == 0:
+        raise UsageError(f"{TIMEOUT_VARIABLE} must be whole seconds, at least 1, but is '{given}'.")
+    return int(given)
 
 
 def _number(environ: Mapping[str, str], name: str) -> int:

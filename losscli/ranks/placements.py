@@ -15,7 +15,6 @@ PLACEMENTS: tuple[Placement, ...] = (VOCABULARY,)
 _LOGITS, _PAIR, _WEIGHT = {"input": 1}, {"input": -1, "target": -1}, {"linear_weight": 0}
 CUTS: Mapping[str, Mapping[str, int]] = {
     "cross_entropy": _LOGITS,
-    "weighted_cross_entropy": {**_LOGITS, "weight": 0},
     "token_log_probs": {"logits": -1},
     "kl_divergence": _PAIR,
     "masked_kl_divergence": _PAIR,

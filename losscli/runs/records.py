@@ -201,6 +201,13 @@ class BenchResult(Record, frozen=True):
 
     derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that JSON holds: of ordinary cases without what ranks add."""
+        record = super().to_json()
+        if not self.case.placement:
+            del record["ranks"], record["collective"]
+        return record
+
     @property
     def bytes(self) -> int:
         """The floor of memory traffic, from the byte model."""
