@@ -154,8 +154,7 @@ def _compute(
     if not eager:
         if shard is not None:
             raise NotImplementedError(
-                f"{name}: losses of ranks take plain tensors with memory, outside of torch.compile "
-                "and of transforms"
+                f"{name}: losses over ranks take plain tensors, and nothing traces them"
             )
         losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()

@@ -13,7 +13,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Plan
 
 from . import chunks, slices, whole
-from .parts import Shard
+from .parts import Shard, refuse_second_derivatives
 from .products import Layer
 from .rows import Rows
 
@@ -60,9 +60,7 @@ class Losses(torch.autograd.Function):
                 found = computed(rows, ctx.plan, layer, incoming, kept, wanted, *ctx.of_ranks)
                 return (*found, None, None, None)
             if ctx.of_ranks:
-                raise NotImplementedError(
-                    "the losses of ranks have first derivatives alone; take create_graph=True away"
-                )
+                refuse_second_derivatives()
             # Views, so that what one operand has to do with another is no part of the gradient.
             views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
             losses, _ = composed(rows, Layer(*views))

@@ -131,7 +131,9 @@ def part_gradient(
         weight: the weights of these classes.
         settings: of the loss.
     """
-    if settings.softcap and (settings.entropy or share is not None):
+    # In 16 bits what smoothing subtracts would be rounded apart from what it is subtracted from.
+    rounds = share is not None and logits.dtype in products.NARROW
+    if rounds or (settings.softcap and (settings.entropy or share is not None)):
         gradient = torch.empty_like(logits)
         plain = settings._replace(softcap=0.0, temperature=1.0)
         for rows in some_rows(logits):

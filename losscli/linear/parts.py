@@ -60,7 +60,7 @@ def together(parts: Terms, own: Tensor, temperature: float) -> tuple[Terms, Tens
     top = parts.top.amax(0)
     raised = (parts.top - top) / temperature + parts.log
     log = torch.logsumexp(raised, 0)
-    shares = raised - log
+    shares = torch.where(log == -torch.inf, -torch.inf, raised - log)
     surprise = parts.surprise[0]
     if len(raised) > 1:
         of_own = torch.where(own, raised, 0.0).sum(0)
@@ -76,6 +76,7 @@ def together(parts: Terms, own: Tensor, temperature: float) -> tuple[Terms, Tens
     if parts.entropy is not None:
         terms = shares.exp() * (parts.entropy - shares)
         entropy = torch.where(shares == -torch.inf, 0.0, terms).sum(0)
+        entropy = torch.where(log == -torch.inf, torch.nan, entropy)
     return Terms(surprise, top, log, logits, entropy), shares
 
 
@@ -92,6 +93,15 @@ class Shard:
     weights of all classes, the terms, and the logarithm of this rank's share, ``(N)``."""
     summed: Callable[[Tensor], Tensor]
     """Returns the sum of a tensor over the ranks."""
+
+
+def refuse_second_derivatives() -> None:
+    """Raise NotImplementedError in a backward pass of ranks that is to be differentiated."""
+    if torch.is_grad_enabled():
+        raise NotImplementedError(
+            "losses over ranks have first derivatives alone: call backward without "
+            "create_graph=True, or the loss of gathered logits"
+        )
 
 
 class Found(NamedTuple):
@@ -150,6 +160,8 @@ class Gradients:
         """Return them for an incoming gradient."""
         rows = rows.with_gathered(found.own_weight, found.total_weight)
         log_sums = found.top / rows.settings.divisor + found.log
+        if rows.ignored is not None:  # whatever their logits are
+            log_sums = log_sums.masked_fill(rows.ignored, 0.0)
         return cls(rows, found, rows.factors(incoming * found.factor, log_sums, found.entropy))
 
     def scaled(self, dtype: torch.dtype) -> tuple[Gradients, Tensor]:

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from losscli.linear.calls import check_settings
 from losscli.linear.kernels import Settings, some_rows
 from losscli.linear.operands import check_floating, check_mask, check_shape
-from losscli.linear.parts import Part, Terms, together
+from losscli.linear.parts import Part, Terms, refuse_second_derivatives, together
 from losscli.linear.rows import Rows
 
 from .functions import check_plain
@@ -152,6 +151,8 @@ class _Divergence(torch.autograd.Function):
         inside = torch.where((of_p == -torch.inf) | (of_q == -torch.inf), 0.0, inside)
         terms = of_q.exp() * (inside + (of_q - of_p))
         losses = torch.where(of_q == -torch.inf, 0.0, terms).sum(0)
+        impossible = (wholes[0].log == -torch.inf) | (wholes[1].log == -torch.inf)
+        losses = torch.where(impossible, torch.nan, losses)
         if found.is_right is not None:
             losses = torch.where(found.is_right, losses, torch.nan)
         if mask is not None:
@@ -163,9 +164,9 @@ class _Divergence(torch.autograd.Function):
         return losses
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients, in chunks of rows that a cache holds in float32."""
+        refuse_second_derivatives()
         x, y, mask, losses, top_p, log_p, top_q, log_q = ctx.saved_tensors
         temperature, wanted = ctx.temperature, ctx.needs_input_grad
         of_x = torch.empty_like(x) if wanted[0] else None

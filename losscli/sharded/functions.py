@@ -321,6 +321,7 @@ def check_plain(name: str, *tensors: Tensor | None) -> None:
     """Raise NotImplementedError for tensors that ranks cannot take."""
     if not is_eager(*tensors):
         raise NotImplementedError(
-            f"{name}: losses of ranks take plain tensors with memory, outside of torch.compile and "
-            "of transforms; for a DTensor call the function of losscli.functional"
+            f"{name}: losses over ranks take plain tensors, and no compiler or transform traces "
+            "them; within torch.compile call them in a function that torch.compiler.disable wraps, "
+            "and for DTensors those of losscli.functional"
         )

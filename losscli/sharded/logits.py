@@ -7,9 +7,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from losscli.linear.parts import Found, Gradients, Part, Shard, Terms, finished
+from losscli.linear.parts import (
+    Found,
+    Gradients,
+    Part,
+    Shard,
+    Terms,
+    finished,
+    refuse_second_derivatives,
+)
 from losscli.linear.rows import Rows
 
 
@@ -28,9 +35,9 @@ class Losses(torch.autograd.Function):
         return losses
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient of this rank's logits, without a collective."""
+        refuse_second_derivatives()
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
         gradients = Gradients.of(rows, Found(*found), incoming)

@@ -1,0 +1,493 @@
+"""What ranks check themselves, beside the oracle: each check runs in all ranks of a group."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from losscli import functional, sharded
+
+from .cases import parts_of
+
+WIDTHS = {2: (5, 7), 3: (5, 0, 7), 4: (1, 4, 2, 5)}
+CLASSES = 12
+ROWS = 9
+
+
+def _mine(dim: int = 1) -> tuple[slice, ...]:
+    """Return the index of what this rank has of logits."""
+    part = parts_of(WIDTHS[distributed.get_world_size()])[distributed.get_rank()]
+    return (*(slice(None) for _ in range(dim)), part)
+
+
+def _logits(*shape: int, scale: float = 4.0, dtype: torch.dtype = torch.float64) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    numbers = torch.randn(*(shape or (ROWS, CLASSES)), dtype=torch.float64, generator=generator)
+    return (numbers * scale).to(dtype)
+
+
+def _classes(rows: int = ROWS) -> Tensor:
+    found = torch.arange(rows) * 5 % CLASSES
+    found[1::4] = -100
+    return found
+
+
+def _agree(
+    alone: Callable[..., Any],
+    of_ranks: Callable[..., Any],
+    *operands: Tensor,
+    dim: int = 1,
+    incoming: Tensor | None = None,
+) -> None:
+    """Compare the loss and the gradients of all logits with those of this rank's."""
+    whole = [each.detach().clone().requires_grad_() for each in operands]
+    mine = [each[_mine(dim)].detach().clone().requires_grad_() for each in operands]
+    found = alone(*whole), of_ranks(*mine)
+    losses = [torch.stack(each) if isinstance(each, tuple) else each for each in found]
+    torch.testing.assert_close(losses[1], losses[0], equal_nan=True)
+    for loss in losses:
+        loss.backward(torch.ones_like(loss) if incoming is None else incoming)
+    for all_of_it, part in zip(whole, mine, strict=True):
+        assert all_of_it.grad is not None
+        torch.testing.assert_close(part.grad, all_of_it.grad[_mine(dim)], equal_nan=True)
+
+
+def _raises(kind: type[Exception], said: str, call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except kind as error:
+        assert re.search(said, str(error)), str(error)  # noqa: PT017
+    else:
+        raise AssertionError(f"no {kind.__name__} that says {said!r}")
+
+
+def _counts(call: Callable[[], Any]) -> dict[str, int]:
+    """Return how many collectives of each name a call makes."""
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    with CommDebugMode() as communication:
+        call()
+    found: dict[str, int] = {}
+    for name, count in communication.get_comm_counts().items():
+        kind = str(name).rpartition(".")[2].strip("_")
+        found[kind] = found.get(kind, 0) + count
+    return found
+
+
+def a_step_makes_one_collective() -> None:
+    target, x = _classes(), _logits()[_mine()].clone().requires_grad_()
+    tokens = target.clamp(min=0)
+    hidden = _logits(ROWS, 6).requires_grad_()
+    weight = _logits(CLASSES, 6)[_mine(0)].clone().requires_grad_()
+    sharded.cross_entropy(x, target)  # asks once how many classes the other ranks have
+
+    def step(loss: Tensor) -> None:
+        loss.sum().backward()
+
+    settings: dict[str, Any] = {"label_smoothing": 0.1, "softcap": 3.0, "z_loss": 0.1}
+    calls: list[Callable[[], Any]] = [
+        lambda: step(sharded.cross_entropy(x, target)),
+        lambda: step(sharded.cross_entropy(x, target, torch.ones_like(x[0]).detach(), **settings)),
+        lambda: step(sharded.token_log_probs(x, tokens)),
+        lambda: step(sum(sharded.token_log_probs(x, tokens, entropy=True))),
+        lambda: step(sharded.kl_divergence(x, x.detach())),
+        lambda: step(sharded.reverse_kl_divergence(x, x.detach())),
+        lambda: sharded.linear_cross_entropy(hidden, weight, target),
+        lambda: step(sharded.linear_cross_entropy(hidden.detach(), weight, target)),
+    ]
+    for call in calls:
+        found = _counts(call)
+        assert list(found.values()) == [1], found
+        assert "gather" in next(iter(found)), found
+    loss = sharded.linear_cross_entropy(hidden, weight, target)
+    assert list(_counts(loss.backward).items()) == [("allreduce", 1)]
+
+
+BYTES = {
+    "cross_entropy": 12,
+    "weights of classes": 16,
+    "label smoothing": 16,
+    "both": 20,
+    "token_log_probs": 12,
+    "entropy": 16,
+    "kl_divergence": 20,
+}
+"""Of each row and rank, in float32; docs/sharded.md has the same table."""
+
+
+def a_collective_has_so_many_bytes_a_row() -> None:
+    """The difference between calls of twice as many rows and of so many."""
+    sent: list[int] = []
+    name = "all_gather_single"
+    if not hasattr(distributed, name):
+        name = "all_gather_into_tensor"
+    original = getattr(distributed, name)
+
+    def counted(to: Tensor, mine: Tensor, **named: Any) -> Any:
+        sent.append(mine.numel() * mine.element_size())
+        return original(to, mine, **named)
+
+    def calls(rows: int) -> dict[str, Callable[[], Any]]:
+        x = _logits(rows, CLASSES, dtype=torch.bfloat16)[_mine()]
+        target = _classes(rows)
+        weight = torch.ones_like(x[0])
+        tokens = target.clamp(min=0)
+        return {
+            "cross_entropy": lambda: sharded.cross_entropy(x, target),
+            "weights of classes": lambda: sharded.cross_entropy(x, target, weight),
+            "label smoothing": lambda: sharded.cross_entropy(x, target, label_smoothing=0.1),
+            "both": lambda: sharded.cross_entropy(x, target, weight, label_smoothing=0.1),
+            "token_log_probs": lambda: sharded.token_log_probs(x, tokens),
+            "entropy": lambda: sharded.token_log_probs(x, tokens, entropy=True),
+            "kl_divergence": lambda: sharded.kl_divergence(x, x),
+        }
+
+    sharded.cross_entropy(_logits()[_mine()], _classes())
+    setattr(distributed, name, counted)
+    try:
+        for few, many in zip(calls(10).items(), calls(20).items(), strict=True):
+            sent.clear()
+            few[1](), many[1]()
+            assert (sent[1] - sent[0]) / 10 == BYTES[few[0]], few[0]
+            # Beside the numbers of rows: the classes, the rows and the sum of weights of a rank.
+            assert 2 * sent[0] - sent[1] <= 12
+    finally:
+        setattr(distributed, name, original)
+
+
+def any_gradient_of_each_row() -> None:
+    incoming = _logits(ROWS, scale=1.0)
+    target = _classes()
+    settings: dict[str, Any] = {"reduction": "none", "label_smoothing": 0.1, "z_loss": 0.1}
+    _agree(
+        lambda x: functional.cross_entropy(x, target, **settings),
+        lambda x: sharded.cross_entropy(x, target, **settings),
+        _logits(),
+        incoming=incoming,
+    )
+    tokens = target.clamp(min=0)
+    _agree(
+        lambda x: functional.token_log_probs(x, tokens, entropy=True),
+        lambda x: sharded.token_log_probs(x, tokens, entropy=True),
+        _logits(),
+        incoming=torch.stack([incoming, incoming.flip(0)]),
+    )
+    _agree(
+        lambda x, y: functional.kl_divergence(x, y, reduction="none"),
+        lambda x, y: sharded.kl_divergence(x, y, reduction="none"),
+        _logits(),
+        _logits().flip(0),
+        incoming=incoming,
+    )
+
+
+def logits_of_any_shape() -> None:
+    x = _logits(3, CLASSES, 5)
+    target = _classes(15).view(3, 5)
+    for reduction in ("none", "mean"):
+        _agree(
+            lambda x: functional.cross_entropy(x, target, reduction=reduction),  # noqa: B023
+            lambda x: sharded.cross_entropy(x, target, reduction=reduction),  # noqa: B023
+            x,
+        )
+    _agree(
+        lambda x: functional.cross_entropy(x, target[0, 0]),
+        lambda x: sharded.cross_entropy(x, target[0, 0]),
+        _logits(CLASSES),
+        dim=0,
+    )
+    _agree(
+        lambda x: functional.token_log_probs(x, target.clamp(min=0)),
+        lambda x: sharded.token_log_probs(x, target.clamp(min=0)),
+        x.transpose(1, 2).contiguous(),
+        dim=2,
+    )
+
+
+def shards_that_are_not_contiguous() -> None:
+    target, whole = _classes(), _logits()
+    expected = functional.cross_entropy(whole, target)
+    whole.requires_grad_()
+    view = whole[_mine()]
+    by_columns = view.detach().t().contiguous().t().requires_grad_()
+    for shard in (view, by_columns):
+        loss = sharded.cross_entropy(shard, target)
+        torch.testing.assert_close(loss, expected)
+        loss.backward()
+    assert whole.grad is not None
+    torch.testing.assert_close(by_columns.grad, whole.grad[_mine()])
+
+
+def special_logits() -> None:
+    """Logits of -inf in some shards or all, infinite ones, NaN, and of ignored rows."""
+    x = _logits()
+    first = parts_of(WIDTHS[distributed.get_world_size()])[0]
+    x[0, first] = -math.inf  # all of a shard, and with it the target
+    x[2, 6:] = -math.inf
+    x[3] = -math.inf
+    x[4, 2] = math.inf
+    x[6, 11] = math.nan
+    x[1] = math.nan  # ignored
+    x[5, 0] = math.inf  # ignored
+    x[8, 3] = -math.inf
+    target = _classes()
+    every: list[dict[str, Any]] = [
+        {},
+        {"label_smoothing": 0.1},
+        {"z_loss": 0.1},
+        {"temperature": 1.7},
+        {"softcap": 3.0},
+    ]
+    for settings in every:
+        _agree(
+            lambda x: functional.cross_entropy(x, target, reduction="none", **settings),  # noqa: B023
+            lambda x: sharded.cross_entropy(x, target, reduction="none", **settings),  # noqa: B023
+            x,
+        )
+    tokens = target.clamp(min=0)
+    for entropy in (False, True):
+        _agree(
+            lambda x: functional.token_log_probs(x, tokens, entropy=entropy),  # noqa: B023
+            lambda x: sharded.token_log_probs(x, tokens, entropy=entropy),  # noqa: B023
+            x,
+        )
+    y = _logits().flip(0)
+    y[0, 4:] = -math.inf
+    mask = target >= 0
+    for pair in ((x, y), (y, x)):
+        _agree(
+            lambda x, y: functional.kl_divergence(x, y, mask=mask, reduction="none"),
+            lambda x, y: sharded.kl_divergence(x, y, mask=mask, reduction="none"),
+            *pair,
+        )
+
+
+def logits_far_from_zero_keep_their_digits() -> None:
+    """Float32 logits near 1000, whose logarithms of sums are rounded to 6e-5."""
+    x = (_logits(dtype=torch.float32) + 1000).double()
+    target = _classes()
+    whole = x.clone().requires_grad_()
+    functional.cross_entropy(whole, target, reduction="none", temperature=1.3).sum().backward()
+    mine = x.float()[_mine()].clone().requires_grad_()
+    sharded.cross_entropy(mine, target, reduction="none", temperature=1.3).sum().backward()
+    assert whole.grad is not None
+    torch.testing.assert_close(mine.grad.double(), whole.grad[_mine()], rtol=3e-6, atol=3e-7)
+
+
+def a_probability_near_1_keeps_its_digits() -> None:
+    """In whatever shard its class is."""
+    x = _logits(dtype=torch.float32)
+    target = torch.arange(ROWS) % CLASSES
+    x[torch.arange(ROWS), target] = 40.0
+    expected = functional.cross_entropy(x.double(), target, reduction="none")
+    assert float(expected.max()) < 1e-10
+    found = sharded.cross_entropy(x[_mine()], target, reduction="none")
+    torch.testing.assert_close(found.double(), expected, rtol=3e-6, atol=0)
+
+
+def all_rows_ignored_and_no_rows() -> None:
+    for rows in (ROWS, 0):
+        target = torch.full((rows,), -100)
+        for reduction in ("mean", "sum", "none"):
+            _agree(
+                lambda x: functional.cross_entropy(x, target, reduction=reduction),  # noqa: B023
+                lambda x: sharded.cross_entropy(x, target, reduction=reduction),  # noqa: B023
+                _logits(rows, CLASSES),
+            )
+    nothing = torch.empty(0, dtype=torch.int64)
+    _agree(
+        lambda x: functional.token_log_probs(x, nothing),
+        lambda x: sharded.token_log_probs(x, nothing),
+        _logits(0, CLASSES),
+    )
+    _agree(
+        lambda x: functional.kl_divergence(x, x.detach(), reduction="sum"),
+        lambda x: sharded.kl_divergence(x, x.detach(), reduction="sum"),
+        _logits(0, CLASSES),
+    )
+    hidden, weight = _logits(3, 6).requires_grad_(), _logits(CLASSES, 6)[_mine(0)]
+    sharded.linear_cross_entropy(hidden, weight, torch.full((3,), -100), reduction="sum").backward()
+    assert hidden.grad is not None
+    assert not hidden.grad.any()
+
+
+def without_gradients_nothing_is_kept() -> None:
+    x = _logits()[_mine()].clone().requires_grad_()
+    with torch.no_grad():
+        loss = sharded.cross_entropy(x, _classes())
+    assert not loss.requires_grad
+    assert not sharded.cross_entropy(x.detach(), _classes()).requires_grad
+
+
+def the_same_bits_every_time_on_all_ranks() -> None:
+    x = _logits(ROWS, CLASSES, dtype=torch.float32)[_mine()].clone().requires_grad_()
+    losses = []
+    gradients = []
+    for _ in range(3):
+        loss = sharded.cross_entropy(x, _classes(), label_smoothing=0.1)
+        gradients.append(torch.autograd.grad(loss, x)[0])
+        losses.append(loss.detach())
+    others = losses[0].new_empty(distributed.get_world_size())
+    distributed.all_gather(list(others.split(1)), losses[0].view(1))
+    assert (torch.stack(losses) == others[0]).all()
+    assert (others == others[0]).all()
+    assert all(torch.equal(each, gradients[0]) for each in gradients)
+
+
+def the_log_of_sums_and_token_weights_of_hidden_states() -> None:
+    hidden, weight = _logits(ROWS, 6), _logits(CLASSES, 6)
+    target, of_tokens = _classes(), torch.arange(ROWS).double()
+    given: dict[str, Any] = {"return_lse": True, "token_weight": of_tokens}
+    expected = functional.linear_cross_entropy(hidden, weight, target, **given)
+    found = sharded.linear_cross_entropy(hidden, weight[_mine(0)], target, **given)
+    torch.testing.assert_close(found, expected)
+
+
+def a_part_of_the_input_gradient_is_left_to_the_caller() -> None:
+    target, weight = _classes(), _logits(CLASSES, 6)[_mine(0)]
+    gradients = []
+    for reduces in (True, False):
+        hidden = _logits(ROWS, 6).requires_grad_()
+        loss = sharded.linear_cross_entropy(hidden, weight, target, reduce_input_gradient=reduces)
+        loss.backward()
+        gradients.append(hidden.grad)
+    distributed.all_reduce(gradients[1])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def second_derivatives_are_refused() -> None:
+    x = _logits()[_mine()].clone().requires_grad_()
+    hidden, weight = _logits(ROWS, 6).requires_grad_(), _logits(CLASSES, 6)[_mine(0)]
+    for loss, leaf in (
+        (sharded.cross_entropy(x, _classes()), x),
+        (sharded.kl_divergence(x, x.detach()), x),
+        (sharded.linear_cross_entropy(hidden, weight, _classes()), hidden),
+    ):
+        _raises(
+            NotImplementedError,
+            "first derivatives alone",
+            lambda: torch.autograd.grad(loss, leaf, create_graph=True),  # noqa: B023
+        )
+
+
+def bad_arguments_are_named_at_once() -> None:
+    x, target = _logits()[_mine()], _classes()
+    rank, count = distributed.get_rank(), distributed.get_world_size()
+    widths = list(WIDTHS[count])
+    _raises(TypeError, "target must hold class numbers", lambda: sharded.cross_entropy(x, x))
+    _raises(
+        IndexError,
+        "class 12, but there are classes 0 to 11",
+        lambda: sharded.cross_entropy(x, target.abs() + 3 + 9),
+    )
+    wrong = [*widths]
+    wrong[rank] += 1
+    _raises(
+        ValueError,
+        f"sizes says that rank {rank} has {wrong[rank]} classes, but its shard has {widths[rank]}",
+        lambda: sharded.cross_entropy(x, target, sizes=wrong),
+    )
+    _raises(
+        ValueError,
+        f"of each of the {count} ranks, but has {count + 1}",
+        lambda: sharded.cross_entropy(x, target, sizes=[*widths, 1]),
+    )
+    _raises(ValueError, "target must have", lambda: sharded.cross_entropy(x, target[1:]))
+    _raises(
+        ValueError,
+        "weight has no gradient",
+        lambda: sharded.cross_entropy(x, target, x[0].detach().clone().requires_grad_()),
+    )
+    _raises(
+        ValueError, "label_smoothing", lambda: sharded.cross_entropy(x, target, label_smoothing=2)
+    )
+    _raises(
+        ValueError, "reduction must be", lambda: sharded.cross_entropy(x, target, reduction="max")
+    )
+    _raises(
+        NotImplementedError,
+        "not both",
+        lambda: sharded.linear_cross_entropy(
+            *(x.t().contiguous()[:0].new_ones(ROWS, 2), x.new_ones(x.shape[1], 2), target),
+            weight=x.new_ones(x.shape[1]),
+            token_weight=x.new_ones(ROWS),
+        ),
+    )
+
+
+def sizes_that_have_changed_are_noticed() -> None:
+    """By all ranks, from what comes with the collective."""
+    x, target = _logits()[_mine()], _classes()
+    wrong = list(WIDTHS[distributed.get_world_size()])
+    other = (distributed.get_rank() + 1) % len(wrong)
+    wrong[other] += 1
+    said = "were known; give sizes= where the shards of a group change"
+    _raises(ValueError, said, lambda: sharded.cross_entropy(x, target, sizes=wrong))
+
+
+def subgroups_and_groups_of_one() -> None:
+    """All ranks but the first, which is told that it is not in the group; then each rank alone."""
+    rank, count = distributed.get_rank(), distributed.get_world_size()
+    x, target = _logits(), _classes()
+    expected = functional.cross_entropy(x, target)
+    others = distributed.new_group(list(range(1, count)))
+    if rank == 0:
+        _raises(
+            ValueError,
+            "rank 0, is not in the group",
+            lambda: sharded.cross_entropy(x, target, group=others),
+        )
+    else:
+        part = x.tensor_split(count - 1, 1)[rank - 1]
+        torch.testing.assert_close(sharded.cross_entropy(part, target, group=others), expected)
+    alone = [distributed.new_group([each]) for each in range(count)][rank]
+    x.requires_grad_()
+    loss = sharded.cross_entropy(x, target, group=alone)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+
+
+def compiled_programs_are_told_to_leave_the_loss_out() -> None:
+    x, target = _logits()[_mine()], _classes()
+    expected = sharded.cross_entropy(x, target)
+
+    def program(x: Tensor) -> Tensor:
+        return sharded.cross_entropy(x * 1, target)
+
+    compiled = torch.compile(program, backend="eager")
+    _raises(NotImplementedError, "torch.compiler.disable", lambda: compiled(x))
+    left_out = torch.compiler.disable(sharded.cross_entropy)
+    found = torch.compile(lambda x: left_out(x * 1, target) + 0, backend="eager")(x)
+    torch.testing.assert_close(found, expected)
+
+
+EVERYWHERE: Sequence[Callable[[], None]] = (
+    a_step_makes_one_collective,
+    a_collective_has_so_many_bytes_a_row,
+    any_gradient_of_each_row,
+    logits_of_any_shape,
+    shards_that_are_not_contiguous,
+    special_logits,
+    logits_far_from_zero_keep_their_digits,
+    a_probability_near_1_keeps_its_digits,
+    all_rows_ignored_and_no_rows,
+    without_gradients_nothing_is_kept,
+    the_same_bits_every_time_on_all_ranks,
+    the_log_of_sums_and_token_weights_of_hidden_states,
+    a_part_of_the_input_gradient_is_left_to_the_caller,
+    second_derivatives_are_refused,
+    bad_arguments_are_named_at_once,
+    sizes_that_have_changed_are_noticed,
+    subgroups_and_groups_of_one,
+)
+CHECKS = {
+    2: (*EVERYWHERE, compiled_programs_are_told_to_leave_the_loss_out),
+    3: EVERYWHERE,
+    4: EVERYWHERE,
+}
+"""By the number of ranks."""

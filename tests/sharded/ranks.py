@@ -1,0 +1,78 @@
+"""Starts real ranks for all tests of this folder: ``python -m tests.sharded.ranks FOLDER``.
+
+One process imports PyTorch, which takes seconds, and forks 2, then 3, then 4 ranks. Each rank
+computes the cases, runs the checks of its number of ranks, and writes what it found to a file.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from losscli.operators import loading
+
+from .cases import CASES, RANKS, SIZES, compute, parts_of, problem_of
+from .checks import CHECKS
+
+_TIMEOUT = timedelta(seconds=60)
+
+
+def main(folder: Path) -> None:
+    """Run the ranks of each number after each other."""
+    torch.set_num_threads(1)
+    if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    loading.load()
+    context = multiprocessing.get_context("fork")
+    for count in RANKS:
+        processes = [
+            context.Process(target=_run, args=(rank, count, folder), daemon=True)
+            for rank in range(count)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+
+
+def _run(rank: int, count: int, folder: Path) -> None:
+    """Run everything as one of the ranks."""
+    warnings.simplefilter("error")
+    distributed.init_process_group(
+        *("gloo", f"file://{folder}/meeting-{count}"),
+        rank=rank,
+        world_size=count,
+        timeout=_TIMEOUT,
+    )
+    found: dict[str, Any] = {"cases": {}, "checks": {}}
+    sizes = SIZES[count]
+
+    def answer(name: str) -> dict[str, Tensor]:
+        return compute(problem_of(CASES[name]), parts_of(sizes)[rank], sizes)
+
+    work: list[tuple[str, str, Callable[[], Any]]]
+    work = [("cases", name, partial(answer, name)) for name in CASES]
+    work += [("checks", check.__name__, check) for check in CHECKS[count]]
+    for kind, name, task in work:
+        try:
+            found[kind][name] = task()
+        except Exception:
+            found["raised"] = (name, traceback.format_exc())
+            break  # other ranks may wait for this one
+    torch.save(found, folder / f"{count}-{rank}.pt")
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
