@@ -123,7 +123,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "what PyTorch has, or what one writes with it, where it differs from the reference",
+            "what PyTorch has, or what one writes with it, where that is not the reference",
             _functional,
             _same_as_reference,
             torchs_own=True,
