@@ -57,20 +57,23 @@ def together(parts: Terms, own: Tensor, temperature: float) -> tuple[Terms, Tens
         own: which part has the row's class, ``(parts, N)``; one or none of each row.
         temperature: divides the largest logits.
     """
+    if len(parts.top) == 1:
+        alone = Terms(*(None if each is None else each[0] for each in parts))  # type: ignore[arg-type]
+        return alone, torch.zeros_like(parts.top)
     top = parts.top.amax(0)
-    raised = (parts.top - top) / temperature + parts.log
-    log = torch.logsumexp(raised, 0)
+    raised = parts.top - top
+    raised = (raised if temperature == 1 else raised / temperature) + parts.log
+    log = raised.exp().sum(0).log()  # of numbers up to those of a part, and one of at least 0
     shares = torch.where(log == -torch.inf, -torch.inf, raised - log)
-    surprise = parts.surprise[0]
-    if len(raised) > 1:
-        of_own = torch.where(own, raised, 0.0).sum(0)
-        inside = torch.where(own, parts.surprise, 0.0).sum(0)
-        # None of that part's classes is possible.
-        inside = torch.where(of_own == -torch.inf, torch.inf, inside)
-        rest = torch.where(own, 0.0, (raised - of_own + inside).exp()).sum(0)
-        # What the other parts have is added to what the own one lacks of 1.
-        near, far = torch.log1p(torch.expm1(inside) + rest), log - of_own + inside
-        surprise = torch.where(far < 1, near, far)
+    of_own = torch.where(own, raised, 0.0).sum(0)
+    inside = torch.where(own, parts.surprise, 0.0).sum(0)
+    # None of that part's classes is possible.
+    inside = torch.where(of_own == -torch.inf, torch.inf, inside)
+    above = inside - of_own
+    rest = torch.where(own, 0.0, (raised + above).exp()).sum(0)
+    # What the other parts have is added to what the own one lacks of 1.
+    near, far = torch.log1p(torch.expm1(inside) + rest), log + above
+    surprise = torch.where(far < 1, near, far)
     logits = None if parts.logits is None else parts.logits.sum(0)
     entropy = None
     if parts.entropy is not None:

@@ -173,6 +173,13 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
             f"Replicate() along dimension {layout.classes} of the mesh. Sharded classes have "
             f"{', '.join(_OF_RANKS)}"
         )
+    for operand, value in zip(spec.operands, given.operands, strict=False):
+        wants = operand.shared and value is not None and value.requires_grad
+        if wants and layout.rows and given.reduction == "mean":
+            raise NotImplementedError(
+                f"{name}: a mean over sharded rows has no gradient of {operand.name}, by which it "
+                f"is divided; give {operand.name}.detach(), or divide the sum"
+            )
     shape = first.shape[:dim] + first.shape[dim + 1 :]
     places = [_places(layout, spec, each, k, first, dim) for k, each in enumerate(given.operands)]
     locals_ = tuple(

@@ -7,6 +7,7 @@ of classes where label smoothing asks for that, then a few numbers of each row.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,10 @@ _WORDS = 2
 """Words before the numbers of rows: the classes and the rows of a rank."""
 _known_sizes: WeakKeyDictionary[Any, dict[int, tuple[int, ...]]] = WeakKeyDictionary()
 """The classes of all ranks of a group, by how many this rank has."""
+
+
+_tensors: dict[tuple[tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
+"""Tensors of sizes on a device, to which the host copies them once."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,10 @@ class Ranks:
         """
         rows, first = len(numbers[0]), numbers[0]
         mine = torch.cat([*self._words(first, rows), *words, *numbers])
+        at = _WORDS + len(words)
+        if len(self.sizes) == 1:
+            of_rows = mine[at:].view(len(numbers), 1, rows)
+            return Gathered(of_rows, mine[_WORDS:at].unsqueeze(1), None)
         try:
             found = _all_gathered(mine, self.group)
         except RuntimeError as error:
@@ -107,15 +116,12 @@ class Ranks:
                 f"{self.name}: the ranks could not exchange {mine.numel()} numbers of {rows} rows; "
                 "all ranks must have the same rows and call the same losses in the same order"
             ) from error
-        widths, counts = (_as_integers(found[:, k]) for k in range(_WORDS))
+        widths, counts = _as_integers(found[:, :_WORDS]).unbind(1)
         if not mine.is_cuda:
             self._check(widths.tolist(), counts.tolist(), rows)
         is_right = None
         if mine.is_cuda:
-            is_right = torch.ones((), dtype=torch.bool, device=mine.device)
-            for k, size in enumerate(self.sizes):
-                is_right = is_right & (widths[k] == size)
-        at = _WORDS + len(words)
+            is_right = (widths == _tensor_of(self.sizes, widths.dtype, widths.device)).all()
         of_rows = found[:, at:].view(len(self.sizes), len(numbers), rows)
         return Gathered(of_rows.transpose(0, 1), found[:, _WORDS:at].t(), is_right)
 
@@ -143,13 +149,11 @@ class Ranks:
 
     def owners(self, known: Tensor) -> Tensor:
         """Return which rank has the class of each row, ``(ranks, N)``."""
-        firsts = [sum(self.sizes[:k]) for k in range(len(self.sizes))]
-        return torch.stack(
-            [
-                (known >= first) & (known < first + size)
-                for first, size in zip(firsts, self.sizes, strict=True)
-            ]
-        )
+        ends = tuple(itertools.accumulate(self.sizes))
+        if len(ends) == 1:
+            return torch.ones_like(known, dtype=torch.bool).unsqueeze(0)
+        owner = torch.bucketize(known, _tensor_of(ends[:-1], known.dtype, known.device), right=True)
+        return owner == torch.arange(len(ends), device=known.device).unsqueeze(1)
 
     def summed(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the ranks."""
@@ -246,6 +250,18 @@ def _check_sizes(name: str, sizes: tuple[int, ...], rank: int, count: int, width
         )
     if min(sizes) < 0:
         raise ValueError(f"{name}: sizes must be at least 0, but are {list(sizes)}")
+
+
+def _tensor_of(numbers: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a tensor of numbers, the same one each time."""
+    key = (numbers, dtype, device)
+    if (found := _tensors.get(key)) is not None:
+        return found
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        # By kernels alone, in memory that is the graph's.
+        return torch.cat([torch.full((1,), each, dtype=dtype, device=device) for each in numbers])
+    found = _tensors[key] = torch.tensor(numbers, dtype=dtype, device=device)
+    return found
 
 
 def _as_integers(words: Tensor) -> Tensor:

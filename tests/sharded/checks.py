@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 from losscli import functional, sharded
 
 from .cases import parts_of
+from .dtensor_checks import DTENSOR_CHECKS
 
 WIDTHS = {2: (5, 7), 3: (5, 0, 7), 4: (1, 4, 2, 5)}
 CLASSES = 12
@@ -485,9 +486,9 @@ EVERYWHERE: Sequence[Callable[[], None]] = (
     sizes_that_have_changed_are_noticed,
     subgroups_and_groups_of_one,
 )
-CHECKS = {
-    2: (*EVERYWHERE, compiled_programs_are_told_to_leave_the_loss_out),
+CHECKS: dict[int, Sequence[Callable[[], None]]] = {
+    2: (*EVERYWHERE, compiled_programs_are_told_to_leave_the_loss_out, *DTENSOR_CHECKS),
     3: EVERYWHERE,
-    4: EVERYWHERE,
+    4: (*EVERYWHERE, *DTENSOR_CHECKS),
 }
 """By the number of ranks."""

@@ -1,0 +1,299 @@
+"""What ranks check of DTensors: the functions of losscli.functional, whatever is sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.testing import assert_close
+
+from losscli import functional
+
+CLASSES = 11
+ROWS = 7
+IGNORED = -100
+
+
+def _operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return two sets of logits, class numbers that ranks ignore unequally, and weights."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, ROWS, CLASSES, dtype=torch.float64, generator=generator) * 4
+    target = torch.randint(0, CLASSES, (ROWS,), generator=generator)
+    target[2:4] = IGNORED
+    return x, y, target, torch.rand(CLASSES, dtype=torch.float64, generator=generator) + 0.5
+
+
+def _meshes() -> Iterator[tuple[Any, list[list[Any]]]]:
+    """Yield meshes of all ranks, and placements of logits on them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+
+    count = distributed.get_world_size()
+    rows: Any = Shard(0)
+    classes: Any = Shard(1)
+    whole: Any = Replicate()
+    yield init_device_mesh("cpu", (count,)), [[rows], [classes], [whole]]
+    if count == 4:
+        every = [[rows, classes], [rows, rows], [classes, whole], [rows, whole], [classes, rows]]
+        yield init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model")), every
+
+
+def _distribute(tensor: Tensor, mesh: Any, places: Sequence[Any]) -> Any:
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, mesh, places)
+
+
+def _of_rows(places: Sequence[Any]) -> list[Any]:
+    """Return the placements of class numbers, of logits with these placements."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    return [each if each == Shard(0) else Replicate() for each in places]
+
+
+def _of_classes(places: Sequence[Any]) -> list[Any]:
+    from torch.distributed.tensor import Replicate, Shard
+
+    return [Shard(0) if each == Shard(1) else Replicate() for each in places]
+
+
+def _agree(
+    call: Callable[..., Any], operands: Sequence[Tensor], sharded: Sequence[Any], *more: Any
+) -> Any:
+    """Compare losses and gradients of whole tensors and of DTensors; return the latter loss.
+
+    ``more``: what the call takes besides, of whole tensors, then of DTensors.
+    """
+    whole = [each.detach().clone().requires_grad_() for each in operands]
+    parts = [each.detach().requires_grad_() for each in sharded]
+    expected, found = call(*whole, *more[: len(more) // 2]), call(*parts, *more[len(more) // 2 :])
+    expected, found = (x if isinstance(x, tuple) else (x,) for x in (expected, found))
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one.full_tensor(), other.detach())
+    sum(each.sum() for each in expected if each.requires_grad).backward()
+    sum(each.sum() for each in found if each.requires_grad).backward()
+    for leaf, part in zip(whole, parts, strict=True):
+        for place, of_gradient in zip(part.placements, part.grad.placements, strict=True):
+            # That of an operand which all ranks have may be a partial sum.
+            assert of_gradient == place or (place.is_replicate() and of_gradient.is_partial())
+        assert_close(part.grad.full_tensor(), leaf.grad)
+    return found[0]
+
+
+def losses_of_dtensors_are_those_of_whole_logits() -> None:
+    x, y, target, weight = _operands()
+    settings: list[dict[str, Any]] = [
+        {},
+        {"reduction": "sum", "label_smoothing": 0.1},
+        {"reduction": "none", "softcap": 3.0},
+        {"ignore_index": 3},
+    ]
+    for mesh, every in _meshes():
+        for places in every:
+            x_, y_ = (_distribute(each, mesh, places) for each in (x, y))
+            rows = _of_rows(places)
+            target_, weight_ = (
+                _distribute(target, mesh, rows),
+                _distribute(weight, mesh, _of_classes(places)),
+            )
+            for given in settings:
+                own = target.clamp(min=0) if "ignore_index" in given else target
+                own_ = _distribute(own, mesh, rows)
+                _agree(lambda x, t: functional.cross_entropy(x, t, **given), [x], [x_], own, own_)  # noqa: B023
+            _agree(functional.cross_entropy, [x], [x_], target, weight, target_, weight_)
+            tokens = target.clamp(min=0)
+            for entropy in (False, True):
+                _agree(
+                    lambda x, t: functional.token_log_probs(x, t, entropy=entropy),  # noqa: B023
+                    [x],
+                    [x_],
+                    tokens,
+                    _distribute(tokens, mesh, rows),
+                )
+            mask = target >= 0
+            for loss in (functional.kl_divergence, functional.reverse_kl_divergence):
+                _agree(
+                    lambda x, y, mask: loss(x, y, mask=mask),  # noqa: B023
+                    *([x, y], [x_, y_]),
+                    *(mask, _distribute(mask, mesh, rows)),
+                )
+
+
+def any_loss_over_rows_takes_sharded_rows() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+
+    x, y, target, weight = _operands()
+    mesh, _ = next(_meshes())
+    x_, y_, target_ = (_distribute(each, mesh, [Shard(0)]) for each in (x, y, target))
+    weight_ = _distribute(weight, mesh, [Replicate()])
+    for reduction in ("none", "mean"):
+        _agree(
+            lambda x, t, w: functional.nll_loss(x, t, w, reduction=reduction),  # noqa: B023
+            *([x], [x_]),
+            *(target, weight, target_, weight_),
+        )
+        for loss in (functional.total_variation, functional.js_divergence):
+            _agree(lambda x, y: loss(x, y, reduction=reduction), [x, y], [x_, y_])  # noqa: B023
+    # The weight's gradient is that of the rows of all ranks.
+    _agree(
+        lambda x, w, t: functional.cross_entropy(x, t, w, reduction="sum"),
+        *([x, weight], [x_, weight_]),
+        *(target, target_),
+    )
+    classes = torch.arange(3).expand(ROWS, 3).contiguous()
+    teacher = torch.log_softmax(y, -1)[:, :3].contiguous()
+    _agree(
+        lambda x, classes, teacher: functional.topk_kl_divergence(x, classes, teacher),
+        *([x], [x_]),
+        *(classes, teacher),
+        *(_distribute(each, mesh, [Shard(0)]) for each in (classes, teacher)),
+    )
+
+
+def hidden_states_and_weights_may_be_sharded() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+
+    _, _, target, of_classes = _operands()
+    generator = torch.Generator().manual_seed(1)
+    hidden = torch.randn(ROWS, 6, dtype=torch.float64, generator=generator)
+    weight = torch.randn(CLASSES, 6, dtype=torch.float64, generator=generator)
+    bias = torch.randn(CLASSES, dtype=torch.float64, generator=generator)
+    rows: Any = Shard(0)
+    whole: Any = Replicate()
+    layouts = {
+        1: [([whole], [rows]), ([rows], [whole]), ([rows], [rows])],
+        2: [([rows, whole], [whole, rows]), ([rows, rows], [whole, rows])],
+    }
+    for mesh, _ in _meshes():
+        for of_hidden, of_weight in layouts[mesh.ndim]:
+            operands = (hidden, weight, bias)
+            places = (of_hidden, of_weight, of_weight)
+            sharded = [_distribute(x, mesh, at) for x, at in zip(operands, places, strict=True)]
+            target_ = _distribute(target, mesh, of_hidden)
+            of_classes_ = _distribute(of_classes, mesh, of_weight)
+            for given in ({}, {"reduction": "none"}, {"return_lse": True}):
+                _agree(
+                    lambda h, w, b, t: functional.linear_cross_entropy(
+                        *(h, w, t),
+                        linear_bias=b,
+                        **given,  # noqa: B023
+                    ),
+                    *(operands, sharded, target, target_),
+                )
+            _agree(
+                lambda h, w, b, t, c: functional.linear_cross_entropy(
+                    *(h, w, t), linear_bias=b, weight=c
+                ),
+                *(operands, sharded, target, of_classes, target_, of_classes_),
+            )
+            tokens = target.clamp(min=0)
+            _agree(
+                lambda h, w, b, t: functional.linear_token_log_probs(
+                    *(h, w, t), linear_bias=b, entropy=True
+                ),
+                *(operands, sharded, tokens, _distribute(tokens, mesh, of_hidden)),
+            )
+
+
+def the_loss_stays_where_it_is() -> None:
+    """Replicated where classes are sharded, a partial sum where rows are."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    x, _, target, _ = _operands()
+    mesh, _ = next(_meshes())
+    for place, of_loss, collectives in (
+        (Shard(1), Replicate(), {"mean": 1, "sum": 1, "none": 1}),
+        # A mean asks how many rows count on all ranks.
+        (Shard(0), Partial(), {"mean": 1, "sum": 0, "none": 0}),
+    ):
+        leaf = _distribute(x, mesh, [place]).requires_grad_()
+        target_ = _distribute(target, mesh, _of_rows([place]))
+        for reduction, count in collectives.items():
+            with CommDebugMode() as communication:
+                loss = functional.cross_entropy(leaf, target_, reduction=reduction)
+            assert communication.get_total_counts() == count, (place, reduction)
+            expected = of_loss if reduction != "none" else _of_rows([place])[0]
+            assert loss.placements == (expected,)
+
+
+def class_numbers_may_be_plain_where_rows_are_whole() -> None:
+    from torch.distributed.tensor import Shard
+
+    x, _, target, _ = _operands()
+    mesh, _ = next(_meshes())
+    found: Any = functional.cross_entropy(_distribute(x, mesh, [Shard(1)]), target)
+    assert_close(found.full_tensor(), functional.cross_entropy(x, target))
+
+
+def what_is_not_supported_says_what_to_do() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+
+    x, y, target, _ = _operands()
+    for mesh, _ in _meshes():
+        whole = [Replicate()] * mesh.ndim
+        by_rows, by_classes = ([*whole[1:], Shard(dim)] for dim in (0, 1))
+        x_, target_ = _distribute(x, mesh, by_classes), _distribute(target, mesh, whole)
+        for call, kind, said in (
+            (
+                lambda: functional.total_variation(x_, x_),  # noqa: B023
+                NotImplementedError,
+                "total_variation: its classes cannot be sharded",
+            ),
+            (
+                lambda: functional.cross_entropy(_distribute(x, mesh, by_rows), target),  # noqa: B023
+                RuntimeError,
+                "distribute_tensor",
+            ),
+            (
+                lambda: functional.cross_entropy(
+                    _distribute(x, mesh, by_rows),  # noqa: B023
+                    _distribute(target, mesh, by_rows),  # noqa: B023
+                    _distribute(x[0], mesh, whole).requires_grad_(),  # noqa: B023
+                ),
+                NotImplementedError,
+                "no gradient of weight",
+            ),
+            (lambda: functional.cross_entropy(x, target_), RuntimeError, "distribute_tensor"),  # noqa: B023
+            (
+                lambda: functional.cross_entropy_with_grad(x_, target_),  # noqa: B023
+                NotImplementedError,
+                "takes no DTensors",
+            ),
+            (
+                lambda: functional.cross_entropy(
+                    _distribute(x, mesh, [Shard(1)] * mesh.ndim),  # noqa: B023
+                    target_,  # noqa: B023
+                ),
+                NotImplementedError if mesh.ndim > 1 else None,
+                "two dimensions of the mesh shard the classes",
+            ),
+            (
+                lambda: functional.linear_cross_entropy(
+                    _distribute(x, mesh, whole),  # noqa: B023
+                    _distribute(y, mesh, by_classes),  # noqa: B023
+                    target_,  # noqa: B023
+                ),
+                NotImplementedError,
+                "the width of linear_weight cannot be sharded",
+            ),
+        ):
+            try:
+                call()
+            except (NotImplementedError, RuntimeError) as error:
+                fits = kind is not None and isinstance(error, kind) and said in str(error)
+                assert fits, error  # noqa: PT017
+            else:
+                assert kind is None, said
+
+
+DTENSOR_CHECKS: Sequence[Callable[[], None]] = (
+    losses_of_dtensors_are_those_of_whole_logits,
+    any_loss_over_rows_takes_sharded_rows,
+    hidden_states_and_weights_may_be_sharded,
+    the_loss_stays_where_it_is,
+    class_numbers_may_be_plain_where_rows_are_whole,
+    what_is_not_supported_says_what_to_do,
+)
