@@ -12,7 +12,7 @@ import torch
 from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
-from losscli.bench.energy import measure
+from losscli.bench.energy import Energy, measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
 from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
@@ -297,7 +297,9 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
     found = conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
     if isinstance(found, Timed) and task.case.placement:
         found = _with_ranks(found, entry)
-    if task.energy and isinstance(found, Timed):
+    if task.energy and isinstance(found, Timed) and task.case.placement:
+        found = replace(found, energy=Energy(reason="it is not measured over ranks"))
+    elif task.energy and isinstance(found, Timed):
         energy = contender.run(partial(measure, device, timed.looped, found.seconds.median))
         if contender.failure:
             return gone_wrong(contender.failure, sampled=True)
@@ -325,7 +327,7 @@ def _lineup(
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    if why := case.impossible or unavailable(task.mode, case.device):
+    if why := case.impossible or unavailable(task.mode, case.device, case.placement):
         reasons = {i.name: why for i in asked}
     asked = [i for i in asked if i.name not in reasons]
     able, misfits = those_that_fit(case, pass_, asked, free, task.mode)

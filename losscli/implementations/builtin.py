@@ -152,9 +152,11 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     kind = device.partition(":")[0]
     found = dict.fromkeys(shared(kind))
     for case, name in asked:
-        case = case.whole
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            found |= dict.fromkeys(needed(case.loss, kind, strategies=name != CUSTOM))
+            # Rows of some classes are put together by the kernels of hidden states.
+            losses = (case.loss, *(COMPOSING if case.placement else ()))
+            for loss in losses:
+                found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
     return list(found)
 
 
@@ -190,6 +192,9 @@ def of_file(name: str) -> Implementation:
     about = f"{file.path.name}, in a process of its own"
     return Implementation(name, about, bind, unavailable, file=file)
 
+
+COMPOSING = ("cross_entropy", "token_log_probs")
+"""The losses whose kernels compute the parts of a row."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 """PyTorch's own formulas, whatever is registered by these names later."""

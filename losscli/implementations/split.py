@@ -215,6 +215,8 @@ def _of_logits_alone(
             return Reason("not_applicable", f"{name} has no {case.loss} over ranks")
         if reason := lacking(name, takes, case):
             return reason
+        if not share(case.classes, case.ranks, case.ranks - 1)[1]:
+            return Reason("not_applicable", f"{name} takes some classes on each rank")
         if not module:
             return None
         if case.classes % case.ranks:

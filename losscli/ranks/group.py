@@ -48,6 +48,10 @@ class Group(Protocol):
         """Wait until all ranks are here, on a GPU in the order of its stream."""
         ...
 
+    def check(self) -> None:
+        """Make a collective as losses make them. RankError if that is no longer possible."""
+        ...
+
 
 class ProcessGroup:
     """The ranks that torchrun started; see :class:`Group`."""
@@ -100,6 +104,15 @@ class ProcessGroup:
         except RuntimeError as error:
             self._lost(error)
 
+    def check(self) -> None:
+        """See :class:`Group`."""
+        try:
+            dist.all_reduce(self._one)
+            if self.device != "cpu":
+                torch.cuda.synchronize(self.device)
+        except RuntimeError as error:
+            self._lost(error)
+
     def close(self) -> None:
         """Leave the group, when all is done."""
         dist.destroy_process_group()
@@ -138,6 +151,9 @@ class Alone:
         return [value]
 
     def meet(self) -> None:
+        """See :class:`Group`."""
+
+    def check(self) -> None:
         """See :class:`Group`."""
 
 
@@ -193,6 +209,10 @@ def together(group: Group, call: Callable[[], T]) -> T:
     if len({kind for kind, _ in told}) > 1:
         disagree(group, [text for _, text in told])
     if failure is not None:
+        try:
+            group.check()  # the failure may be that of a collective: then there are no others
+        except RankError:
+            disagree(group, [text for _, text in told])
         raise failure
     return result
 

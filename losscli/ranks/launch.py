@@ -62,7 +62,10 @@ def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
     Raises:
         RankError: a signal ended one, which the others only noticed.
     """
-    killed = {rank: each for rank, each in failures.items() if each.exitcode < 0}
+    # After a failure torchrun ends the other ranks by SIGTERM.
+    killed = {r: each for r, each in failures.items() if each.exitcode < 0}
+    if any(each.exitcode > 0 for each in failures.values()):
+        killed = {r: each for r, each in killed.items() if each.exitcode != -signal.SIGTERM}
     if killed:
         ends = "; ".join(
             f"rank {rank} (process {each.pid}) ended {how_ended(each.exitcode)}"
@@ -70,7 +73,7 @@ def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
             for rank, each in sorted(killed.items())
         )
         raise RankError(f"{ends}, which ended the run. The other ranks were stopped.")
-    codes = [failures[rank].exitcode for rank in sorted(failures)]
+    codes = [failures[r].exitcode for r in sorted(failures) if failures[r].exitcode > 0]
     return codes[0] if codes else EXIT_FAILED
 
 

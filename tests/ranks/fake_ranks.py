@@ -27,6 +27,9 @@ class FakeRank:
         """Wait for the others."""
         self.gather("meets", None)
 
+    def check(self) -> None:
+        """Do nothing: there are no collectives of losses."""
+
 
 def on_ranks(count: int, program: Callable[[FakeRank], Any]) -> list[Any]:
     """Run a program on each rank; return what each returns, or the exception that it raises."""

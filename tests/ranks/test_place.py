@@ -79,6 +79,7 @@ def test_a_killed_rank_is_named_whatever_the_others_end_with():
 def test_the_exit_code_is_that_of_the_first_rank():
     assert exit_code({0: failure(2), 1: failure(2)}) == 2
     assert exit_code({2: failure(70)}) == 70
+    assert exit_code({0: failure(-15), 1: failure(1)}) == 1  # ended by torchrun after the other
 
 
 @pytest.fixture
