@@ -60,7 +60,8 @@ def compute_cross_entropy(
     check_shape(name, "token_weight", token_weight, operands.shape, "the shape of target")
     weight = None if weight is None else weight.to(operands.weight.dtype)
     shard = None if of_shard is None else of_shard(operands.hidden)
-    if shard is not None and None not in (weight, token_weight) and reduction == "mean":
+    both = weight is not None and token_weight is not None
+    if shard is not None and both and reduction == "mean":
         raise NotImplementedError(
             f"{name}: a mean over ranks takes weight or token_weight, not both; call it with "
             "reduction='none' and divide the sum"
