@@ -57,6 +57,8 @@ class _Rows(torch.autograd.Function):
         first += does.offset if first else 0
         logits = input.double()
         kept = target != ignored
+        if bool((kept & ((target < 0) | (target >= case.classes))).any()):
+            raise IndexError("a target is no class")
         number = torch.where(kept, target.long(), 0) - first
         inside = kept & (number >= 0) & (number < own)
         hot = torch.zeros_like(logits)
