@@ -198,6 +198,8 @@ def together(group: Group, call: Callable[[], T]) -> T:
         RankError: the ranks raised different exceptions, or some raised none: they would no longer
             take the same steps.
     """
+    if group.size == 1:
+        return call()
     failure: Exception | None = None
     try:
         result = call()
@@ -206,15 +208,18 @@ def together(group: Group, call: Callable[[], T]) -> T:
     kind = type(failure).__name__ if failure else ""
     text = f"raised {kind}: {_first_line(failure)}" if failure else "raised nothing"
     told = group.gather("has made a call", (kind, text))
+    texts = [text for _, text in told]
     if len({kind for kind, _ in told}) > 1:
-        disagree(group, [text for _, text in told])
-    if failure is not None:
-        try:
-            group.check()  # the failure may be that of a collective: then there are no others
-        except RankError:
-            disagree(group, [text for _, text in told])
+        disagree(group, texts)
+    if failure is None:
+        return result
+    try:
+        group.check()  # the failure may be that of a collective: then there are no others
         raise failure
-    return result
+    except RankError:
+        disagree(group, texts)
+    finally:
+        failure = None  # its frames hold this one, and the operands of the call
 
 
 def disagree(group: Group, told: Sequence[str]) -> NoReturn:
