@@ -27,6 +27,7 @@ from losscli.implementations.wholes import check_equal, shards_of, whole_gradien
 from losscli.losses import HIDDEN_STATE
 from losscli.ranks.group import Group, free_bytes, largest, together
 from losscli.ranks.placements import CUTS
+from losscli.ranks.shards import gather_into
 from losscli.runs.records import FAIL, Collective, VerifyResult
 from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
@@ -191,11 +192,11 @@ class Exchanges:
 
     def _calls(self, gathered: int, added: int) -> Call:
         given = torch.zeros(gathered, dtype=torch.uint8, device=self.device)
-        parts = [torch.empty_like(given) for _ in range(self.group.size)]
+        parts = given.new_empty(gathered * self.group.size)
         sums = torch.zeros(added // 4, device=self.device)
 
         def call() -> None:
-            dist.all_gather(parts, given)
+            gather_into(parts, given)
             if added:
                 dist.all_reduce(sums)
 

@@ -26,9 +26,17 @@ def put_together(part: Tensor, dim: int, length: int) -> Tensor:
     dim = dimension(dim, part.dim())
     padded = part.new_zeros((*part.shape[:dim], most, *part.shape[dim + 1 :]))
     padded.narrow(dim, 0, part.shape[dim]).copy_(part)
-    parts = [torch.empty_like(padded) for _ in range(size)]
-    dist.all_gather(parts, padded)
-    return torch.cat(parts, dim).narrow(dim, 0, length).contiguous()
+    parts = padded.new_empty(size * padded.numel())
+    gather_into(parts, padded.flatten())
+    wholes = parts.view(size, *padded.shape).unbind()
+    return torch.cat(wholes, dim).narrow(dim, 0, length).contiguous()
+
+
+def gather_into(parts: Tensor, mine: Tensor) -> None:
+    """Gather a flat tensor of each rank into one, in the order of the ranks."""
+    # PyTorch 2.13 renamed it.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    gather(parts, mine)
 
 
 class Cut(torch.autograd.Function):
