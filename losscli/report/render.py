@@ -12,6 +12,7 @@ from typing import Any
 from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_notes, bench_table, self_tests, verify_table
+from losscli.report.phrases import count
 from losscli.report.tables import (
     MARKDOWN,
     TEXT,
@@ -135,7 +136,7 @@ def caption(environment: Mapping[str, Any], *before: object) -> list[str]:
         *before,
         environment.get("gpu") or environment.get("cpu"),
         f"{environment.get('threads')} threads" if on_cpu else "",
-        f"{len(environment['ranks'])} ranks" if environment.get("ranks") else "",
+        count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
         f"torch {environment.get('torch')}",
     ]
     return [str(word) for word in words if word]
