@@ -41,6 +41,9 @@ class Terms(NamedTuple):
     @classmethod
     def stacked(cls, parts: Sequence[Terms]) -> Terms:
         """Return the terms of several parts."""
+        if len(parts) == 1:
+            (part,) = parts
+            return cls(*(None if each is None else each.unsqueeze(0) for each in part))  # type: ignore[arg-type]
         fields = zip(*parts, strict=True)
         return cls(*(None if each[0] is None else torch.stack(each) for each in fields))  # type: ignore[arg-type]
 
@@ -139,7 +142,8 @@ def finished(
     if shard is not None:
         rows, whole, of_rank = shard.exchange(rows, whole)
         shares = shares + of_rank
-    log_sums = whole.log_sums(temperature)
+    needs = rows.with_log_sums or rows.takes_log_sums
+    log_sums = whole.log_sums(temperature) if needs else whole.log
     surprise = whole.surprise.masked_fill(rows.wrong, torch.nan)
     found = Found(surprise, whole.top, whole.log, shares, surprise.new_ones(()), *rows.gathered)
     shown = log_sums if rows.with_log_sums else None
@@ -162,9 +166,9 @@ class Gradients:
     def of(cls, rows: Rows, found: Found, incoming: Tensor) -> Gradients:
         """Return them for an incoming gradient."""
         rows = rows.with_gathered(found.own_weight, found.total_weight)
-        log_sums = found.top / rows.settings.divisor + found.log
-        if rows.ignored is not None:  # whatever their logits are
-            log_sums = log_sums.masked_fill(rows.ignored, 0.0)
+        log_sums = found.log
+        if rows.takes_log_sums:
+            log_sums = rows.counted(found.top / rows.settings.divisor + found.log)
         return cls(rows, found, rows.factors(incoming * found.factor, log_sums, found.entropy))
 
     def scaled(self, dtype: torch.dtype) -> tuple[Gradients, Tensor]:
@@ -175,9 +179,7 @@ class Gradients:
     @cached_property
     def of_own(self) -> Tensor:
         """Return the gradient of each row's own class, times the temperature."""
-        surprise = self.found.surprise
-        if self.rows.ignored is not None:
-            surprise = surprise.masked_fill(self.rows.ignored, 0.0)
+        surprise = self.rows.counted(self.found.surprise)
         found: Tensor = self.factors.of_row(surprise, self.rows.own_weight)
         return found
 
@@ -194,18 +196,20 @@ class Part:
 
     @cached_property
     def _place(self) -> Tensor:
-        place: Tensor = self.rows.known - self.classes.start
+        place: Tensor = self.rows.target - self.classes.start
         return place
 
     @cached_property
     def inside(self) -> Tensor:
         """Return whether each row's own class is among them."""
-        return (self._place >= 0) & (self._place < self.logits.shape[1])
+        if self.logits.shape[1] == 0:
+            return torch.zeros_like(self._place, dtype=torch.bool)
+        return self.number == self._place
 
     @cached_property
     def number(self) -> Tensor:
-        """Return the place of that class, of other rows the first."""
-        return torch.where(self.inside, self._place, 0)
+        """Return the place of that class, of other rows the first or the last."""
+        return self._place.clamp(0, max(self.logits.shape[1] - 1, 0))
 
     @property
     def weight(self) -> Tensor | None:
@@ -244,15 +248,15 @@ class Part:
             into = into + torch.where(of_log == 0, 0.0, of_log * (share - found.entropies[k]))
         first = self.logits.gather(1, self.number.unsqueeze(1)).squeeze(1)
         bent, slope = rows.settings.bent(first.to(found.top.dtype))
-        log_p = (bent - found.top) / rows.settings.divisor - found.log
-        if rows.ignored is not None:
-            log_p = log_p.masked_fill(rows.ignored, 0.0)
-        value = factors.of_class(log_p)
+        below = bent - found.top
+        below = below if rows.settings.divisor == 1 else below / rows.settings.divisor
+        value = factors.of_class(below - found.log)
         if factors.of_share is not None:
             # The own class has its share already.
-            weight = 1.0 if self.weight is None else self.weight[0]
+            weight = 1.0 if self.weight is None else self.weight[self.number]
             value = value - factors.of_share * weight
-        value = torch.where(self.inside, of.of_own, value) * slope
+        value = rows.counted(torch.where(self.inside, of.of_own, value))
+        value = value if isinstance(slope, float) and slope == 1 else value * slope
         return part_gradient(
             self.logits,
             self.number,

@@ -30,8 +30,10 @@ class Factors(NamedTuple):
 
     def scaled(self, by: Tensor) -> Factors:
         """Return the factors over a number."""
-        rest = [None if each is None else each / by for each in self[2:]]
-        return Factors(self.of_all / by, self.of_own / by, *rest)
+        of_all, of_own, *rest = (None if each is None else each / by for each in self)
+        assert of_all is not None
+        assert of_own is not None
+        return Factors(of_all, of_all if self.of_all is self.of_own else of_own, *rest)
 
     def of_class(self, log_p: Tensor) -> Tensor:
         """Return the gradient of a class of each row but for its share, from ``log(p)``."""
@@ -46,8 +48,10 @@ class Factors(NamedTuple):
 
         ``surprise`` is ``-log(p)``, ``class_weight`` the weight of the row's class.
         """
-        rest = self._replace(of_all=self.of_all - self.of_own)
-        found = torch.expm1(-surprise) * self.of_own + rest.of_class(-surprise)
+        found = torch.expm1(-surprise) * self.of_own
+        if self.of_log is not None or self.of_all is not self.of_own:
+            rest = self._replace(of_all=self.of_all - self.of_own)
+            found = found + rest.of_class(-surprise)
         if self.of_share is None:
             return found
         return found - self.of_share * (1.0 if class_weight is None else class_weight)
@@ -78,9 +82,8 @@ class Rows:
 
     @cached_property
     def known(self) -> Tensor:
-        """Return class numbers, in place of those that are none the first."""
-        inside = (self.target >= 0) & (self.target < self.classes)
-        return torch.where(inside, self.target, 0)
+        """Return class numbers, in place of those that are none the first or the last."""
+        return self.target.clamp(0, max(self.classes - 1, 0))
 
     @cached_property
     def ignored(self) -> Tensor | None:
@@ -90,7 +93,7 @@ class Rows:
     @cached_property
     def wrong(self) -> Tensor:
         """Return which rows count and have no class."""
-        wrong = (self.target < 0) | (self.target >= self.classes)
+        wrong = self.target != self.known
         return wrong if self.ignored is None else wrong & ~self.ignored
 
     @cached_property
@@ -101,32 +104,43 @@ class Rows:
         return None if self.class_weight is None else self.class_weight[self.known]
 
     def weighted(self, values: Tensor) -> Tensor:
-        """Return numbers of rows times the weights of their classes, 0 where a row is ignored."""
-        if self.own_weight is not None:
-            values = values * self.own_weight.to(values.dtype)
+        """Return numbers of rows times the weights of their classes."""
+        return values if self.own_weight is None else values * self.own_weight.to(values.dtype)
+
+    def counted(self, values: Tensor) -> Tensor:
+        """Return numbers of rows, 0 where a row is ignored."""
         return values if self.ignored is None else values.masked_fill(self.ignored, 0.0)
 
     def reduced(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Return the losses as they are asked for, and what that multiplies gradients by."""
-        one = losses.new_ones(())
         if self.reduction == "none":
-            return losses, one
+            return losses, losses.new_ones(())
         total = losses.sum(dtype=torch.float64)
         if self.reduction == "sum":
-            return total.to(losses.dtype), one
-        count = self.weighted(losses.new_ones(len(losses))).sum(dtype=torch.float64)
-        # Where no row counts, the mean is NaN and its gradient 0, as PyTorch's.
-        ignored = losses.new_zeros(len(losses), dtype=torch.bool)
-        nothing = (ignored if self.ignored is None else self.ignored).all()
-        factor = torch.where(nothing, 0.0, 1 / count)
+            return total.to(losses.dtype), losses.new_ones(())
+        if self.own_weight is None and self.ignored is None:
+            count = torch.full_like(total, float(len(losses)))
+        else:
+            ones = losses.new_ones(len(losses))
+            count = self.counted(self.weighted(ones)).sum(dtype=torch.float64)
+        factor = 1 / count
+        if self.ignored is not None:
+            # Where no row counts, the mean is NaN and its gradient 0, as PyTorch's.
+            factor = torch.where(self.ignored.all(), 0.0, factor)
         return (total / count).to(losses.dtype), factor.to(losses.dtype)
+
+    @property
+    def takes_log_sums(self) -> bool:
+        """Tell whether losses and gradients depend on the logarithms of sums themselves."""
+        return self.settings.label_smoothing != 0 or self.settings.z_loss != 0
 
     def losses(self, surprise: Tensor, log_sums: Tensor, logits: Tensor | None) -> Tensor:
         """Return the losses of rows.
 
         Args:
             surprise: minus the log-probability of each row's class.
-            log_sums: the logarithm of each row's sum of exponentials.
+            log_sums: the logarithm of each row's sum of exponentials; any numbers unless
+                ``takes_log_sums``.
             logits: the sum of each row's logits times the weights of their classes, where label
                 smoothing asks for it.
         """
@@ -137,7 +151,7 @@ class Rows:
             found = (1 - smoothing) * found + shared
         if self.settings.z_loss:
             found = found + self.settings.z_loss * log_sums**2
-        return found if self.ignored is None else found.masked_fill(self.ignored, 0.0)
+        return self.counted(found)
 
     def factors(self, incoming: Tensor, log_sums: Tensor, entropy: Tensor | None) -> Factors:
         """Return what the gradient of each row is made of."""
@@ -145,18 +159,18 @@ class Rows:
             of_token, of_entropy = incoming
             of_all = -of_token - of_entropy * entropy
             return Factors(of_all.masked_fill(self.wrong, torch.nan), -of_token, -of_entropy)
-        incoming = incoming.expand(len(self.target))
-        if self.ignored is not None:
-            incoming = incoming.masked_fill(self.ignored, 0.0)
+        incoming = self.counted(incoming.expand(len(self.target)))
+        incoming = incoming.masked_fill(self.wrong, torch.nan)
         smoothing = self.settings.label_smoothing
-        of_own = self.weighted(incoming) * (1 - smoothing)
+        of_own = self.weighted(incoming)
         of_all, of_share = of_own, None
         if smoothing:
+            of_own = of_all = of_own * (1 - smoothing)
             of_share = incoming * (smoothing / self.classes)
             of_all = of_all + of_share * self._total_weight
         if self.settings.z_loss:
             of_all = of_all + incoming * (2 * self.settings.z_loss) * log_sums
-        return Factors(of_all.masked_fill(self.wrong, torch.nan), of_own, None, of_share)
+        return Factors(of_all, of_own, None, of_share)
 
     @cached_property
     def _total_weight(self) -> Tensor | float:

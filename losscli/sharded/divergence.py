@@ -18,6 +18,7 @@ from losscli.linear.kernels import Settings, some_rows
 from losscli.linear.operands import check_floating, check_mask, check_shape
 from losscli.linear.parts import Part, Terms, refuse_second_derivatives, together
 from losscli.linear.rows import Rows
+from losscli.losses.formulas import widened
 
 from .functions import check_plain
 from .ranks import Ranks
@@ -136,7 +137,7 @@ class _Divergence(torch.autograd.Function):
         wide = torch.promote_types(pair[0].log.dtype, pair[1].log.dtype)
         inside = pair[0].log.new_zeros(len(x))
         if x.shape[1] > 0 and len(x) > 0:
-            inside = torch.ops.losscli.kl_divergence(x, y, mask, "none", temperature)
+            inside = _among_own(x, y, mask, temperature)
         numbers = [inside, *(each for terms in pair for each in (terms.top, terms.log))]
         found = ranks.gather([each.to(wide) for each in numbers])
         inside, *of_pair = found.numbers
@@ -192,6 +193,24 @@ class _Divergence(torch.autograd.Function):
             for gradient, part in found:
                 gradient[rows] = part if left_out is None else part.masked_fill_(left_out, 0.0)
         return of_x, of_y, None, None, None
+
+
+def _among_own(x: Tensor, y: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
+    """Return the divergence among this rank's classes; of 16 bits it is not rounded to them."""
+    kernel = torch.ops.losscli.kl_divergence
+    wide = widened(torch.promote_types(x.dtype, y.dtype))
+    if wide in (x.dtype, y.dtype):
+        found: Tensor = kernel(x, y, mask, "none", temperature)
+        return found
+    return torch.cat(
+        [
+            kernel(
+                *(x[rows].to(wide), y[rows].to(wide)),
+                *(None if mask is None else mask[rows], "none", temperature),
+            )
+            for rows in some_rows(x)
+        ]
+    )
 
 
 def _terms(logits: Tensor, temperature: float) -> Terms:

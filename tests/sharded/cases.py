@@ -87,6 +87,15 @@ def _case(
     )
 
 
+DTYPES_OF = {2: DTYPES, 3: ("float32", "bfloat16"), 4: ("float32",)}
+"""The dtypes of the cases of so many ranks: two compute all."""
+
+
+def cases_of(count: int) -> list[str]:
+    """Return the names of the cases that so many ranks compute."""
+    return [name for name, case in CASES.items() if case.dtype in DTYPES_OF[count]]
+
+
 CASES = {f"{case.loss}-{said}-{case.reduction}-{case.dtype}": case for said, case in _cases()}
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, distributed
 
 from losscli.operators import loading
 
-from .cases import CASES, RANKS, SIZES, compute, parts_of, problem_of
+from .cases import CASES, RANKS, SIZES, cases_of, compute, parts_of, problem_of
 from .checks import CHECKS
 
 _TIMEOUT = timedelta(seconds=60)
@@ -62,7 +62,7 @@ def _run(rank: int, count: int, folder: Path) -> None:
         return compute(problem_of(CASES[name]), parts_of(sizes)[rank], sizes)
 
     work: list[tuple[str, str, Callable[[], Any]]]
-    work = [("cases", name, partial(answer, name)) for name in CASES]
+    work = [("cases", name, partial(answer, name)) for name in cases_of(count)]
     work += [("checks", check.__name__, check) for check in CHECKS[count]]
     for kind, name, task in work:
         try:
