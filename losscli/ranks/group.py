@@ -20,6 +20,7 @@ from losscli.errors import RankError
 from losscli.machine import memory
 from losscli.notes import note
 from losscli.processes import end_with_parent
+from losscli.ranks.ending import end_when_told
 from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
@@ -165,6 +166,7 @@ def join(place: Place, device: str) -> ProcessGroup:
     """Join the group of all ranks, once."""
     if not _joined:
         end_with_parent(gently=True)  # torchrun ends its processes, unless it is killed itself
+        end_when_told()
         _joined.append(ProcessGroup(place, device))
     return _joined[0]
 

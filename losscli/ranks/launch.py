@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 THREADS = "OMP_NUM_THREADS"
-SHUTDOWN_SECONDS = 5
-"""The time in which ranks have to end after one has failed; then they are killed."""
+AT_ONCE_SECONDS = 1
+"""Ranks whose ends are no farther apart have ended by themselves: torchrun tells whole seconds."""
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
@@ -36,7 +36,6 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     logging.disable()  # it would describe each failure in a page of its own
     options = [
         *("--standalone", "--nproc-per-node", str(ranks), "--monitor-interval", "0.1"),
-        *_shutdown(run.get_args_parser().format_usage()),
         *("-m", "losscli", *arguments),
     ]
     try:
@@ -50,22 +49,20 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def _shutdown(usage: str) -> list[str]:
-    """Return the option that shortens the end of ranks, which older PyTorch does not have."""
-    option = "--shutdown-timeout"
-    return [option, str(SHUTDOWN_SECONDS)] if option in usage else []
-
-
 def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
     """Return the exit code of ranks of which some failed, by rank.
 
     Raises:
         RankError: a signal ended one, which the others only noticed.
     """
-    # After a failure torchrun ends the other ranks by SIGTERM.
-    killed = {r: each for r, each in failures.items() if each.exitcode < 0}
-    if any(each.exitcode > 0 for each in failures.values()):
-        killed = {r: each for r, each in killed.items() if each.exitcode != -signal.SIGTERM}
+    first = min((each.timestamp for each in failures.values()), default=0)
+    killed = {
+        rank: each
+        for rank, each in failures.items()
+        if each.exitcode < 0 and each.timestamp <= first + AT_ONCE_SECONDS
+        # By SIGTERM torchrun ends the others.
+        if each.exitcode != -signal.SIGTERM or len(failures) == 1
+    }
     if killed:
         ends = "; ".join(
             f"rank {rank} (process {each.pid}) ended {how_ended(each.exitcode)}"

@@ -67,8 +67,8 @@ def test_each_operand_that_is_cut_is_one_of_its_loss():
         assert cuts.keys() <= {*find_loss(loss).names}, loss
 
 
-def failure(code):
-    return SimpleNamespace(exitcode=code, pid=77)
+def failure(code, timestamp=0):
+    return SimpleNamespace(exitcode=code, pid=77, timestamp=timestamp)
 
 
 def test_a_killed_rank_is_named_whatever_the_others_end_with():
@@ -80,6 +80,7 @@ def test_the_exit_code_is_that_of_the_first_rank():
     assert exit_code({0: failure(2), 1: failure(2)}) == 2
     assert exit_code({2: failure(70)}) == 70
     assert exit_code({0: failure(-15), 1: failure(1)}) == 1  # ended by torchrun after the other
+    assert exit_code({0: failure(1), 1: failure(-9, timestamp=30)}) == 1  # so is one that hangs
 
 
 @pytest.fixture
