@@ -31,6 +31,7 @@ from losscli.losses import (
     Spec,
     find_loss,
 )
+from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Reason
 from losscli.record import Record
 from losscli.units import format_size
@@ -97,6 +98,10 @@ class Case(Record, frozen=True):
     grad_output: GradOutput = 1.0
     """The incoming gradient of the pass ``forward_backward``; without a reduction a tensor filled
     with it."""
+    ranks: int = 1
+    """The processes over which the operands are split, where a placement says how."""
+    placement: Placement = WHOLE
+    """How the operands are split; nothing of ordinary cases, which one process has as a whole."""
 
     def __post_init__(self) -> None:
         """Take parameters out of any mapping, so that the case can be a key."""
@@ -154,7 +159,10 @@ class Case(Record, frozen=True):
 
     @property
     def impossible(self) -> Reason | None:
-        """Why the size cannot have the layout; None if it can."""
+        """Why the size cannot have the layout or the placement; None if it can."""
+        dimensions = 3 if self.spec.unit == HIDDEN_STATE else 2
+        if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
+            return Reason("layout", "operands that are split are contiguous, of rows and classes")
         text = layouts.impossible(self.size, self.layout)
         if self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
             return Reason("layout", f"{self.layout}: cases of {self.loss} are contiguous")
@@ -247,6 +255,27 @@ class Case(Record, frozen=True):
         """The key of cases that the same code serves: those of other shapes and values."""
         return self.loss, self.params, self.dtype, self.reduction
 
+    @property
+    def shard(self) -> Case:
+        """The unsplit case of the operands that the first rank has, which has the most classes."""
+        if not self.placement:
+            return self
+        _, classes = share(self.classes, self.ranks)
+        shape = (*self.shape[:-1], classes)
+        return self.whole.reshaped(shape)
+
+    @property
+    def whole(self) -> Case:
+        """The case without its placement."""
+        return replace(self, ranks=1, placement=WHOLE) if self.placement else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that JSON holds: of ordinary cases without ranks and placement."""
+        record = super().to_json()
+        if not self.placement:
+            del record["ranks"], record["placement"]
+        return record
+
     def anywhere(self) -> Case:
         """Return the case without its GPU's number, as GPUs of one model are interchangeable."""
         kind = self.device.partition(":")[0]
@@ -271,6 +300,8 @@ class Case(Record, frozen=True):
             words.append(self.layout)
         if self.grad_output != 1:
             words.append(f"grad_output={format_grad_output(self.grad_output)}")
+        if self.placement:
+            words.append(f"ranks={self.ranks}")
         return " ".join(words)
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
@@ -289,8 +320,11 @@ class Case(Record, frozen=True):
         return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
     def operations(self, pass_: PassName) -> int:
-        """Return the additions and multiplications that limit a pass; 0 where memory does."""
-        return self.spec.operations(self.shape, backward=pass_ == FORWARD_BACKWARD)
+        """Return the additions and multiplications that limit a pass; 0 where memory does.
+
+        Of operands that are split those of the rank with the most classes, as of bytes.
+        """
+        return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
         """Return the fewest bytes that a pass must move through memory.
@@ -299,8 +333,11 @@ class Case(Record, frozen=True):
         backward writes the gradients that a step of training asks for as well; without a reduction
         the incoming gradient is a tensor, known only later, so the operands are read again. Of a
         prediction of which a loss takes one element for each row forward reads as many sectors, and
-        backward nothing.
+        backward nothing. Of operands that are split these are the bytes of the rank with the most
+        classes.
         """
+        if self.placement:
+            return self.shard.floor_bytes(pass_)
         bytes_of = self.operand_bytes
         input = self.elements * self.item_bytes
         again = operands = sum(bytes_of.values())

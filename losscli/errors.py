@@ -4,6 +4,7 @@ LosscliError                 1
 |-- UsageError               2   command line, arguments
 |   `-- ConfigError          2   YAML, with file:line:column
 |       `-- ConfigErrors     2   several of them
+|-- RankError                1   a rank died, hangs or did not do what the others did
 |-- BuildError               3   a compiler said no
 `-- UnfitError               4   no GPU, no compiler, no memory, nowhere to write
 """
@@ -57,6 +58,15 @@ class ConfigErrors(ConfigError):  # noqa: N818
         super().__init__(first.message, file=first.file, line=first.line, column=first.column)
         title = f"{len(self.errors)} errors, which `losscli config check` shows in their lines:"
         self.args = ("\n".join([title, *map(str, self.errors)]),)
+
+
+class RankError(LosscliError):
+    """One of several ranks died, hangs, or did not do what the others did."""
+
+    def __init__(self, message: str, *, is_told: bool = False) -> None:
+        """``is_told``: whether another rank says it to the user."""
+        super().__init__(message)
+        self.is_told = is_told
 
 
 class BuildError(LosscliError):

@@ -197,6 +197,7 @@ def test_batch_is_retried_with_longer_waits_and_counted_if_none_suffices(
 ):
     timer = CudaTimer.__new__(CudaTimer)  # nothing of a GPU is needed to decide
     timer.margin, timer.gaps = timers.QUEUE_MARGIN, 0
+    timer.agree = timers.own
     monkeypatch.setattr(timer, "_run", lambda batch: outcomes.pop(0))
     timer._run_in_time([])
     assert (timer.margin, timer.gaps, outcomes) == (margin, gaps, [])
@@ -213,6 +214,7 @@ def test_a_call_that_waits_for_the_gpu_is_queued_alone():
 def test_a_call_that_waits_is_not_taken_again_behind_a_longer_wait(monkeypatch):
     timer = CudaTimer.__new__(CudaTimer)
     timer.margin, timer.gaps = timers.QUEUE_MARGIN, 0
+    timer.agree = timers.own
     monkeypatch.setattr(timer, "_run", lambda batch: False)
     timer._run_in_time([Warm(int, 1, 0.0, waits=True)])
     assert (timer.margin, timer.gaps) == (timers.QUEUE_MARGIN, 0)

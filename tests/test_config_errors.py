@@ -62,7 +62,7 @@ def test_a_missing_config_lists_the_shipped_ones():
     with pytest.raises(
         UsageError,
         match=r"'nope' does not exist.*: default, full, linear, losses-cpu, losses-selection, "
-        "losses-sizes, losses, peers-cpu, peers, quick, rows, smoke, "
+        "losses-sizes, losses, peers-cpu, peers, quick, rows, sharded-cpu, sharded, smoke, "
         "thorough",
     ):
         load_config("nope", {})

@@ -33,6 +33,7 @@ PACKAGES = (
     "losscli.model_case",
     *("losscli.cases", "losscli.layouts", "losscli.axes"),
     "losscli.losses",
+    "losscli.ranks",
     "losscli.machine",
     *("losscli.directories", "losscli.garbage", "losscli.processes", "losscli.progress"),
     "losscli.notes",
@@ -60,6 +61,7 @@ WITH_TORCH = (
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
     "losscli.sharded",
     "losscli.topk_kl_divergence",
+    *("losscli.ranks.group", "losscli.ranks.shards", "losscli.implementations.wholes"),
 )
 """What may import torch at module level; all else answers without it."""
 

@@ -16,6 +16,8 @@ RECORDS: tuple[type[Record], ...] = (
     records.BenchResult,
     records.Seconds,
     records.Speedup,
+    records.OfRank,
+    records.Collective,
     records.Error,
     records.VerifyResult,
     records.SelfTestResult,

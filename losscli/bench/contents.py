@@ -17,6 +17,7 @@ from losscli.axes import PassName
 from losscli.bench.plan import Right
 from losscli.cases import Case
 from losscli.implementations.call_data import Operands, toggle
+from losscli.ranks.group import Alone, Group
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.fingerprint import fingerprint
@@ -51,6 +52,7 @@ class Contents:
             right: results that were right for the same operands.
         """
         self.right = dict(right or {})
+        self.group: Group = Alone()
         self.operands = operands
         input = self.prediction = next(iter(operands.values()))
         self.case, self.loosened = case, loosened
@@ -63,6 +65,16 @@ class Contents:
         doubles = small and all(domain.holds(DOUBLED_WITHIN * end) for end in ends)
         self._reverses = not domain.is_real and not doubles
         self._factor = DOUBLED_WITHIN if not domain.is_real else DOUBLED if small else TURNED
+
+    @property
+    def timed(self) -> tuple[Tensor, ...]:
+        """The operands of timed calls."""
+        return tuple(self.operands.values())
+
+    @property
+    def read(self) -> tuple[Tensor, ...]:
+        """The operands that are read where the limit is measured."""
+        return self.timed
 
     @property
     def gate(self) -> Gate:

@@ -15,6 +15,7 @@ one array of as many bytes as it has to move is read.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -100,10 +101,13 @@ class Limits:
     """Measures limits on one device and remembers them."""
 
     def __init__(
-        self, device: str, load_probe: Callable[[str], BandwidthProbe] = load_probe
+        self,
+        device: str,
+        load_probe: Callable[[str], BandwidthProbe] = load_probe,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``load_probe`` loads the machine's probe, or a test's fake."""
-        self.device, self.load_probe = device, load_probe
+        """``load_probe`` loads the machine's probe, or a test's fake; ``clock`` tells seconds."""
+        self.device, self.load_probe, self.clock = device, load_probe, clock
         self.probe: BandwidthProbe | None = None
         self.missing = ""
         self.found: dict[_Key, Limit] = {}
@@ -205,7 +209,7 @@ class Limits:
         for contender in contenders if warm else ():
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
-        interleave(timer, contenders, timing, seed=case.seed)
+        interleave(timer, contenders, timing, seed=case.seed, clock=self.clock)
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
             return _out_of_reach(failure), 0

@@ -69,6 +69,9 @@ def plan_memory(
         outputs += tensor
     if case.device == "cpu" and case.mixes_dtypes:  # what it reads for the target
         inputs += tensor
+    if case.placement:  # each rank has the whole, which is judged, and its own part
+        inputs += case.shard.stored_bytes
+        outputs += outputs
     temporaries = {i.name: i.temporary_bytes(case) for i in implementations}
     reserve = RESERVE if case.device == "cpu" else GPU_RESERVE
     reserve += 8 * case.spec.term_tensors * min(case.elements, block_elements(case.device))

@@ -27,7 +27,9 @@ from losscli.runs.records import (
     SKIPPED,
     BenchResult,
     BenchStatus,
+    Collective,
     Error,
+    OfRank,
     Seconds,
     Speedup,
     Stop,
@@ -67,6 +69,8 @@ class Timed:
     """The code of the gate's warning."""
     energy: Energy = _UNKNOWN
     """The energy of a call, where it was asked for."""
+    ranks: tuple[OfRank, ...] = ()
+    """What each of several ranks measured."""
 
 
 Outcome = Untimed | Timed
@@ -81,6 +85,8 @@ class Surroundings:
     """Whether the limit is the faster of two measurements."""
     stop: Stop | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    collective: Collective | None = None
+    """What ranks exchange in a call."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +198,8 @@ def _timed(
         joules=outcome.energy.joules,
         watts=outcome.energy.watts,
         no_energy=outcome.energy.reason,
+        ranks=outcome.ranks,
+        collective=around.collective,
     )
     facts = [outcome.described]
     if timed.impossible and timed.limit_share:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.bench.contents import Contents
 from losscli.implementations.passes import Pass
+from losscli.ranks.group import together
 from losscli.reasons import Reason
 from losscli.runs.records import FAIL, VerifyResult
 
@@ -34,7 +36,8 @@ class LocalPass:
 
     def measure_memory(self) -> None:
         """Call once more to measure its memory."""
-        self.peak_extra_bytes = self.call.peak_extra_bytes(self.device)
+        measure = partial(self.call.peak_extra_bytes, self.device)
+        self.peak_extra_bytes = together(self.contents.group, measure)
 
     def prepare(self) -> None:
         """Do what has to be done before a sample, outside its time."""
@@ -65,6 +68,6 @@ class LocalPass:
     def _judge(self) -> VerifyResult:
         """Judge one more call."""
         call = self.call
-        call.compute()
+        together(self.contents.group, call.compute)
         judge, gradients = self.contents.judge, call.gradients
         return judge(self.name, self.pass_, call.loss, *gradients, incoming=call.incoming)

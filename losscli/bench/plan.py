@@ -12,6 +12,7 @@ from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
 from losscli.implementations import libraries
+from losscli.ranks.placements import WHOLE, Placement
 from losscli.reasons import Reason
 from losscli.runs.columns import ENERGY
 from losscli.runs.records import BenchResult, VerifyResult
@@ -69,11 +70,13 @@ def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
     return [*libraries(asked, device), Target(BENCH, device.partition(":")[0])]
 
 
-def unavailable(mode: Mode, device: str) -> Reason | None:
-    """Return why a mode is impossible on a device, or None."""
-    if mode != GRAPH or device != "cpu":
+def unavailable(mode: Mode, device: str, placement: Placement = WHOLE) -> Reason | None:
+    """Return why a mode is impossible on a device or over ranks, or None."""
+    if mode != GRAPH:
         return None
-    return Reason("no_gpu", "a CUDA graph needs a GPU")
+    if placement:
+        return Reason("not_applicable", "graphs of collectives are not measured")
+    return Reason("no_gpu", "a CUDA graph needs a GPU") if device == "cpu" else None
 
 
 def plan_id(tasks: Sequence[Task]) -> str:

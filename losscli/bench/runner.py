@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -11,7 +12,7 @@ import torch
 from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
-from losscli.bench.energy import measure
+from losscli.bench.energy import Energy, measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
 from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
@@ -46,10 +47,23 @@ from losscli.runs.records import (
     HOST_GAPS,
     SKIPPED,
     BenchResult,
+    Collective,
     Error,
+    OfRank,
     Stop,
 )
 from losscli.truth.inputs import make_inputs
+
+
+def make_contents(task: Task) -> Contents:
+    """Make the operands of a task."""
+    return Contents(task.case, make_inputs(task.case), task.loosened, task.right)
+
+
+def exchange_nothing(case: Case, pass_: PassName, timer: Timer) -> Collective | None:
+    """Return nothing: what a process exchanges that is alone."""
+    return None
+
 
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
 
@@ -77,13 +91,17 @@ class Runner:
         limits: Limits | None = None,
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
+        clock: Callable[[], float] = time.perf_counter,
+        contents: Callable[[Task], Contents] = make_contents,
+        exchange: Callable[[Case, PassName, Timer], Collective | None] = exchange_nothing,
     ) -> None:
-        """``notify`` receives notes for the user; tests replace the other arguments."""
+        """``notify`` receives notes for the user; tests and ranks replace the other arguments."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
         self.notify = cache(notify)
+        self.clock, self.contents, self.exchange = clock, contents, exchange
         self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
@@ -97,7 +115,6 @@ class Runner:
         An implementation that cannot run has an outcome with the reason; only an error that ends
         the whole run is raised. Processes of files that the task does not name are ended.
         """
-        case = task.case
         named = {find_implementation(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)
@@ -107,7 +124,7 @@ class Runner:
             around = Surroundings()
             if able and contents is None:
                 try:
-                    contents = Contents(case, make_inputs(case), task.loosened, task.right)
+                    contents = self.contents(task)
                 except Exception as error:
                     if not memory.is_out_of_memory(error):
                         raise
@@ -130,21 +147,22 @@ class Runner:
         """
         case = task.case
         entries: list[_Entry] = []
-        operands = tuple(contents.operands.values())
+        operands = contents.timed
         passes = PassFactory.of_case(case, pass_, operands)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
             timer = SharedTimer(timer, self.device)
-        reads = [t for t in (*operands, passes.full_grad_output) if t is not None]
-        find = partial(self.limits.find, case, pass_, timer, reads)
+        reads = [t for t in (*contents.read, passes.full_grad_output) if t is not None]
+        find = partial(self.limits.find, case.shard, pass_, timer, reads)
         timing = replace(TIMED, confidence=task.timing.confidence)
         limit = Limit()
         mover: Contender | None = None
         if task.limited:
             moves = _moves(case, pass_)
             limit = find(timing=RANKED if moves else timing)
-            mover = self._mover(case, pass_, timer, reads) if moves else None
+            mover = self._mover(case.shard, pass_, timer, reads) if moves else None
+        collective = self.exchange(case, pass_, timer) if task.limited else None
         with gradients(pass_):
             for implementation in implementations:
                 admitted = _admit(contents, task, pass_, implementation, passes, evicts)
@@ -163,23 +181,24 @@ class Runner:
                 seed=case.seed,
                 before=contents.change,  # in each batch of samples others
                 slowed=self.conditions.slowed,
+                clock=self.clock,
             )
             conditions = dict(self.conditions.record())
             if timer.gaps > gaps:
                 conditions[HOST_GAPS] = timer.gaps - gaps
             if mover and mover.failure is None and mover.samples:
-                limit = scaled(Limit(summarize(mover.samples).median), case, pass_)
+                limit = scaled(Limit(summarize(mover.samples).median), case.shard, pass_)
             for entry in entries:
                 name = entry.contender.name
                 outcomes[name] = _conclude(task, entry, stop)
         # What they hold is free for the next measurement of the limit.
         entries.clear()
         mover = None
-        around = Surroundings(limit, False, stop, conditions)
+        around = Surroundings(limit, False, stop, conditions, collective)
         if any(result.impossible for result in results(task, pass_, outcomes, around)):
             # Or the memory was slower a moment ago.
             limit = faster(limit, find(again=True, timing=timing))
-            around = Surroundings(limit, True, stop, conditions)
+            around = Surroundings(limit, True, stop, conditions, collective)
         if is_busy(conditions) and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
             self.notify(BUSY_NOTE)
         return around
@@ -276,12 +295,29 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
     if disagreement:
         return Untimed(FAILED, disagreement, entry.error, sampled=True)
     found = conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
-    if task.energy and isinstance(found, Timed):
+    if isinstance(found, Timed) and task.case.placement:
+        found = _with_ranks(found, entry)
+    if task.energy and isinstance(found, Timed) and task.case.placement:
+        found = replace(found, energy=Energy(reason="it is not measured over ranks"))
+    elif task.energy and isinstance(found, Timed):
         energy = contender.run(partial(measure, device, timed.looped, found.seconds.median))
         if contender.failure:
             return gone_wrong(contender.failure, sampled=True)
         found = replace(found, energy=energy or found.energy)
     return found
+
+
+def _with_ranks(found: Timed, entry: _Entry) -> Timed:
+    """Return an outcome with what each rank measured, of whose memory the most counts."""
+    contender, timed = entry.contender, entry.timed
+    peaks = timed.contents.group.gather("tells its memory", timed.peak_extra_bytes)
+    samples = zip(*(contender.warm.of_ranks if contender.warm else ()), strict=True)
+    ranks = tuple(
+        OfRank(number, summarize(own).median, peak)
+        for number, (own, peak) in enumerate(zip(samples, peaks, strict=True))
+    )
+    most = max((peak for peak in peaks if peak is not None), default=None)
+    return replace(found, peak_extra_bytes=most, ranks=ranks)
 
 
 def _lineup(
@@ -291,7 +327,7 @@ def _lineup(
     case = task.case
     asked = [find_implementation(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    if why := case.impossible or unavailable(task.mode, case.device):
+    if why := case.impossible or unavailable(task.mode, case.device, case.placement):
         reasons = {i.name: why for i in asked}
     asked = [i for i in asked if i.name not in reasons]
     able, misfits = those_that_fit(case, pass_, asked, free, task.mode)

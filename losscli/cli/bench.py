@@ -24,11 +24,13 @@ from losscli.cli.options import (
     refuse_listing_part,
     resolve_config,
 )
+from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_along, start
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.notes import LOADING, note, status
+from losscli.ranks.place import is_silent
 from losscli.runs.saved import check_run_name
 from losscli.units import parse_fraction, parse_seconds
 
@@ -80,6 +82,7 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
     metavar="N",
     help="Use N threads on the CPU.",
 )
+@ranks_option
 @option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @switch("--force", help="Let --save overwrite a run of the same name.")
 @option(
@@ -105,6 +108,7 @@ def command(
     part: Part | None,
     keep_going: bool,
     threads: int | None,
+    ranks: int | None,
     save: str | None,
     force: bool,
     resume: str | None,
@@ -128,22 +132,31 @@ def command(
     config = resolve_config(**options).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
+    config, place = arrange(config, ranks)
+    if config.blocks[0].placement:
+        _check_alone(given["processes"], resume)
+        if place is None and not (list_cases or dry_run):
+            return start(config.device, config.blocks[0].ranks)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
     from losscli.bench.estimate import seconds_of, seconds_of_all
     from losscli.bench.plan import libraries_of, plan, plan_id
     from losscli.bench.processes import Processes, environment
+    from losscli.bench.ranks import runner_of_ranks
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
     from losscli.operators import loading
+    from losscli.ranks.group import announce, join, leave
     from losscli.runs.parts import WHOLE, deal
     from losscli.runs.saved import prepare
 
-    device = devices.resolve_device(config.device)
+    device = device_of(config.device, place) if place else devices.resolve_device(config.device)
     status("")
+    if place and place.rank and (list_cases or dry_run):
+        return EXIT_OK
     if list_cases:
         print_names(config, device)
         return EXIT_OK
@@ -152,13 +165,17 @@ def command(
         click.echo(duration(seconds_of_all(plan(config, device))))
         return EXIT_OK
 
-    saved = prepare(save) if save else None
+    saved = prepare(save) if save and not is_silent() else None
     if saved and saved.exists() and not force:
         _ask_to_overwrite(saved, resume)
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
     left_out, found = excluded(config, device), environment(device, tasks)
+    if place:
+        group = join(place, device)
+        announce(group)
+        found |= facts_of(group, device)
     run = begin("bench", device, plan=plan_id(tasks), part=part, excluded=left_out, facts=found)
     tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=seconds_of)
     resumed = None
@@ -166,26 +183,43 @@ def command(
         run, tasks, resumed = _resume(resume, run, tasks)
 
     notify = cache_calls(note)
+    report: dict[str, Any] = {
+        "format": format,
+        "output": output,
+        "saved": saved,
+        "resumed": resumed,
+        "keep_going": keep_going,
+        "weights": [seconds_of(task) for task in tasks],
+        "guess": seconds_of_all(tasks),
+        "columns": config.columns,
+    }
+    if place:
+        loading.build_ahead(libraries_of(tasks, device))
+        results_of = runner_of_ranks(group, device, notify).run
+        if place.rank:
+            code = run_along(tasks, results_of, keep_going)
+        else:
+            code = run_jobs(run, tasks, results_of, **report)
+        leave()
+        return code
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
         if tasks and tasks[0].timing.several_processes:
             processes_of_run.start(tasks[0].timing.processes or 1)  # while the compilers run
         loading.build_ahead(libraries_of(tasks, device))
-        code = run_jobs(
-            run,
-            tasks,
-            processes_of_run.run,
-            format=format,
-            output=output,
-            saved=saved,
-            resumed=resumed,
-            keep_going=keep_going,
-            weights=[seconds_of(task) for task in tasks],
-            guess=seconds_of_all(tasks),
-            columns=config.columns,
-        )
+        code = run_jobs(run, tasks, processes_of_run.run, **report)
     if code == EXIT_OK and not has_options(click.get_current_context()):
         note(NEXT)
     return code
+
+
+def _check_alone(processes: int | None, resume: str | None) -> None:
+    """Refuse options that ranks do not take."""
+    if processes not in (None, 1):
+        raise UsageError(
+            f"--processes {processes} takes turns, but ranks call at once. Leave out --processes."
+        )
+    if resume is not None:
+        raise UsageError("--resume continues no run over ranks. Leave it out.")
 
 
 def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task], Path]:

@@ -72,7 +72,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
     for case, pass_, implementations, modes in _plan(config, device, tally):
         for mode in modes:
             name = with_mode(SHORT_PASSES[pass_], mode)
-            if why := case.impossible or unavailable(mode, device):
+            if why := case.impossible or unavailable(mode, device, case.placement):
                 rows.append((case.name, name, _names(implementations), *[""] * 4, str(why)))
                 tally.reasons.append(str(why))
                 continue

@@ -24,9 +24,11 @@ def numbers() -> list[int]:
 def end_at_once(*_: object) -> None:
     """End the program with one line: nothing is measured yet, so there is nothing to save.
 
-    A process of `losscli judge` says nothing: the command that started it does, once for all.
+    A process of `losscli judge` says nothing: the command that started it does, once for all. So
+    does the first of several ranks that torchrun started.
     """
-    if sys.argv[1:2] != ["judge-job"]:
+    is_other_rank = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    if sys.argv[1:2] != ["judge-job"] and not is_other_rank:
         os.write(2, b"losscli: interrupted\n")
     os._exit(INTERRUPTED)
 

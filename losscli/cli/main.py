@@ -28,11 +28,13 @@ from losscli.errors import (
     EXIT_UNFIT,
     EXIT_USAGE,
     LosscliError,
+    RankError,
     UsageError,
     unknown,
 )
 from losscli.notes import VARIABLE as QUIET_VARIABLE
 from losscli.notes import is_on, is_quiet, status
+from losscli.ranks.place import is_silent
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
@@ -250,15 +252,25 @@ def _explain(error: BaseException) -> int:
         # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
         return EXIT_BROKEN_PIPE
     if isinstance(error, click.Abort | KeyboardInterrupt | _InterruptedError):
-        click.echo("losscli: interrupted", err=True)
+        if not is_silent():
+            click.echo("losscli: interrupted", err=True)
         return EXIT_INTERRUPTED
     message, code = _message(error)
+    if _is_told_elsewhere(error, code):
+        return code
     from losscli.report.output import RED, coloured, in_colour
 
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"
     click.echo(f"losscli: {text} {message}", err=True, color=colour)
     return code
+
+
+def _is_told_elsewhere(error: BaseException, code: int) -> bool:
+    """Tell whether another of several ranks writes the message of an error, which all have."""
+    if isinstance(error, RankError):
+        return error.is_told
+    return is_silent() and code != EXIT_UNEXPECTED
 
 
 def _message(error: BaseException) -> tuple[str, int]:

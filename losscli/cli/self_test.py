@@ -14,6 +14,7 @@ import click
 
 from losscli.cli.completion import OneOf
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
+from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_along, start
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.notes import note
 from losscli.progress import Progress
@@ -21,6 +22,7 @@ from losscli.progress import Progress
 if TYPE_CHECKING:
     from losscli.judge.selftest import Judged
     from losscli.judge.verdict import Verdict
+    from losscli.ranks.place import Place
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
@@ -37,10 +39,12 @@ FOR_JUDGE = ("table", "md", "json")
     required=False,
 )
 @device_option(default="auto", show_default=True)
+@ranks_option
 @keep_going_option
 @output_options
 @examples(
     "losscli self-test",
+    "losscli self-test checks --ranks 2",
     "losscli self-test timer --device cuda",
     "losscli self-test checks --format json -o checks.json",
     "losscli self-test judge",
@@ -49,15 +53,23 @@ FOR_JUDGE = ("table", "md", "json")
     "(the report has the finished results).",
 )
 def command(
-    test: str | None, device: str, keep_going: bool, format: str, output: Path | None
+    test: str | None,
+    device: str,
+    ranks: int | None,
+    keep_going: bool,
+    format: str,
+    output: Path | None,
 ) -> int:
     """Test the timer, the checks and the judge of losscli itself on this machine.
 
     `timer` measures work of a known length and compares calls with and without a planted
     difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
-    purpose, and on honest ones, in a few minutes. Without an argument both run. `judge` judges
-    files that deceive, crash, hang or are wrong, and honest ones, in four minutes on two cores.
+    purpose, and on honest ones, in a few minutes; with --ranks on losses that are split over ranks.
+    Without an argument both run. `judge` judges files that deceive, crash, hang or are wrong, and
+    honest ones, in four minutes on two cores.
     """
+    if ranks is not None and test != CHECKS:
+        raise UsageError(f"--ranks {ranks} is for losses: name the self-test checks.")
     if test is None and (output is not None or format not in FOR_SEVERAL):
         given = "-o" if output is not None else f"--format {format}"
         raise UsageError(
@@ -70,6 +82,12 @@ def command(
 
     if test == CHECKS:  # as verify does; the timer is to see threads as bench does
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+    if ranks is not None:
+        place = place_of(ranks)
+        if place is None:
+            return start(device, ranks)
+        return _checks_of_ranks(place, device, keep_going, format, output)
 
     # Whatever follows needs torch: an error above answers at once.
     from losscli.cli.running import begin, run_jobs
@@ -88,6 +106,32 @@ def command(
         if test is None:
             click.echo()
         code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
+    return code
+
+
+def _checks_of_ranks(
+    place: Place, device: str, keep_going: bool, format: str, output: Path | None
+) -> int:
+    """Test the checks on losses over ranks, as one of them."""
+    from losscli.cli.running import begin, run_jobs
+    from losscli.implementations import libraries
+    from losscli.operators import loading
+    from losscli.ranks.group import join, leave
+    from losscli.verify import ranks
+    from losscli.verify.selftest import run as checks
+
+    own = device_of(device, place)
+    group = join(place, own)
+    tests = checks.plan_of_ranks(own, place.size)
+    loading.build_ahead(libraries(((t.case, t.implementation.name) for t in tests), own))
+    results_of = partial(checks.run, run_job=partial(ranks.run, group=group))
+    facts = facts_of(group, own)
+    if place.rank:
+        code = run_along(tests, results_of, keep_going)
+    else:
+        run = begin("self-test", own, facts=facts)
+        code = run_jobs(run, tests, results_of, format=format, output=output, keep_going=keep_going)
+    leave()
     return code
 
 

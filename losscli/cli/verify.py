@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from losscli.cli.options import (
     refuse_listing_part,
     resolve_config,
 )
+from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_along, start
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
@@ -27,6 +29,7 @@ from losscli.implementations import is_own
 from losscli.notes import LOADING, status
 
 if TYPE_CHECKING:
+    from losscli.ranks.place import Place
     from losscli.runs.parts import Part
     from losscli.runs.records import VerifyResult
 
@@ -48,6 +51,7 @@ def _check(text: str) -> tuple[str]:
 @click.command("verify")
 @axis_options
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
+@ranks_option
 @switch("--quick", help="Run the cases of quick.yaml, as `-c quick` does.")
 @output_options
 @examples(
@@ -63,6 +67,7 @@ def command(
     part: Part | None,
     keep_going: bool,
     quick: bool,
+    ranks: int | None,
     format: str,
     output: Path | None,
     **axes: Any,
@@ -91,6 +96,9 @@ def command(
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)
+    config, place = arrange(config, ranks)
+    if config.blocks[0].placement and place is None and not (list_cases or dry_run):
+        return start(config.device, config.blocks[0].ranks)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
@@ -99,8 +107,10 @@ def command(
     from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
 
-    device = devices.resolve_device(config.device)
+    device = device_of(config.device, place) if place else devices.resolve_device(config.device)
     status("")
+    if place and place.rank and (list_cases or dry_run):
+        return EXIT_OK
     if list_cases:
         print_names(config, device)
         return EXIT_OK
@@ -125,6 +135,10 @@ def command(
 
     from losscli.verify.shrink import Shrinker
 
+    if place:
+        return _verify_rank(
+            config, place, device, checks, part, keep_going, {"format": format, "output": output}
+        )
     shrinker = Shrinker()
     jobs = plan(config, device, checks=checks)
     run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=excluded(config, device))
@@ -144,6 +158,52 @@ def command(
             weights=list(map(len, jobs)),
             guess=seconds_of_checks(jobs, device),
         )
+
+
+def _verify_rank(
+    config: Config,
+    place: Place,
+    device: str,
+    checks: tuple[str, ...],
+    part: Part | None,
+    keep_going: bool,
+    report: Mapping[str, Any],
+) -> int:
+    """Verify as one of several ranks, of which the first reports."""
+    from losscli.cli.running import begin, run_jobs
+    from losscli.config.expansion import excluded
+    from losscli.implementations import libraries
+    from losscli.operators import loading
+    from losscli.ranks.group import announce, free_bytes, join, leave
+    from losscli.runs.parts import WHOLE, deal
+    from losscli.verify import ranks
+    from losscli.verify.pool import seconds_of
+    from losscli.verify.runner import Checks, plan, plan_id
+
+    group = join(place, device)
+    announce(group)
+    shrinker = ranks.shrinker(group)
+    every = plan(config, device, partial(free_bytes, group), checks)
+    jobs = deal(every, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
+    loading.build_ahead(
+        libraries(((job.case, i.name) for job in jobs for i, _ in job.trials), device)
+    )
+
+    def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
+        yield from shrinker.follow(ranks.run(job, group))
+
+    facts = facts_of(group, device)
+    if place.rank:
+        code = run_along(jobs, results_of, keep_going)
+    else:
+        left_out = excluded(config, device)
+        run = begin(
+            "verify", device, plan=plan_id(every), part=part, excluded=left_out, facts=facts
+        )
+        weights = list(map(len, jobs))
+        code = run_jobs(run, jobs, results_of, keep_going=keep_going, weights=weights, **report)
+    leave()
+    return code
 
 
 def _of_our_own(config: Config) -> Config:

@@ -117,6 +117,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 scale=config.inputs.scale,
                 layout=layout,
                 grad_output=grad_output,
+                ranks=config.ranks,
+                placement=config.placement,
             )
 
 

@@ -12,6 +12,7 @@ from losscli.config.check_names import CATCHES
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
+from losscli.ranks.placements import PLACEMENTS
 from losscli.runs.columns import COLUMNS
 from losscli.units import parse_fraction, parse_seconds
 
@@ -222,6 +223,11 @@ FIELDS: Mapping[str, Key] = {
         "the command line names each value of the rule.",
     ),
     "timing": Key(_timing, _mapping(_TIMING)),
+    "placement": replace(
+        _one_of("placement", PLACEMENTS),
+        description="How operands are split over ranks, which --ranks or torchrun starts: "
+        "vocabulary gives each rank some of the classes of every row.",
+    ),
     "tolerances": Key(
         _tolerances,
         {

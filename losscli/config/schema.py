@@ -21,6 +21,7 @@ from losscli.axes import (
 from losscli.implementations import CUSTOM
 from losscli.losses import Reduction, Shape, Spec
 from losscli.losses.rows.spec import LOGITS, VECTORS, Content
+from losscli.ranks.placements import WHOLE, Placement
 from losscli.units import format_size
 
 
@@ -170,6 +171,10 @@ class Config:
     """The filters of the command line: a row has to match one of them."""
     timing: Timing = Timing()
     tolerances: tuple[Tolerance, ...] = ()
+    placement: Placement = WHOLE
+    """How the operands are split over ranks; nothing where one process has them as a whole."""
+    ranks: int = 1
+    """Over how many, which the command line or torchrun says."""
     checks: tuple[str, ...] = ()
     """The checks that ``losscli verify`` runs on these cases; empty for all."""
     columns: tuple[str, ...] = ()

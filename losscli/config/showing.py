@@ -78,6 +78,7 @@ def plain(config: Config) -> dict[str, Any]:
             for key, value in vars(config.timing).items()
             if value is not None
         },
+        "placement": config.placement,
         "tolerances": {tolerance.case: {"ulp": tolerance.ulp} for tolerance in config.tolerances},
     }
     ordered = {key: values[key] if key in values else list(getattr(config, key)) for key in FIELDS}

@@ -13,6 +13,7 @@ from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation, is_own
 from losscli.implementations.other_projects import PACKAGES, lacking
+from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Reason
 
@@ -108,7 +109,7 @@ STRATEGIES = {
 """The ways to finish a sum that are not the default, and what each costs."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    implementation.name: implementation
+    implementation.name: with_split(implementation)
     for implementation in (
         Implementation(
             CUSTOM,
@@ -122,7 +123,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "what PyTorch has, or what one writes with it, where it differs from the reference",
+            "what PyTorch has, or what one writes with it, where that is not the reference",
             _functional,
             _same_as_reference,
             torchs_own=True,
@@ -141,6 +142,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             for strategy, description in STRATEGIES.items()
         ),
         *PACKAGES,
+        *ONLY_SPLIT,
     )
 }
 
@@ -151,7 +153,10 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     found = dict.fromkeys(shared(kind))
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            found |= dict.fromkeys(needed(case.loss, kind, strategies=name != CUSTOM))
+            # Rows of some classes are put together by the kernels of hidden states.
+            losses = (case.loss, *(COMPOSING if case.placement else ()))
+            for loss in losses:
+                found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
     return list(found)
 
 
@@ -178,6 +183,8 @@ def of_file(name: str) -> Implementation:
         raise RuntimeError("a file runs in a process of its own")
 
     def unavailable(case: Case) -> Reason | None:
+        if case.placement:
+            return Reason("not_applicable", "a file takes no operands that are split over ranks")
         if case.spec.unit == MODEL:
             return None
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
@@ -185,6 +192,9 @@ def of_file(name: str) -> Implementation:
     about = f"{file.path.name}, in a process of its own"
     return Implementation(name, about, bind, unavailable, file=file)
 
+
+COMPOSING = ("cross_entropy", "token_log_probs")
+"""The losses whose kernels compute the parts of a row."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 """PyTorch's own formulas, whatever is registered by these names later."""

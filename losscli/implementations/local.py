@@ -31,6 +31,7 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory, capture_graph
 from losscli.implementations.process_state import ProcessState, StateChange
+from losscli.implementations.wholes import of_whole
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
 
@@ -60,6 +61,9 @@ class LocalSubject:
     implementation: Implementation
     case: Case
     function: BoundLoss
+    """Takes whole operands."""
+    timed: BoundLoss
+    """Takes the operands that bench has: whole ones, or the shards of this rank."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
     """The implementation bound to the cases of other heads."""
     _graphs: list[_Graph] = field(default_factory=list, init=False, compare=False)
@@ -68,7 +72,9 @@ class LocalSubject:
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
         """Fix reduction and parameters."""
         with _blaming():
-            return cls(implementation, case, implementation.bind(case))
+            timed = implementation.bind(case)
+        whole = of_whole(case, implementation.bind) if case.placement else timed
+        return cls(implementation, case, whole, timed)
 
     @property
     def name(self) -> str:
@@ -98,12 +104,12 @@ class LocalSubject:
 
     def repeated(self, passes: PassFactory) -> Pass:
         """Return a pass to be called repeatedly; its exceptions are not wrapped."""
-        return passes.make(self.function)
+        return passes.make(self.timed)
 
     def captured(self, passes: PassFactory) -> Pass:
         """Return a pass captured in a CUDA graph, to be replayed repeatedly."""
         with _blaming():
-            return passes.capture(self.function)
+            return passes.capture(self.timed)
 
     def retained(self, call: Call, incoming: Sequence[Tensor]) -> Iterator[Answer]:
         """See :class:`Subject`."""

@@ -3,6 +3,9 @@
 With a cold cache, the timer evicts the data of the last call before each sample: on a GPU always,
 by writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only
 where the tensors of a call fit that cache, because larger tensors evict themselves.
+
+Where several ranks time the same calls, each has a timer, and all have to make as many calls: what
+that depends on they agree on, and they meet before each sample.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -31,6 +34,15 @@ MINIMUM_SAMPLE_SECONDS = 50e-6
 """Shortest block of calls: a reading of the clock costs about 50 ns, a thousandth of it."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
 """Shortest block of calls where a sample ends in a wait for a GPU, which costs some 10 us."""
+Agree = Callable[[float], float]
+"""Takes a number that each rank has read for itself, and returns one that is the same for all."""
+
+
+def own(number: float) -> float:
+    """Return the number: what a process that is alone agrees on."""
+    return number
+
+
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
 STEADY_CALLS = 2
@@ -69,6 +81,8 @@ class Warm:
     """The name of the implementation."""
     waits: bool = False
     """Whether the call waits for the GPU, so that nothing can be queued behind it."""
+    of_ranks: list[tuple[float, ...]] = field(default_factory=list, compare=False)
+    """The seconds of each rank in each sample so far, where there are several ranks."""
 
 
 class CallFailedError(Exception):
@@ -114,15 +128,38 @@ class CpuTimer:
     sample_seconds = MINIMUM_SAMPLE_SECONDS
     gaps = 0
 
-    def __init__(self, evict: Call | None = None, clock: Clock = time.perf_counter_ns) -> None:
-        self.evict, self.clock = evict, clock
+    def __init__(
+        self,
+        evict: Call | None = None,
+        clock: Clock = time.perf_counter_ns,
+        *,
+        agree: Agree = own,
+        meet: Call | None = None,
+    ) -> None:
+        """Make a timer of one rank, or of a process that is alone.
+
+        Args:
+            evict: empties the cache before each sample; None leaves it as it is.
+            clock: the rank's own.
+            agree: on what calls depend on.
+            meet: waits for the other ranks before each sample.
+        """
+        self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
 
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
+
+        def measure() -> float:
+            return self.agree(self._time(call, 1))
+
+        def now() -> int:
+            return int(self.agree(self.clock()))
+
         seconds: list[float] = []
         if allocator.keeps():
-            seconds = _settle_memory(lambda: self._time(call, 1), self.clock)
-        seconds = _settle(lambda: self._time(call, 1), self.clock, made=seconds)
+            fresh_bytes = allocator.fresh_bytes
+            seconds = _settle_memory(measure, now, lambda: int(self.agree(fresh_bytes())))
+        seconds = _settle(measure, now, made=seconds)
         fastest = max(min(seconds), 1e-9)
         repeats = 1 if self.evict else math.ceil(self.sample_seconds / fastest)
         return Warm(call, repeats, fastest)
@@ -136,6 +173,8 @@ class CpuTimer:
                     warm.before()
                 if self.evict:
                     self.evict()
+                if self.meet:
+                    self.meet()
                 with sampling(warm):
                     samples.append(self._time(warm.call, warm.repeats))
         return samples
@@ -156,9 +195,9 @@ class HostTimer(CpuTimer):
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
 
-    def __init__(self, wait: Call, clock: Clock = time.perf_counter_ns) -> None:
-        """``wait`` returns when the GPU is done."""
-        super().__init__(None, clock)
+    def __init__(self, wait: Call, clock: Clock = time.perf_counter_ns, **ranks: Any) -> None:
+        """``wait`` returns when the GPU is done; ``ranks`` are ``agree`` and ``meet``."""
+        super().__init__(None, clock, **ranks)
         self.wait = wait
 
     def _time(self, call: Call, repeats: int) -> float:
@@ -181,9 +220,17 @@ class CudaTimer:
     """
 
     def __init__(
-        self, device: str, evict: Call | None = None, clock: Clock = time.perf_counter_ns
+        self,
+        device: str,
+        evict: Call | None = None,
+        clock: Clock = time.perf_counter_ns,
+        *,
+        agree: Agree = own,
+        meet: Call | None = None,
     ) -> None:
+        """See :class:`CpuTimer`; ``meet`` makes the stream wait for the other ranks."""
         self.device, self.evict, self.clock = device, evict, clock
+        self.agree, self.meet = agree, meet
         self.margin = QUEUE_MARGIN
         self.gaps = 0
         with torch.cuda.device(device):
@@ -197,9 +244,14 @@ class CudaTimer:
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
         call()
-        seconds = _settle(lambda: self._host_seconds(call), self.clock, HOST_CALLS)
+        seconds = _settle(
+            lambda: self.agree(self._host_seconds(call)),
+            lambda: int(self.agree(self.clock())),
+            HOST_CALLS,
+        )
         host_seconds = sorted(seconds)[len(seconds) // 2]
-        return Warm(call, 1, host_seconds, waits=self._waits(call, host_seconds))
+        waits = bool(self.agree(self._waits(call, host_seconds)))
+        return Warm(call, 1, host_seconds, waits=waits)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`."""
@@ -233,7 +285,7 @@ class CudaTimer:
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
         """Run a batch, with longer and longer waits until the GPU never waits for the host."""
-        while not self._run(batch) and not any(warm.waits for warm in batch):
+        while self.agree(not self._run(batch)) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
                 return
@@ -250,6 +302,8 @@ class CudaTimer:
                 warm.before()
             if self.evict:
                 self.evict()
+            if self.meet:
+                self.meet()
             with sampling(warm):
                 start.record()
                 warm.call()
@@ -283,19 +337,21 @@ def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
     return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
 
 
-def make_timer(device: str, evicts: bool, mode: Mode = DEVICE) -> Timer:
+def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> Timer:
     """Return the timer of a device, which evicts the cache before each sample or does not.
+
+    ``ranks`` are ``agree`` and ``meet`` of a rank's timer.
 
     The CPU's buffer is read, not written, for lines that are dirty would be written back during
     the sample; it is a quarter larger than the cache, which is not exactly least-recently-used.
     """
     size = cache_bytes(device)
     if device == "cpu":
-        return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None)
+        return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None, **ranks)
     if mode == HOST:
-        return HostTimer(lambda: torch.cuda.synchronize(device))
+        return HostTimer(lambda: torch.cuda.synchronize(device), **ranks)
     buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
-    return CudaTimer(device, None if buffer is None else buffer.zero_)
+    return CudaTimer(device, None if buffer is None else buffer.zero_, **ranks)
 
 
 def _settle_memory(

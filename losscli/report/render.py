@@ -12,6 +12,7 @@ from typing import Any
 from losscli.axes import WARM
 from losscli.cases import Case
 from losscli.report import bench_notes, bench_table, self_tests, verify_table
+from losscli.report.phrases import count
 from losscli.report.tables import (
     MARKDOWN,
     TEXT,
@@ -27,6 +28,7 @@ from losscli.runs.encoding import finite, json_line
 from losscli.runs.records import (
     SKIPPED,
     BenchResult,
+    Collective,
     Kind,
     Result,
     Run,
@@ -134,6 +136,7 @@ def caption(environment: Mapping[str, Any], *before: object) -> list[str]:
         *before,
         environment.get("gpu") or environment.get("cpu"),
         f"{environment.get('threads')} threads" if on_cpu else "",
+        count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
         f"torch {environment.get('torch')}",
     ]
     return [str(word) for word in words if word]
@@ -165,6 +168,9 @@ def _flatten(result: Result) -> dict[str, Any]:
     record = result.to_json()
     row: dict[str, Any] = record.pop("case", {})
     if isinstance(result, BenchResult):
+        row.setdefault("placement", "")
+        record["ranks"] = json.dumps(record.get("ranks")) if result.ranks else ""
+        record["collective"] = result.collective.to_json() if result.collective else None
         for key in ("speedup", "ratios", "conditions"):
             known = {"reference": record[key].get("reference")} if key != "conditions" else {}
             record[key] = {**known, "": json_line(record[key]) if record[key] else ""}
@@ -177,7 +183,11 @@ def _flatten(result: Result) -> dict[str, Any]:
         row["seconds_samples"] = len(row["seconds_samples"])
     if interval := row.pop("seconds_interval", None):
         row["seconds_low"], row["seconds_high"] = interval
-    for empty in ("seconds", "ratios_reference"):  # a result without has one cell for all columns
+    for empty in (
+        "seconds",
+        "ratios_reference",
+        "collective",
+    ):  # a result without has one cell for all columns
         if empty in row and row[empty] is None:
             del row[empty]
     return row
@@ -190,6 +200,7 @@ _FULL = BenchResult(
     status="ok",
     seconds=Seconds(1.0, 1.0, 1.0, 1.0, (1.0,), (1.0, 1.0)),
     ratios={"reference": Speedup(1.0, 1.0, 1.0)},
+    collective=Collective(1, 1.0),
 )
 """A result with all fields: its columns are those of every bench run."""
 

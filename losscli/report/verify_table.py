@@ -158,4 +158,5 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
     more = [f"{said} in {cases} of {of} cases"] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
     text = fill(". ".join([f"{status.upper()} {name}: {smallest.told}", *more]))
-    return [text] if status == PASS else [text, fill(line(smallest)), ""]
+    again = [fill(line(smallest))] if line(smallest) else []
+    return [text] if status == PASS else [text, *again, ""]

@@ -106,6 +106,12 @@ COLUMNS = {
         "matrix products alone, over the median",
         lambda results: any(r.limit_gbps for r in results),
     ),
+    "exchange": Column(
+        "exchange",
+        _timed(lambda r: r.collective.seconds if r.collective else None, format_seconds),
+        "the time of collectives alone that exchange as many bytes between the ranks",
+        lambda results: any(r.collective for r in results),
+    ),
     "host": Column(
         "host",
         _timed(lambda r: r.host_seconds, lambda seconds: format_seconds(seconds, 3)),
@@ -141,7 +147,7 @@ COLUMNS = {
 """Each column by the name that chooses it, from left to right."""
 ENERGY = frozenset({"energy", "power"})
 """Columns for which the energy has to be measured, which takes a second more for each time."""
-LEAST_IMPORTANT = ("p20-p80", "extra", "host", "ulp", "gbps", "tflops", "limit")
+LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
 """Columns that a narrow terminal goes without, the first one first."""
 
 

@@ -124,6 +124,25 @@ class Error(Record, frozen=True):
         return max((u for u in (self.value_ulp, self.grad_ulp) if u is not None), default=None)
 
 
+class OfRank(Record, frozen=True):
+    """One of the ranks that timed a call together."""
+
+    rank: int
+    median: float
+    """Seconds: the median of its own samples, whose slowest of all ranks count."""
+    peak_extra_bytes: int | None = None
+    """As that of the result, which is the most of all ranks."""
+
+
+class Collective(Record, frozen=True):
+    """What ranks exchange in a call."""
+
+    bytes: int
+    """Those that a rank gives to the others."""
+    seconds: float
+    """Median time of collectives that exchange as much and do nothing else, in the same run."""
+
+
 class BenchResult(Record, frozen=True):
     """One implementation, one pass, one case."""
 
@@ -175,8 +194,19 @@ class BenchResult(Record, frozen=True):
     """The state of the caches before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
     """The conditions of the machine during sampling, flat; empty where nothing was sampled."""
+    ranks: tuple[OfRank, ...] = ()
+    """What each rank measured, of a case whose operands are split."""
+    collective: Collective | None = None
+    """What these ranks exchange; None where nothing is exchanged."""
 
     derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that JSON holds: of ordinary cases without what ranks add."""
+        record = super().to_json()
+        if not self.case.placement:
+            del record["ranks"], record["collective"]
+        return record
 
     @property
     def bytes(self) -> int:

@@ -402,9 +402,10 @@ class Problem:
         """PyTorch's own formulas, each of which may be wrong."""
         if isinstance(self.case, ModelCase):
             return [cast("Subject", Reference(self.case))]
-        able = [each for each in TORCHS_OWN if not each.unavailable(self.case)]
-        able += textbook(self.case) if self.of_others else []
-        return [bind(each, self.case) for each in able]
+        case = self.case.whole
+        able = [each for each in TORCHS_OWN if not each.unavailable(case)]
+        able += textbook(case) if self.of_others else []
+        return [bind(each, case) for each in able]
 
     def formulas_losses(self) -> Iterator[Tensor]:
         """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""

@@ -98,10 +98,10 @@ def repeat(
 def line(result: VerifyResult) -> str:
     """Return the line of Python that repeats a result: the seed, and values off their defaults.
 
-    Empty for a Model, which has no name.
+    Empty for a Model, which has no name, and for ranks, which no line starts.
     """
     case = result.case
-    if case.spec.unit == MODEL:
+    if case.spec.unit == MODEL or case.placement:
         return ""
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
     usual = case.spec.default_target_shape(case.size)

@@ -29,9 +29,13 @@ class Shrinker:
     """
 
     def __init__(
-        self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        run: Callable[[runner.Checks], Iterable[VerifyResult]] = runner.run,
     ) -> None:
-        self._left, self._clock = seconds, clock
+        """``run`` runs the checks of a smaller case."""
+        self._left, self._clock, self._run = seconds, clock, run
         self._seen: set[tuple[str, str, str]] = set()
 
     def follow(self, results: Iterable[VerifyResult]) -> Iterator[VerifyResult]:
@@ -54,7 +58,7 @@ class Shrinker:
                 return
             beside = {result.implementation: result.beside}
             job = runner.Checks(case, (trial,), loosened, beside)
-            again = [r for r in runner.run(job) if (r.check, r.status) == (result.check, FAIL)]
+            again = [r for r in self._run(job) if (r.check, r.status) == (result.check, FAIL)]
             self._left -= self._clock() - start
             if again:
                 yield replace(again[0], shrunk_from=result.case.name)

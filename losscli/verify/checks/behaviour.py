@@ -15,7 +15,7 @@ from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Tally, check, small_case
 from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
 from losscli.verify.memory_plan import Held
 
@@ -108,6 +108,7 @@ def rounds(case: Case) -> int:
 @check(
     once=False,
     needs_gpu=True,
+    one_process=NO_ORDER,
     held=lambda case: Held(operands=4, results=2 + 2 * rounds(case), streams=2),
 )
 def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
@@ -140,6 +141,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 @check(
     once=False,
     needs_gpu=True,
+    one_process=NO_ORDER,
     held=lambda case: Held(operands=3, results=4 + 2 * rounds(case), streams=4),
 )
 def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:

@@ -23,6 +23,9 @@ from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import Worst, to_error
 from losscli.verify.memory_plan import Held
 
+COPIES = "each rank copies its shard out of whole operands"
+NO_ORDER = "collectives have no order between streams and graphs"
+
 
 class Tally(Worst):
     """What a check finds: the worst counts. Variants that are judged by name are all named."""
@@ -168,6 +171,8 @@ class Check:
     """Whether, of losscli's own kernels, a mean also speaks for a sum: they are one code path, and
     differ in a factor that other checks test."""
     needs_gpu: bool = False
+    one_process: str = ""
+    """The reason that it does not run where operands are split over ranks; nothing if it does."""
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
     results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
@@ -192,7 +197,10 @@ class Check:
         yield from results or [tally.finish(problem, subject.name, self.name)]
 
     def missing(self, case: Case) -> Reason | None:
-        """Return the reason that the check cannot run on a case's device; None if it can."""
+        """Return the reason that the check cannot run on a case's device or ranks, or None."""
+        if self.one_process and case.placement:
+            text = f"the check {self.name} does not run over ranks: {self.one_process}"
+            return Reason("not_applicable", text)
         if self.needs_gpu and case.device == "cpu":
             return Reason("no_gpu", f"the check {self.name} runs only on a GPU")
         return None

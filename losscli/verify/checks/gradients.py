@@ -23,7 +23,7 @@ from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import COPIES, Tally, check, small_case
 
 
 @check(
@@ -160,7 +160,7 @@ def changed_case(case: Case) -> Case:
     return small if case.spec.unit != ELEMENT else small.reshaped(small.shape, small.shape[-1:])
 
 
-@check(adapt=changed_case)
+@check(adapt=changed_case, one_process=COPIES)
 def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check operands that get other memory between forward and backward.
 

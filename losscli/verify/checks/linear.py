@@ -21,7 +21,7 @@ from losscli.losses.rows.forms import ignored_index
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Tally, check, of_shape
 from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
 
 SHAPE = (12, 24, 131)
@@ -165,6 +165,7 @@ LEADING: dict[str, Shape] = {
     mean_for_sum=True,
     units=(HIDDEN_STATE,),
     limits=lambda variant: True,
+    one_process=COPIES,
 )
 def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check hidden states and weights of other strides, and tokens in several dimensions.
@@ -231,6 +232,8 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
 
     On a CPU products of 16 bits take copies of their operands in float32, which no budget counts.
     """
+    if case.placement:  # the shard is copied, too
+        return False
     return implementation.temporaries == 0 and (case.device != "cpu" or case.item_bytes >= 4)
 
 

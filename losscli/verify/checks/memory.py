@@ -23,7 +23,7 @@ from losscli.truth.fingerprint import same_bits
 from losscli.truth.inputs import NO_CLASS
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import Tally, check
+from losscli.verify.checks.check import COPIES, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
 from losscli.verify.memory_plan import Held
 
@@ -77,7 +77,7 @@ def _where(now: Tensor, before: Tensor) -> str:
     return f": expected {was:.9g}, got {got:.9g} at {[*index_of(number, now.shape)]}"
 
 
-@check(held=lambda case: Held(operands=3, results=3))
+@check(held=lambda case: Held(operands=3, results=3), one_process=COPIES)
 def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that an implementation reads and writes only its own memory.
 
@@ -155,6 +155,7 @@ def allocations_case(case: Case) -> Case:
 
 @check(
     adapt=allocations_case,
+    one_process=COPIES,
     asks=lambda case: case.reduction == "mean" and not case.spec.composed_of,
     needs="means of losses with kernels of their own",
     concerns=lambda implementation: implementation.temporaries == 0,

@@ -20,7 +20,7 @@ from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.losses.domain import CLASSES
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Tally, check, of_shape
 from losscli.verify.checks.layouts import STORED, Relayout, permuted
 
 SHAPE = (13, 201)
@@ -73,6 +73,7 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
     mean_for_sum=True,
     units=(ROW,),
     limits=lambda variant: variant != ALONE,
+    one_process=COPIES,
 )
 def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge the loss and all gradients of each layout; the worst counts, and all are named."""

@@ -17,7 +17,7 @@ from losscli.runs.records import FAIL
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import describe
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Tally, check, small_case
 from losscli.verify.checks.plain_calls import distance
 from losscli.verify.memory_plan import Held
 
@@ -175,6 +175,7 @@ REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 @check(
     adapt=small_case,
     needs_gpu=True,
+    one_process=NO_ORDER,
     held=lambda case: Held(operands=4, results=8, streams=4),
 )
 def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:

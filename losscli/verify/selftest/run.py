@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from losscli.axes import DType
 from losscli.cases import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
-from losscli.implementations import Implementation
+from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import (
     HIDDEN_STATE,
     LINEAR_LOSSES,
@@ -19,11 +21,14 @@ from losscli.losses import (
     Shape,
     find_loss,
 )
+from losscli.ranks.placements import VOCABULARY
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.runner import Checks
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
+from losscli.verify.selftest.wrong.split import SPLIT_HONEST, SPLIT_WRONG
 
 SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """The shape for a reduction: odd rows and tails."""
@@ -114,11 +119,29 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
         )
 
 
-def run(test: SelfTest) -> Generator[SelfTestResult, None, None]:
-    """Yield one result: the first check that fails, or that none does."""
+def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
+    """Return every implementation of a loss whose classes are split over ranks."""
+    cases = tuple(
+        replace(case, ranks=ranks, placement=VOCABULARY)
+        for case in _cases("cross_entropy", device)
+        if case.shape != LONG
+    )
+    able = {each: [c for c in cases if not each.unavailable(c)] for each in SPLIT_WRONG}
+    tests = [SelfTest(wrong, tuple(own), honest=False) for wrong, own in able.items()]
+    honest = (*(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference")), *SPLIT_HONEST)
+    return [*tests, *(SelfTest(each, cases, honest=True) for each in honest)]
+
+
+def run(
+    test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]] = runner.run
+) -> Generator[SelfTestResult, None, None]:
+    """Yield one result: the first check that fails, or that none does.
+
+    ``run_job`` runs the checks of a case.
+    """
     name, honest = test.implementation.name, test.honest
     ran, reason = False, ""
-    for result in _results(test):
+    for result in _results(test, run_job):
         ran, reason = ran or result.status != SKIPPED, result.reason
         if result.status == FAIL:
             yield SelfTestResult(result.case, name, honest, True, result.check, result.reason)
@@ -128,7 +151,9 @@ def run(test: SelfTest) -> Generator[SelfTestResult, None, None]:
     yield SelfTestResult(test.case, name, honest, False)
 
 
-def _results(test: SelfTest) -> Iterator[VerifyResult]:
+def _results(
+    test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]]
+) -> Iterator[VerifyResult]:
     """Yield the results of each check on each case, the cheap ones first."""
     for case in test.cases:
         left_out: tuple[str, ...] = ()
@@ -144,4 +169,4 @@ def _results(test: SelfTest) -> Iterator[VerifyResult]:
         only = {LONG: ("value",), NARROW: ("value", "gradients")}.get(case.shape)
         trials = [trial for trial in trials if only is None or trial[1].name in only]
         for job in runner.split(case, trials):
-            yield from runner.run(job)
+            yield from run_job(job)

@@ -67,7 +67,8 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> Note:
     more = [f"In {cases} of {count(of, 'case')}."] if cases > 1 else []
     more += [f"Shrunk from {smallest.shrunk_from}."] if smallest.shrunk_from else []
     text = " ".join([f"{smallest.told}.", *more])
-    lines = () if smallest.status == PASS else (line(smallest),)
+    again = line(smallest)
+    lines = () if smallest.status == PASS or not again else (again,)
     return Note(title, text, _STATES[smallest.status], lines)
 
 

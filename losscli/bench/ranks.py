@@ -1,0 +1,219 @@
+"""Bench over ranks: each times the same calls, the slowest counts, and all decide the same."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from losscli.axes import FORWARD_BACKWARD, Mode, PassName
+from losscli.bench.conditions import Conditions, look_at
+from losscli.bench.contents import Contents
+from losscli.bench.limit import TIMED, Limits
+from losscli.bench.plan import Task
+from losscli.bench.runner import Runner
+from losscli.bench.sampling import Contender, interleave
+from losscli.bench.statistics import summarize
+from losscli.cases import Case
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.timer import Call, Timer, Warm, make_timer
+from losscli.implementations.wholes import check_equal, shards_of, whole_gradients
+from losscli.losses import HIDDEN_STATE
+from losscli.ranks.group import Group, free_bytes, largest, together
+from losscli.ranks.placements import CUTS
+from losscli.ranks.shards import gather_into
+from losscli.runs.records import FAIL, Collective, VerifyResult
+from losscli.truth.gate import CHECK
+from losscli.truth.inputs import make_inputs
+
+TERMS, TERMS_OF_PAIR = 3, 5
+"""The fewest numbers that a rank tells the others of each row: of logits the maximum, the sum of
+exponentials and the logit of the target; of two sets of logits two of each, and a sum of both."""
+
+
+def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) -> Runner:
+    """Return the runner of a rank; of notes those of the first are for the user."""
+
+    def clock() -> float:
+        return largest(group, time.perf_counter())
+
+    return Runner(
+        device,
+        free_bytes=partial(free_bytes, group),
+        make_timer=partial(_timer_of_rank, group),
+        limits=Limits(device, clock=clock),
+        conditions=ConditionsOfRanks(look_at(device), group),
+        notify=notify if group.rank == 0 else lambda note: None,
+        clock=clock,
+        contents=partial(split_contents, group),
+        exchange=Exchanges(group, device, clock),
+    )
+
+
+def _timer_of_rank(group: Group, device: str, evicts: bool, mode: Mode) -> Timer:
+    """Return the timer of a rank."""
+    own = make_timer(device, evicts, mode, agree=partial(largest, group), meet=group.meet)
+    return SlowestTimer(own, group)
+
+
+class SlowestTimer:
+    """Takes samples on all ranks at once; see :class:`Timer`. The slowest rank's counts."""
+
+    def __init__(self, own: Timer, group: Group) -> None:
+        """``own``: this rank's timer, which agrees with the others on how often it calls."""
+        self.own, self.group = own, group
+
+    @property
+    def gaps(self) -> int:
+        """See :class:`Timer`; the ranks take a batch again together."""
+        return self.own.gaps
+
+    def warm_up(self, call: Call) -> Warm:
+        """See :class:`Timer`."""
+        return together(self.group, partial(self.own.warm_up, call))
+
+    def measure(self, queue: Sequence[Warm]) -> list[float]:
+        """See :class:`Timer`."""
+        samples = together(self.group, partial(self.own.measure, queue))
+        of_ranks = list(zip(*self.group.gather("tells its samples", samples), strict=True))
+        for warm, seconds in zip(queue, of_ranks, strict=True):
+            warm.of_ranks.append(seconds)
+        return [max(seconds) for seconds in of_ranks]
+
+
+class ConditionsOfRanks:
+    """What slows one rank slows all; see :class:`Conditions`."""
+
+    def __init__(self, own: Conditions, group: Group) -> None:
+        """``own``: those of this rank's device."""
+        self.own, self.group = own, group
+
+    def begin(self) -> None:
+        """See :class:`Conditions`."""
+        self.own.begin()
+
+    def slowed(self) -> bool:
+        """See :class:`Conditions`."""
+        return any(self.group.gather("tells whether it was slowed", self.own.slowed()))
+
+    def record(self) -> dict[str, Any]:
+        """Return the conditions of the first rank, with the most that others took anywhere."""
+        records = self.group.gather("tells its conditions", self.own.record())
+        others = [each["others"] for each in records if each.get("others") is not None]
+        return records[0] | ({"others": max(others)} if others else {})
+
+
+class SplitContents(Contents):
+    """Whole operands, which every rank judges by, and the shards of this rank, which are timed."""
+
+    def __init__(self, task: Task, group: Group) -> None:
+        """Make the operands of a task, and cut them."""
+        super().__init__(task.case, make_inputs(task.case), task.loosened, task.right)
+        self.group = group
+        self.shards = shards_of(self.case, self.operands, group)
+        self._split = next(iter(self.shards)) in CUTS[self.case.loss]
+
+    @property
+    def timed(self) -> tuple[Tensor, ...]:
+        """See :class:`Contents`."""
+        return tuple(self.shards.values())
+
+    @property
+    def read(self) -> tuple[Tensor, ...]:
+        """The shards; in place of one with fewer classes than the first rank has, as many bytes."""
+        due = self.case.shard.shapes
+        return tuple(
+            shard if shard.shape == due[name] else shard.new_zeros(due[name])
+            for name, shard in self.shards.items()
+        )
+
+    def change(self) -> None:
+        """See :class:`Contents`."""
+        super().change()
+        if self._split:
+            name = next(iter(self.shards))
+            whole = {name: self.prediction}
+            self.shards[name].copy_(shards_of(self.case, whole, self.group)[name])
+
+    def touch(self) -> None:
+        """See :class:`Contents`."""
+        self.timed[0][:1, :1].mul_(1)
+
+    def judge(
+        self,
+        name: str,
+        pass_: PassName,
+        loss: Tensor | None,
+        *gradients: Tensor | None,
+        incoming: float = 1.0,
+    ) -> VerifyResult:
+        """Judge a loss, which all ranks have to have, and the whole of the gradients' shards."""
+        try:
+            check_equal(self.group, "loss", loss)
+            wholes = whole_gradients(self.case, self.group, gradients)
+        except SubjectError as error:
+            return VerifyResult(self.case, name, CHECK, FAIL, str(error), code=error.code)
+        return super().judge(name, pass_, loss, *wholes, incoming=incoming)
+
+
+def split_contents(group: Group, task: Task) -> Contents:
+    """Return the contents of a task on a rank."""
+    return together(group, lambda: SplitContents(task, group))
+
+
+class Exchanges:
+    """Measures collectives that exchange as many bytes as a call, and remembers them."""
+
+    def __init__(self, group: Group, device: str, clock: Callable[[], float]) -> None:
+        """``clock``: the same seconds for all ranks."""
+        self.group, self.device, self.clock = group, device, clock
+        self._found: dict[tuple[tuple[int, int], Timer], float] = {}
+
+    def __call__(self, case: Case, pass_: PassName, timer: Timer) -> Collective | None:
+        """Return what the ranks of a case exchange in a call; None of one rank."""
+        gathered, added = exchanged_bytes(case, pass_)
+        if self.group.size == 1 or not gathered:
+            return None
+        key = (gathered, added), timer
+        if key not in self._found:
+            contender = Contender("", self._calls(gathered, added))
+            contender.warm_up(timer)
+            interleave(timer, [contender], TIMED, seed=case.seed, clock=self.clock)
+            if contender.failure:
+                raise contender.failure
+            self._found[key] = summarize(contender.samples).median
+        return Collective(gathered + added, self._found[key])
+
+    def _calls(self, gathered: int, added: int) -> Call:
+        given = torch.zeros(gathered, dtype=torch.uint8, device=self.device)
+        parts = given.new_empty(gathered * self.group.size)
+        sums = torch.zeros(added // 4, device=self.device)
+
+        def call() -> None:
+            gather_into(parts, given)
+            if added:
+                dist.all_reduce(sums)
+
+        return call
+
+
+def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
+    """Return the bytes that a rank has to give: to an all-gather, and to a sum of all ranks.
+
+    Of each row the terms of its loss, in float32 at least. Of hidden states backward adds up the
+    gradients of all ranks, in float32 as well.
+    """
+    rows = case.shapes[case.spec.names[0]][0]
+    terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS
+    terms += bool(case.params.get("label_smoothing"))
+    gathered = rows * terms * max(case.item_bytes, 4)
+    added = 0
+    if case.spec.unit == HIDDEN_STATE and pass_ == FORWARD_BACKWARD:
+        added = math.prod(case.shapes[case.spec.names[0]]) * max(case.item_bytes, 4)
+    return gathered, added

@@ -1,0 +1,312 @@
+"""Implementations of cases whose operands are split over ranks: losscli's own and others'.
+
+Each is bound to a function of this rank's shards, which returns the loss of all classes on every
+rank. Its collectives go through PyTorch's default process group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from losscli.implementations.implementation import CUSTOM, Implementation
+from losscli.implementations.other_projects import lacking
+from losscli.losses import HIDDEN_STATE
+from losscli.ranks.placements import CUTS, PLACEMENTS, share
+from losscli.reasons import Reason
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from losscli.cases import Case
+    from losscli.implementations.implementation import BoundLoss
+
+LOGITS = "cross_entropy"
+"""The only loss that other projects split by the classes of logits."""
+
+
+@dataclass(frozen=True)
+class _Split:
+    """An implementation of losses whose operands are split."""
+
+    bind: Callable[[Case], BoundLoss]
+    unavailable: Callable[[Case], Reason | None] = lambda case: None
+
+
+def _custom(case: Case) -> BoundLoss:
+    import losscli.functional  # noqa: F401 - defines the operators
+    from losscli import sharded
+
+    settings: dict[str, Any] = dict(case.settings)
+    if len(case.spec.reductions) > 1:
+        settings["reduction"] = case.reduction
+    # Where the ranks know what all have, no call asks.
+    settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
+    function, names = getattr(sharded, case.spec.function_name), case.spec.names
+
+    def loss(*shards: Tensor) -> Tensor:
+        found: Tensor = function(**dict(zip(names, shards, strict=True)), **settings)
+        return found
+
+    return loss
+
+
+def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
+    """Return a formula of all logits, which each rank gathers from the others."""
+    import torch
+
+    from losscli.ranks.shards import PutTogether, SumOfGradients
+
+    settings = {"reduction": case.reduction, **case.params}
+    cuts, classes, names = CUTS[case.loss], case.classes, case.spec.names
+
+    def together(shard: Tensor, dim: int) -> Tensor:
+        whole: Tensor = PutTogether.apply(shard, dim, classes)  # type: ignore[no-untyped-call]
+        return whole
+
+    def of_logits(*shards: Tensor) -> Tensor:
+        wholes = (
+            together(shard, cuts[name]) if name in cuts else shard
+            for name, shard in zip(names, shards, strict=True)
+        )
+        return formula(*wholes, **settings)
+
+    def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
+        # The logits are gathered, which are smaller than the weight of a large vocabulary.
+        shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
+        logits = together(torch.nn.functional.linear(shared, *layer), -1)
+        return formula(logits, target, **settings)
+
+    return of_hidden_states if case.spec.unit == HIDDEN_STATE else of_logits
+
+
+def _reference(case: Case) -> BoundLoss:
+    if case.spec.unit == HIDDEN_STATE:
+        return _gathered(_of_logits(case), case)
+    return _gathered(case.spec.reference, case)
+
+
+def _of_logits(case: Case) -> Callable[..., Tensor]:
+    """Return the formula of the logits of hidden states."""
+    from losscli.losses import find_loss
+
+    spec = find_loss(case.spec.function_name.removeprefix("linear_"))
+    formula = spec.functional or spec.reference
+    known = {parameter.name for parameter in spec.parameters}
+
+    def loss(logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+        kept = {n: value for n, value in settings.items() if n in known or n == "reduction"}
+        return formula(logits, target, **kept)
+
+    return loss
+
+
+def _functional(case: Case) -> BoundLoss:
+    assert case.spec.functional is not None
+    return _gathered(case.spec.functional, case)
+
+
+def _no_functional(case: Case) -> Reason | None:
+    if case.spec.unit == HIDDEN_STATE or case.spec.functional is None:
+        text = f"the reference of {case.loss} is what one writes with PyTorch"
+        return Reason("not_applicable", text)
+    takes = case.spec.functional_takes
+    known = {p.name for p in case.spec.parameters} if takes is None else takes
+    return lacking("PyTorch", known, case)
+
+
+def _loss_parallel(case: Case) -> BoundLoss:
+    """Return ``F.cross_entropy`` of a DTensor, within ``loss_parallel``."""
+    import torch
+    from torch.distributed.tensor import DTensor, Shard
+
+    _allow_loss_parallel()
+    mesh = _mesh(case.device.partition(":")[0], case.ranks)
+    settings: dict[str, Any] = {
+        "reduction": case.reduction,
+        "ignore_index": case.settings["ignore_index"],
+    }
+
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        shape = torch.Size((len(input), case.classes))
+        logits = DTensor.from_local(
+            input, mesh, [Shard(-1)], run_check=False, shape=shape, stride=(case.classes, 1)
+        )
+        found: Any = torch.nn.functional.cross_entropy(logits, target, **settings)
+        local: Tensor = found.full_tensor()
+        return local
+
+    return loss
+
+
+@cache
+def _allow_loss_parallel() -> ExitStack:
+    """Enter ``loss_parallel`` for good: backward needs it as well, and only DTensors change."""
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    stack = ExitStack()
+    stack.enter_context(loss_parallel())
+    return stack
+
+
+@cache
+def _mesh(kind: str, ranks: int) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(kind, (ranks,))
+
+
+def _transformer_engine(case: Case) -> BoundLoss:
+    import torch.distributed as dist
+    from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
+
+    params = case.settings
+
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = parallel_cross_entropy(
+            input.clone()[None],  # some versions write the gradient over the logits
+            target[None],
+            params["label_smoothing"],
+            False,
+            dist.group.WORLD,
+            params["ignore_index"],
+        )
+        return _reduced(case, found.flatten(), target).to(input.dtype)
+
+    return loss
+
+
+def _liger(case: Case) -> BoundLoss:
+    import torch.distributed as dist
+    from liger_kernel.transformers.vocab_parallel_cross_entropy import (
+        LigerVocabParallelCrossEntropy,
+    )
+
+    params = case.settings
+    module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
+
+    def loss(input: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = module(input.clone()[:, None], target[:, None], dist.group.WORLD)
+        return _reduced(case, found.flatten(), target).to(input.dtype)
+
+    return loss
+
+
+def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
+    """Reduce the losses of rows as the case asks for."""
+    if case.reduction == "none":
+        return rows
+    total = rows.sum()
+    kept = (target != case.settings["ignore_index"]).sum()
+    return total / kept if case.reduction == "mean" else total
+
+
+def _of_logits_alone(
+    name: str, takes: frozenset[str], module: str = "", install: str = ""
+) -> Callable[[Case], Reason | None]:
+    """Return what says why a project does not run a case; one with a module needs a GPU."""
+
+    def unavailable(case: Case) -> Reason | None:
+        if case.loss != LOGITS:
+            return Reason("not_applicable", f"{name} has no {case.loss} over ranks")
+        if reason := lacking(name, takes, case):
+            return reason
+        if not share(case.classes, case.ranks, case.ranks - 1)[1]:
+            return Reason("not_applicable", f"{name} takes some classes on each rank")
+        if not module:
+            return None
+        if case.classes % case.ranks:
+            return Reason("not_applicable", f"{name} takes as many classes on each rank")
+        if case.dtype == "float64":
+            return Reason("not_applicable", f"{name} takes no float64")
+        if case.device == "cpu":
+            return Reason("no_gpu", f"{name} runs only on a GPU")
+        if not _is_there(module):
+            text = f"{module} is not installed. Install it with `pip install '{install}'`"
+            return Reason("not_applicable", text)
+        return None
+
+    return unavailable
+
+
+def _is_there(module: str) -> bool:
+    """Tell whether a module can be imported; older versions of a package may lack it."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+_SMOOTHED = frozenset({"ignore_index", "label_smoothing"})
+SPLIT: Mapping[str, _Split] = {
+    CUSTOM: _Split(_custom),
+    "reference": _Split(_reference),
+    "functional": _Split(_functional, _no_functional),
+    "loss_parallel": _Split(
+        _loss_parallel, _of_logits_alone("loss_parallel", frozenset({"ignore_index"}))
+    ),
+    "transformer_engine": _Split(
+        _transformer_engine,
+        _of_logits_alone(
+            *("TransformerEngine", _SMOOTHED),
+            *("transformer_engine.pytorch.cross_entropy", "transformer_engine[pytorch]"),
+        ),
+    ),
+    "liger": _Split(
+        _liger,
+        _of_logits_alone(
+            *("liger", _SMOOTHED),
+            *("liger_kernel.transformers.vocab_parallel_cross_entropy", "losscli[peers]"),
+        ),
+    ),
+}
+"""What runs cases whose operands are split, by the name of the implementation."""
+
+
+def _only_split(case: Case) -> Reason | None:
+    text = f"it takes operands that are split over ranks: placement: {' or '.join(PLACEMENTS)}"
+    return Reason("not_applicable", text)
+
+
+def _unbound(case: Case) -> BoundLoss:
+    raise RuntimeError("it has no loss of whole operands")
+
+
+ONLY_SPLIT = (
+    Implementation(
+        "loss_parallel",
+        "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
+        _unbound,
+        _only_split,
+        temporaries=4,
+    ),
+    Implementation(
+        "transformer_engine",
+        "TransformerEngine's cross entropy over ranks; logits are copied",
+        _unbound,
+        _only_split,
+        temporaries=2,
+    ),
+)
+"""Implementations that have no loss of whole operands."""
+
+
+def with_split(one: Implementation) -> Implementation:
+    """Return an implementation that also runs, or says why it does not, what is split."""
+    split = SPLIT.get(one.name)
+
+    def bind(case: Case) -> BoundLoss:
+        return split.bind(case) if split and case.placement else one.bind(case)
+
+    def unavailable(case: Case) -> Reason | None:
+        if not case.placement:
+            return one.unavailable(case)
+        if split is None:
+            return Reason("not_applicable", f"{one.name} takes no operands that are split")
+        return split.unavailable(case)
+
+    return replace(one, bind=bind, unavailable=unavailable)

@@ -1,0 +1,110 @@
+"""Calls of split losses with whole operands, which each rank cuts: what checks ask, in lockstep.
+
+Every rank has the same whole operands and gets the same whole gradients, so that each judges them
+as those of any loss, and all come to the same decisions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations.errors import SubjectError
+from losscli.ranks.group import Group, joined, together
+from losscli.ranks.placements import CUTS, dimension
+from losscli.ranks.shards import Cut, cut, put_together
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+
+def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
+    """Return a function of whole operands, of one that takes the shards of this rank.
+
+    ``bind`` binds it to cases that differ in the number of their classes, as checks ask for.
+    """
+    cuts, names, group = CUTS[case.loss], case.spec.names, joined()
+    bound = cache(lambda classes: bind(case.reshaped((*case.shape[:-1], classes))))
+
+    def loss(*wholes: Tensor) -> Tensor:
+        classes = next(
+            whole.shape[dimension(cuts[name], whole.dim())]
+            for name, whole in zip(names, wholes, strict=True)
+            if name in cuts
+        )
+        function = bound(classes)
+        parts = [
+            Cut.apply(whole, cuts[name]) if name in cuts else _Shared.apply(whole, name, group)  # type: ignore[no-untyped-call]
+            for name, whole in zip(names, wholes, strict=True)
+        ]
+        found = together(group, lambda: function(*parts))
+        check_equal(group, "loss", found)
+        return found
+
+    return loss
+
+
+def shards_of(case: Case, operands: Mapping[str, Tensor], group: Group) -> dict[str, Tensor]:
+    """Return this rank's operands by their names; what is not cut is that of the case."""
+    cuts = CUTS[case.loss]
+    return {
+        name: cut(whole, cuts[name], group.size, group.rank) if name in cuts else whole
+        for name, whole in operands.items()
+    }
+
+
+def whole_gradients(
+    case: Case, group: Group, gradients: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Return the whole gradients of the operands that are trained, from those of the shards."""
+    found: list[Tensor | None] = []
+    for name, gradient in zip(case.spec.trained, gradients, strict=False):
+        dim = CUTS[case.loss].get(name)
+        if gradient is None or dim is None:
+            check_equal(group, f"{name} gradient", gradient)
+            found.append(gradient)
+        else:
+            found.append(put_together(gradient, dim, case.classes))
+    return found
+
+
+def check_equal(group: Group, what: str, result: object) -> None:
+    """Compare the bits of a result that all ranks have to have.
+
+    Raises:
+        SubjectError: on all ranks; it names one that differs from the first.
+    """
+    bits = group.gather(f"compares a {what}", _bits(result))
+    other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
+    if other is not None:
+        raise SubjectError(f"rank {other} has another {what} than rank 0", "wrong")
+
+
+def _bits(result: object) -> tuple[object, ...]:
+    if not isinstance(result, Tensor):
+        return (type(result).__name__,)
+    plain = result.detach().contiguous().flatten().cpu()
+    digest = hashlib.blake2b(plain.view(torch.uint8).numpy().data, digest_size=16).hexdigest()
+    return tuple(result.shape), str(result.dtype), digest
+
+
+class _Shared(torch.autograd.Function):
+    """Passes on an operand that all ranks have, and compares its gradient between them."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, name: str, group: Group) -> Tensor:
+        """Return the same."""
+        ctx.name, ctx.group = name, group
+        return whole.view_as(whole)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Return the gradient, if it is the same on all ranks."""
+        check_equal(ctx.group, f"{ctx.name} gradient", gradients[0])
+        return gradients[0], None, None

@@ -1,0 +1,240 @@
+"""The group of all ranks: what each tells the others, and what becomes of it if one does not.
+
+There are two process groups. The losses' collectives run in PyTorch's default group, of Gloo on a
+CPU and of NCCL on GPUs. What ranks agree on goes through another one, always of Gloo, so that a
+collective which a loss began and one rank left out is not taken for an agreement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from losscli.errors import RankError
+from losscli.machine import memory
+from losscli.notes import note
+from losscli.processes import end_with_parent
+from losscli.ranks.ending import end_when_told
+from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
+
+T = TypeVar("T")
+AGREEMENT_SECONDS = 10
+"""How much longer a rank waits for an agreement: until a collective that others wait in is given
+up, so that each tells what it has met."""
+ROLL_CALL_SECONDS = 3.0
+"""How long ranks wait to see which of them are left, after a collective has failed."""
+
+
+class Group(Protocol):
+    """All ranks, of which this process is one. All have to call its methods in the same order."""
+
+    rank: int
+    size: int
+
+    def gather(self, step: str, value: T, /) -> list[T]:
+        """Return the value of each rank, in their order.
+
+        Raises:
+            RankError: one does not come, or is at another step.
+        """
+        ...
+
+    def meet(self) -> None:
+        """Wait until all ranks are here, on a GPU in the order of its stream."""
+        ...
+
+    def check(self) -> None:
+        """Make a collective as losses make them. RankError if that is no longer possible."""
+        ...
+
+
+class ProcessGroup:
+    """The ranks that torchrun started; see :class:`Group`."""
+
+    def __init__(self, place: Place, device: str) -> None:
+        """Join the others; losses on ``device`` get their collectives."""
+        self.rank, self.size, self.device = place.rank, place.size, device
+        timeout = timedelta(seconds=seconds_of_collectives())
+        backend: str = "gloo"
+        more: dict[str, Any] = {}
+        if device != "cpu":
+            torch.cuda.set_device(device)
+            backend, more = "nccl", {"device_id": torch.device(device)}
+        try:
+            store, rank, size = next(rendezvous("env://", timeout=timeout))
+        except RuntimeError as error:
+            text = f"nobody answers at torchrun's MASTER_ADDR and MASTER_PORT: {_first_line(error)}"
+            raise RankError(text, is_told=self.rank > 0) from error
+        store.set_timeout(timeout)
+        self._store = dist.distributed_c10d.PrefixStore("losscli", store)
+        try:
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=timeout, **more
+            )
+            longer = timeout + timedelta(seconds=AGREEMENT_SECONDS)
+            self._agreements = dist.new_group(backend="gloo", timeout=longer)
+        except RuntimeError as error:
+            self._lost(error)
+        self._one = torch.zeros((), device=device)
+
+    def gather(self, step: str, value: T) -> list[T]:
+        """See :class:`Group`."""
+        told: list[Any] = [None] * self.size
+        try:
+            dist.all_gather_object(told, (step, value), self._agreements)
+        except RuntimeError as error:
+            self._lost(error)
+        steps = [each for each, _ in told]
+        if len({*steps}) > 1:
+            disagree(self, steps)
+        return [each for _, each in told]
+
+    def meet(self) -> None:
+        """See :class:`Group`."""
+        if self.device != "cpu":
+            dist.all_reduce(self._one)
+            return
+        try:
+            dist.barrier(self._agreements)
+        except RuntimeError as error:
+            self._lost(error)
+
+    def check(self) -> None:
+        """See :class:`Group`."""
+        try:
+            dist.all_reduce(self._one)
+            if self.device != "cpu":
+                torch.cuda.synchronize(self.device)
+        except RuntimeError as error:
+            self._lost(error)
+
+    def close(self) -> None:
+        """Leave the group, when all is done."""
+        dist.destroy_process_group()
+
+    def _lost(self, error: RuntimeError) -> NoReturn:
+        """Raise RankError, which names the ranks that do not answer; the first that does tells."""
+        self._store.set(f"here/{self.rank}", "")
+        missing: list[int] = []
+        end = time.monotonic() + ROLL_CALL_SECONDS
+        try:
+            while time.monotonic() < end:
+                missing = [n for n in range(self.size) if not self._store.check([f"here/{n}"])]
+                if not missing:
+                    break
+                time.sleep(0.1)
+        except RuntimeError:  # torchrun itself has ended
+            missing = [n for n in range(self.size) if n != self.rank]
+        here = [n for n in range(self.size) if n not in missing]
+        if missing:
+            names = ", ".join(map(str, missing))
+            text = f"rank {names}" if len(missing) == 1 else f"ranks {names}"
+            text += f" of {self.size} ended, or did not come within the {TIMEOUT_VARIABLE} of "
+            text += f"{seconds_of_collectives()} s"
+        else:
+            text = f"a collective of all {self.size} ranks failed: {_first_line(error)}"
+        raise RankError(f"{text}.", is_told=self.rank != min(here)) from error
+
+
+class Alone:
+    """The group of a single process, which needs no one; see :class:`Group`."""
+
+    rank, size = 0, 1
+
+    def gather(self, step: str, value: T) -> list[T]:
+        """See :class:`Group`."""
+        return [value]
+
+    def meet(self) -> None:
+        """See :class:`Group`."""
+
+    def check(self) -> None:
+        """See :class:`Group`."""
+
+
+_joined: list[ProcessGroup] = []
+"""The group that this process has joined, as ``torch.distributed`` has one default group."""
+
+
+def join(place: Place, device: str) -> ProcessGroup:
+    """Join the group of all ranks, once."""
+    if not _joined:
+        end_with_parent(gently=True)  # torchrun ends its processes, unless it is killed itself
+        end_when_told()
+        _joined.append(ProcessGroup(place, device))
+    return _joined[0]
+
+
+def joined() -> Group:
+    """Return the group that this process has joined; without one it is alone."""
+    return _joined[0] if _joined else Alone()
+
+
+def leave() -> None:
+    """Leave the group, when all is done."""
+    while _joined:
+        _joined.pop().close()
+
+
+def largest(group: Group, number: float) -> float:
+    """Return the largest number of all ranks, the same for each."""
+    return max(group.gather("agrees on a number", number))
+
+
+def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.free_bytes) -> int:
+    """Return the least free memory of all ranks; those of a CPU share it."""
+    free = own(device) // (group.size if device == "cpu" else 1)
+    return min(group.gather("tells its free memory", free))
+
+
+def together(group: Group, call: Callable[[], T]) -> T:
+    """Return what a call that all ranks make returns, or raise what it raises on all of them.
+
+    Raises:
+        RankError: the ranks raised different exceptions, or some raised none: they would no longer
+            take the same steps.
+    """
+    if group.size == 1:
+        return call()
+    failure: Exception | None = None
+    try:
+        result = call()
+    except Exception as error:
+        failure = error
+    kind = type(failure).__name__ if failure else ""
+    text = f"raised {kind}: {_first_line(failure)}" if failure else "raised nothing"
+    told = group.gather("has made a call", (kind, text))
+    texts = [text for _, text in told]
+    if len({kind for kind, _ in told}) > 1:
+        disagree(group, texts)
+    if failure is None:
+        return result
+    try:
+        group.check()  # the failure may be that of a collective: then there are no others
+        raise failure
+    except RankError:
+        disagree(group, texts)
+    finally:
+        failure = None  # its frames hold this one, and the operands of the call
+
+
+def disagree(group: Group, told: Sequence[str]) -> NoReturn:
+    """Raise RankError, which tells what each rank said."""
+    texts = "; ".join(f"rank {rank} {text}" for rank, text in enumerate(told))
+    raise RankError(f"the ranks disagree: {texts}.", is_told=group.rank != 0)
+
+
+def announce(group: Group) -> None:
+    """Say once what a group of one means."""
+    if group.size == 1:
+        note("a group of one rank: nothing is exchanged, all classes are on it")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

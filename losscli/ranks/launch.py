@@ -1,0 +1,78 @@
+"""Starts this command again in several ranks, by PyTorch's own torchrun."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, RankError
+from losscli.machine.devices import core_count
+from losscli.processes import how_ended
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+THREADS = "OMP_NUM_THREADS"
+AT_ONCE_SECONDS = 1
+"""Ranks whose ends are no farther apart have ended by themselves: torchrun tells whole seconds."""
+
+
+def launch(ranks: int, arguments: Sequence[str]) -> int:
+    """Run ``losscli ARGUMENTS`` in ranks on this machine; return the exit code of the first rank.
+
+    On a CPU they share its cores, unless OMP_NUM_THREADS says how many threads each has.
+
+    Raises:
+        RankError: a rank was killed; it is named.
+    """
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    os.environ.setdefault(THREADS, str(max(core_count() // ranks, 1)))
+    logging.disable()  # it would describe each failure in a page of its own
+    options = [
+        *("--standalone", "--nproc-per-node", str(ranks), "--monitor-interval", "0.1"),
+        *("-m", "losscli", *arguments),
+    ]
+    try:
+        run.run(run.parse_args(options))
+    except ChildFailedError as error:
+        return exit_code(error.failures)
+    except SignalException:
+        return EXIT_INTERRUPTED  # the first rank has said it, and reported
+    finally:
+        logging.disable(logging.NOTSET)
+    return EXIT_OK
+
+
+def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
+    """Return the exit code of ranks of which some failed, by rank.
+
+    Raises:
+        RankError: a signal ended one, which the others only noticed.
+    """
+    first = min((each.timestamp for each in failures.values()), default=0)
+    killed = {
+        rank: each
+        for rank, each in failures.items()
+        if each.exitcode < 0 and each.timestamp <= first + AT_ONCE_SECONDS
+        # By SIGTERM torchrun ends the others.
+        if each.exitcode != -signal.SIGTERM or len(failures) == 1
+    }
+    if killed:
+        ends = "; ".join(
+            f"rank {rank} (process {each.pid}) ended {how_ended(each.exitcode)}"
+            f"{_as_when(each.exitcode)}"
+            for rank, each in sorted(killed.items())
+        )
+        raise RankError(f"{ends}, which ended the run. The other ranks were stopped.")
+    codes = [failures[r].exitcode for r in sorted(failures) if failures[r].exitcode > 0]
+    return codes[0] if codes else EXIT_FAILED
+
+
+def _as_when(code: int) -> str:
+    return ", as when the system runs out of memory" if code == -signal.SIGKILL else ""

@@ -1,0 +1,89 @@
+"""Shards of tensors: cut out of the whole, and put together again from all ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from losscli.ranks.placements import dimension, share
+
+
+def cut(whole: Tensor, dim: int, size: int, rank: int) -> Tensor:
+    """Return a rank's part of a tensor: contiguous memory of its own where the whole is that."""
+    dim = dimension(dim, whole.dim())
+    first, count = share(whole.shape[dim], size, rank)
+    part = whole.narrow(dim, first, count)
+    return part.clone(memory_format=torch.contiguous_format) if whole.is_contiguous() else part
+
+
+def put_together(part: Tensor, dim: int, length: int) -> Tensor:
+    """Return the whole of a dimension with this length, whose part each rank of the group has."""
+    size = dist.get_world_size()
+    _, most = share(length, size)
+    dim = dimension(dim, part.dim())
+    padded = part.new_zeros((*part.shape[:dim], most, *part.shape[dim + 1 :]))
+    padded.narrow(dim, 0, part.shape[dim]).copy_(part)
+    parts = padded.new_empty(size * padded.numel())
+    gather_into(parts, padded.flatten())
+    wholes = parts.view(size, *padded.shape).unbind()
+    return torch.cat(wholes, dim).narrow(dim, 0, length).contiguous()
+
+
+def gather_into(parts: Tensor, mine: Tensor) -> None:
+    """Gather a flat tensor of each rank into one, in the order of the ranks."""
+    # PyTorch 2.13 renamed it.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    gather(parts, mine)
+
+
+class Cut(torch.autograd.Function):
+    """Cuts this rank's part; backward puts the parts of the gradient together.
+
+    Every rank computes the same loss, so each has the whole gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, whole: Tensor, dim: int) -> Tensor:
+        """Return the part."""
+        ctx.dim = dimension(dim, whole.dim())
+        ctx.length = whole.shape[ctx.dim]
+        return cut(whole, dim, dist.get_world_size(), dist.get_rank())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the whole gradient, which can be differentiated again."""
+        return PutTogether.apply(gradients[0], ctx.dim, ctx.length), None  # type: ignore[no-untyped-call]
+
+
+class PutTogether(torch.autograd.Function):
+    """Puts the parts of all ranks together; backward cuts this rank's."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, dim: int, length: int) -> Tensor:
+        """Return the whole."""
+        ctx.dim = dim
+        return put_together(part, dim, length)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """Return the part of the gradient."""
+        return Cut.apply(gradients[0], ctx.dim), None, None  # type: ignore[no-untyped-call]
+
+
+class SumOfGradients(torch.autograd.Function):
+    """Passes on what all ranks share; backward adds up the gradients of all."""
+
+    @staticmethod
+    def forward(ctx: Any, shared: Tensor) -> Tensor:
+        """Return the same."""
+        return shared.view_as(shared)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """Return the sum of all ranks."""
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total

@@ -1,0 +1,150 @@
+"""Cross entropy of classes that are split over ranks, wrong on purpose, and once right.
+
+Each is Megatron's way, three collectives in float64, with one mistake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from losscli.cases import Case
+from losscli.implementations import Implementation
+from losscli.losses.rows.forms import IGNORE_INDEX
+from losscli.ranks.placements import share
+from losscli.reasons import Reason
+from losscli.verify.selftest.formula import reduced
+
+
+@dataclass(frozen=True)
+class _Mistakes:
+    """The mistakes that an implementation makes; by default none."""
+
+    maximum: str = "of all"
+    """What is subtracted of the logits: ``of all``, the maximum ``of each`` rank, or ``none``."""
+    sums_alone: bool = False
+    """Each rank normalises by the sum of its own exponentials."""
+    smooths_alone: bool = False
+    """The target is smoothed over the classes of each rank."""
+    own_softmax: bool = False
+    """The gradient is that of the softmax among the classes of each rank."""
+    offset: int = 0
+    """How far the first class of each rank but the first is off."""
+    counts_share: bool = False
+    """The mean is over the rows that would be a rank's share."""
+
+
+def _sum(values: Tensor) -> Tensor:
+    total = values.clone()
+    dist.all_reduce(total)
+    return total
+
+
+class _Rows(torch.autograd.Function):
+    """The losses of rows."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, target: Tensor, case: Case, does: _Mistakes) -> Tensor:
+        """Return the losses, with three collectives."""
+        smoothing, ignored = case.params["label_smoothing"], int(case.params[IGNORE_INDEX.name])
+        first, own = share(case.classes, dist.get_world_size(), dist.get_rank())
+        first += does.offset if first else 0
+        logits = input.double()
+        kept = target != ignored
+        if bool((kept & ((target < 0) | (target >= case.classes))).any()):
+            raise IndexError("a target is no class")
+        number = torch.where(kept, target.long(), 0) - first
+        inside = kept & (number >= 0) & (number < own)
+        hot = torch.zeros_like(logits)
+        if own:
+            hot.scatter_(1, number.clamp(0, own - 1)[:, None], inside[:, None].double())
+        largest = logits.amax(1) if own else logits.new_full((len(logits),), -torch.inf)
+        if does.maximum == "of all":
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        if does.maximum == "none":
+            largest = torch.zeros_like(largest)
+        own_sum = (logits - largest[:, None]).exp().sum(1)
+        total = own_sum if does.sums_alone else _sum(own_sum)
+        log = total.log() + largest
+        picked = _sum(torch.where(hot > 0, logits, 0.0).sum(1))
+        if does.smooths_alone:
+            mean, classes = logits.mean(1), own
+        else:
+            mean, classes = _sum(logits.sum(1)) / case.classes, case.classes
+        loss = torch.where(kept, log - (1 - smoothing) * picked - smoothing * mean, 0.0)
+        normal = own_sum.log() + largest if does.own_softmax else log
+        gradient = (logits - normal[:, None]).exp() - (1 - smoothing) * hot
+        gradient -= smoothing / max(classes, 1)
+        ctx.save_for_backward(gradient, kept)
+        ctx.dtype = input.dtype
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None, None]:
+        """Return the gradient of this rank's logits."""
+        gradient, kept = ctx.saved_tensors
+        found = torch.where(kept[:, None], gradient * incoming[:, None], 0.0)
+        return found.to(ctx.dtype), None, None, None
+
+
+def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
+    rows: Tensor = _Rows.apply(input, target, case, does)  # type: ignore[no-untyped-call]
+    count = (target != int(case.params[IGNORE_INDEX.name])).sum()
+    if does.counts_share:
+        count = count / dist.get_world_size()
+    return reduced(case, rows, count).to(input.dtype)
+
+
+def _only_split(case: Case) -> Reason | None:
+    if case.placement and case.loss == "cross_entropy":
+        return None
+    return Reason("not_applicable", "it takes logits that are split over ranks")
+
+
+def _reduced_alone(case: Case) -> Reason | None:
+    if case.reduction != "mean":
+        return Reason("not_applicable", "it has a mistake in the mean alone")
+    return _only_split(case)
+
+
+def _own(name: str, description: str, does: _Mistakes) -> Implementation:
+    return Implementation(
+        name,
+        description,
+        lambda case: partial(_loss, does, case),
+        _reduced_alone if does.counts_share else _only_split,
+    )
+
+
+SPLIT_WRONG = tuple(
+    _own(f"wrong:{name}", description, does)
+    for name, description, does in (
+        (
+            "smoothing alone",
+            "smooths the target over the classes of each rank",
+            _Mistakes(smooths_alone=True),
+        ),
+        ("no maximum", "subtracts no maximum", _Mistakes(maximum="none")),
+        (
+            "maximum alone",
+            "adds sums of exponentials less the maximum of each rank",
+            _Mistakes(maximum="of each"),
+        ),
+        ("sum alone", "normalises by the sum of each rank", _Mistakes(sums_alone=True)),
+        (
+            "softmax alone",
+            "takes the softmax of each rank for the gradient",
+            _Mistakes(own_softmax=True),
+        ),
+        ("target off", "looks for the target one class off", _Mistakes(offset=1)),
+        ("share counted", "takes the mean over a share of the rows", _Mistakes(counts_share=True)),
+    )
+)
+SPLIT_HONEST = (_own("honest:three collectives", "a collective a term, in float64", _Mistakes()),)
