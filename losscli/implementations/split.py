@@ -283,6 +283,7 @@ ONLY_SPLIT = (
         _unbound,
         _only_split,
         temporaries=4,
+        torchs_own=True,
     ),
     Implementation(
         "transformer_engine",
