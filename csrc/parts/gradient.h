@@ -91,9 +91,9 @@ struct PartGradient {
     Real bent = x[0], slope = inverse;
     if constexpr (!plain) {
       if (softcap != Real(0)) {
-        const Real tangent = hyperbolic_tangent(x[0] * inverse_cap);
-        bent = softcap * tangent;
-        slope *= (1 - tangent) * (1 + tangent);
+        const Real u = x[0] * inverse_cap, q = exponential(-2 * size_of(u));
+        bent = softcap * hyperbolic_tangent(u);
+        slope *= 4 * q / ((1 + q) * (1 + q));  // 1 - tanh(u)^2, which cancels
       }
     }
     const Real below = top - bent, p = power(below) * inverse_sum;
