@@ -58,7 +58,7 @@ def _target(classes: int, device: str) -> Tensor:
     return found.to(device)
 
 
-def _tolerances(dtype: torch.dtype) -> dict[str, float]:
+def _tolerances(dtype: torch.dtype) -> dict[str, Any]:
     # Of a gradient of 16 bits its rounding; else a few of float's, whose exponents cost digits.
     relative = {torch.float64: 1e-11, torch.float32: 2e-5}.get(dtype, 2 * torch.finfo(dtype).eps)
     return {"rtol": relative, "atol": relative / 100}
