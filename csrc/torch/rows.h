@@ -23,7 +23,7 @@ struct RowLossDefinition final : Definition {
   bool has_labels = false;
   bool second_dimension = false;  // rows lie along dimension 1, as classes do; else along the last
   bool wide = false;              // whether 16 bits give a loss in float32
-  int doubling = -1;              // the parameter that says how many more values a row has; -1: none
+  int doubling = -1;  // the parameter that says how many more values a row has; -1: none
   Attached<RowKernels> kernels{};
 
   bool is_row(size_t k) const { return k < rows; }
@@ -58,6 +58,10 @@ struct RowLossDefinition final : Definition {
                             const Wanted& wanted, Expectation* expectation) const override;
   Tensors check_gradients(const Call& call, const at::Tensor& grad_output, TensorList operands,
                           Tensors gradients, Expectation* expectation) const override;
+
+  // The values of a part of each row of a divergence, (kDivergenceNumbers, rows), in float32 at
+  // least.
+  at::Tensor compute_part(const Call& call, TensorList operands) const;
 
   // The loss, of 16 bits in float32, with the gradient of the first operand written over it.
   at::Tensor compute_loss_in_place(const Call& call, TensorList operands) const;

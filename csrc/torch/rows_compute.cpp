@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "parts/kernels.h"
 #include "torch/checks.h"
 #include "torch/fresh.h"
 #include "torch/launch.h"
@@ -69,6 +70,17 @@ class RowWalk {
     arguments.reduction = call.reduction == Reduction::none  ? RowReduction::none
                           : call.reduction == Reduction::sum ? RowReduction::sum
                                                              : RowReduction::mean;
+  }
+
+  Tensor values_of_part() {
+    Dimensions shape = rows_;
+    shape.insert(shape.begin(), kDivergenceNumbers);
+    const auto type = type_ == at::kDouble ? at::kDouble : at::kFloat;
+    Tensor values = at::empty(shape, operands_[0].options().dtype(type));
+    arguments.outputs = kDivergenceNumbers;
+    arguments.wide = true;
+    arguments.value = values.mutable_data_ptr();
+    return values;
   }
 
   Tensor value(bool wide) {
@@ -261,6 +273,15 @@ LossAndGradients RowLossDefinition::compute_loss(const Call& call, TensorList op
   if (walk.arguments.wants_gradient()) walk.expect(expectation, Guess::write);
   walk.run();
   return result;
+}
+
+Tensor RowLossDefinition::compute_part(const Call& call, TensorList operands) const {
+  TORCH_CHECK_VALUE(call.reduction == Reduction::none && operands[0].numel() > 0, call.name(),
+                    ": a part has values of each row and some classes");
+  RowWalk walk(*this, call, operands);
+  const Tensor values = walk.values_of_part();
+  walk.run();
+  return values;
 }
 
 Tensor RowLossDefinition::compute_loss_in_place(const Call& call, TensorList operands) const {

@@ -7,6 +7,8 @@
 //   losscli::NAME_with_grad(operands..., reduction, parameters...) -> (loss, first gradient)
 //   losscli::NAME_with_grad_(operands..., reduction, parameters...) -> loss, the first gradient
 //     written over its operand; not of all losses
+//   losscli::NAME_of_part(operands..., reduction, parameters...) -> the values of a part of each
+//     row, without a derivative; of kl_divergence
 //
 // The kernels have first derivatives of rows. Where more is asked for, the gradient of another
 // operand, a second derivative, forward mode or a transform, the loss is composed of ATen's
@@ -40,6 +42,10 @@ void row_in_place_compute(const BoxedRows& boxed) {
   boxed.give_back(boxed.loss.compute_loss_in_place(boxed.call(), boxed.operands()));
 }
 
+void row_of_part_compute(const BoxedRows& boxed) {
+  boxed.give_back(boxed.loss.compute_part(boxed.call(), boxed.operands()));
+}
+
 // They return a gradient and have none: where one would be asked for, they say so.
 template <bool kInPlace>
 void row_with_grad_autograd(const BoxedRows& boxed) {
@@ -56,8 +62,8 @@ void row_with_grad_autograd(const BoxedRows& boxed) {
   if (kInPlace && !operands[0].is_inference()) torch::autograd::impl::bump_version(operands[0]);
 }
 
-bool has_in_place(const RowLossDefinition& loss) {
-  const std::string name = "losscli::" + loss.name + "_with_grad_";
+bool has(const RowLossDefinition& loss, const char* suffix) {
+  const std::string name = "losscli::" + loss.name + suffix;
   return c10::Dispatcher::singleton().findSchema({name, ""}).has_value();
 }
 
@@ -69,7 +75,7 @@ void implement_loss(const RowLossDefinition& loss) {
     implement(library, loss.name, key, loss, loss_autograd);
     implement(library, loss.name + "_backward", key, loss, row_backward_autograd);
     implement(library, loss.name + "_with_grad", key, loss, row_with_grad_autograd<false>);
-    if (has_in_place(loss))
+    if (has(loss, "_with_grad_"))
       implement(library, loss.name + "_with_grad_", key, loss, row_with_grad_autograd<true>);
   }
   implement_autocast(library, loss);
@@ -81,8 +87,10 @@ void implement_kernels(const RowLossDefinition& loss, DeviceKind device) {
   implement(library, loss.name, key, loss, loss_compute);
   implement(library, loss.name + "_backward", key, loss, backward_compute);
   implement(library, loss.name + "_with_grad", key, loss, row_with_grad_compute);
-  if (has_in_place(loss))
+  if (has(loss, "_with_grad_"))
     implement(library, loss.name + "_with_grad_", key, loss, row_in_place_compute);
+  if (has(loss, "_of_part"))
+    implement(library, loss.name + "_of_part", key, loss, row_of_part_compute);
 }
 
 }  // namespace losscli

@@ -17,11 +17,14 @@ CPU, CUDA = "cpu", "cuda"
 DEVICES = (CPU, CUDA)
 
 TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "strategies"
+PARTS = "parts"
 
 Sources = Mapping[str, bytes]
 """Path under csrc, and what the file holds."""
 
 _HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
+_PARTED = {"token_log_probs", "kl_divergence"}
+"""The losses whose kernels give the numbers of a part of a row."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Target:
 
     part: str
     """``torch`` (operators and autograd), ``runtime`` (what a device keeps for all kernels),
-    ``bench`` (the probe of the memory), ``loss`` or ``strategies`` (one loss's kernels)."""
+    ``bench`` (the probe of the memory), ``parts`` (rows whose classes are spread over parts),
+    ``loss`` or ``strategies`` (one loss's kernels)."""
     device: str = CPU
     loss: str = ""
 
@@ -65,21 +69,23 @@ class Target:
         if self.part == TORCH:
             return "torch/"
         kernels = "rows" if self.is_of_rows else "elementwise"
-        folder = {RUNTIME: "core", BENCH: "bench"}.get(self.part, kernels)
+        folder = {RUNTIME: "core", BENCH: "bench", PARTS: "parts"}.get(self.part, kernels)
         return f"{folder}/{self.device}/"
 
     @property
     def headers(self) -> tuple[str, ...]:
         """The folders and files of csrc whose headers the library may include."""
         if self.part == TORCH:
-            interfaces = ("elementwise/kernels.h", "rows/kernels.h", "bench/probe.h")
+            kernels = ("elementwise/kernels.h", "rows/kernels.h", "parts/kernels.h")
             losses = ("losses/elementwise/loss.h", "losses/rows/loss.h")
-            return ("core/", "torch/", *interfaces, *losses)
+            return ("core/", "torch/", *kernels, "bench/probe.h", *losses)
         if self.part == RUNTIME:
             return ("core/",)
         if self.part == BENCH:
             return ("core/", "bench/", "elementwise/", "reduce/", "losses/elementwise/loss.h")
         shared = ("core/", "reduce/", "elementwise/")
+        if self.part == PARTS:
+            return (*shared, "rows/", "parts/", "losses/rows/loss.h")
         if self.is_of_rows:
             # How elements are converted, gathered and streamed is the same.
             return (*shared, "rows/", "losses/rows/loss.h", self.loss_header)
@@ -101,7 +107,8 @@ def shared(device: str) -> list[Target]:
 def production(losses: Iterable[str], device: str) -> list[Target]:
     """Return the libraries that all losses need on a device."""
     operators = dict.fromkeys(name for loss in losses for name in operators_for(loss))
-    return [*shared(device), *(Target(LOSS, device, name) for name in operators)]
+    parts = [Target(PARTS, device)] if _PARTED & operators.keys() else []
+    return [*shared(device), *parts, *(Target(LOSS, device, name) for name in operators)]
 
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:

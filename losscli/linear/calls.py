@@ -241,4 +241,4 @@ def _weighted(
     numbers = operands.class_numbers
     classes = len(operands.weight) if shard is None else shard.classes
     rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
-    return losses.sum() / rows.counted(rows.weighted(weights.reshape(-1))).sum()
+    return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

@@ -1,89 +1,28 @@
 """Some of the classes: what they are to the loss of each row, how parts make a whole, gradients.
 
 A part is a slice of the classes, made in turn, or the shard of a rank. Of each row it has the
-largest logit, the logarithm of the sum of exponentials beside that one's, and minus the logarithm
-of the probability of the row's own class among its classes: three numbers, from which parts make
-those of all classes. Logits are subtracted from each other before anything is rounded, so that
-numbers far from 0 lose no digits.
+log-probability of the row's own class among its classes, the largest logit, and the logarithm of
+the sum of exponentials beside that one's: three numbers, from which parts make those of all
+classes, and from those each part makes the gradient of its logits. The formulas are in csrc/parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
+from losscli.operators import loading
 
 from . import products
-from .kernels import part_gradient, part_terms
-from .rows import Factors, Rows
-
-
-class Terms(NamedTuple):
-    """What classes are to the loss of each row: ``(N)`` each, of several parts ``(parts, N)``."""
-
-    surprise: Tensor
-    """Minus the log-probability of the row's class among these; any number where it is another."""
-    top: Tensor
-    """The largest logit before the temperature divides it; where none is possible the lowest."""
-    log: Tensor
-    """The logarithm of the sum of exponentials, beside that of the largest."""
-    logits: Tensor | None = None
-    """The sum of logits times the weights of classes, where label smoothing asks for it."""
-    entropy: Tensor | None = None
-    """The entropy of these classes' probabilities among themselves, if it is asked for."""
-
-    @classmethod
-    def stacked(cls, parts: Sequence[Terms]) -> Terms:
-        """Return the terms of several parts."""
-        if len(parts) == 1:
-            (part,) = parts
-            return cls(*(None if each is None else each.unsqueeze(0) for each in part))  # type: ignore[arg-type]
-        fields = zip(*parts, strict=True)
-        return cls(*(None if each[0] is None else torch.stack(each) for each in fields))  # type: ignore[arg-type]
-
-    def log_sums(self, temperature: float) -> Tensor:
-        """Return the logarithm of each row's sum of exponentials."""
-        return self.top / temperature + self.log
-
-
-def together(parts: Terms, own: Tensor, temperature: float) -> tuple[Terms, Tensor]:
-    """Return the terms of the classes of all parts, and the logarithm of the share of each part.
-
-    Args:
-        parts: the terms of each part.
-        own: which part has the row's class, ``(parts, N)``; one or none of each row.
-        temperature: divides the largest logits.
-    """
-    if len(parts.top) == 1:
-        alone = Terms(*(None if each is None else each[0] for each in parts))  # type: ignore[arg-type]
-        return alone, torch.zeros_like(parts.top)
-    top = parts.top.amax(0)
-    raised = parts.top - top
-    raised = (raised if temperature == 1 else raised / temperature) + parts.log
-    log = raised.exp().sum(0).log()  # of numbers up to those of a part, and one of at least 0
-    shares = torch.where(log == -torch.inf, -torch.inf, raised - log)
-    of_own = torch.where(own, raised, 0.0).sum(0)
-    inside = torch.where(own, parts.surprise, 0.0).sum(0)
-    # None of that part's classes is possible.
-    inside = torch.where(of_own == -torch.inf, torch.inf, inside)
-    above = inside - of_own
-    rest = torch.where(own, 0.0, (raised + above).exp()).sum(0)
-    # What the other parts have is added to what the own one lacks of 1.
-    near, far = torch.log1p(torch.expm1(inside) + rest), log + above
-    surprise = torch.where(far < 1, near, far)
-    logits = None if parts.logits is None else parts.logits.sum(0)
-    entropy = None
-    if parts.entropy is not None:
-        terms = shares.exp() * (parts.entropy - shares)
-        entropy = torch.where(shares == -torch.inf, 0.0, terms).sum(0)
-        entropy = torch.where(log == -torch.inf, torch.nan, entropy)
-    return Terms(surprise, top, log, logits, entropy), shares
+from .kernels import part_numbers, weighed_logits
+from .rows import Rows
 
 
 @dataclass(frozen=True)
@@ -94,9 +33,8 @@ class Shard:
     """The number of its first class."""
     classes: int
     """How many classes all ranks have."""
-    exchange: Callable[[Rows, Terms], tuple[Rows, Terms, Tensor]]
-    """Makes the terms of this rank's classes those of all: returns the rows, which then know the
-    weights of all classes, the terms, and the logarithm of this rank's share, ``(N)``."""
+    exchange: Callable[[Rows, Tensor], Whole]
+    """Makes the numbers of this rank's classes those of all."""
     summed: Callable[[Tensor], Tensor]
     """Returns the sum of a tensor over the ranks."""
 
@@ -110,78 +48,98 @@ def refuse_second_derivatives() -> None:
         )
 
 
+class Whole(NamedTuple):
+    """Rows, of the numbers of all parts."""
+
+    numbers: Tensor
+    """``(numbers, N)``, as a part has them."""
+    values: Tensor
+    """``(3, N)``: the loss of each row, what it counts in a mean, and whether it counts; with
+    entropies ``(2, N)``, the log-probabilities and these."""
+    total_weight: Tensor | None
+    """The sum of the weights of all classes, where label smoothing asks for it."""
+
+
+def operators(tensor: Tensor) -> Any:
+    """Return the operators of csrc/torch/parts.cpp, loaded for the device of a tensor."""
+    _load(tensor.device.type)
+    return torch.ops.losscli
+
+
+@functools.cache
+def _load(device: str) -> None:
+    loading.load_parts(device)
+
+
+def join(
+    rows: Rows,
+    numbers: Tensor,
+    widths: Tensor,
+    classes: slice,
+    total_weight: Tensor | None,
+    rank: int = -1,
+) -> Whole:
+    """Return the rows of all parts.
+
+    Args:
+        rows: the rows.
+        numbers: of each part, ``(parts, numbers, N)``.
+        widths: how many classes each part has, ``(parts)``; behind the last one there are none.
+        classes: the numbers of the classes of all parts.
+        total_weight: the sum of their weights, where label smoothing asks for it.
+        rank: which part's first class has to be that of the rows; where it is not, or other classes
+            are left, the rows are NaN. -1 where that is known.
+    """
+    place = (classes.start, classes.stop, rank, rows.first)
+    found = operators(numbers).join_parts(
+        numbers, widths, rows.target, total_weight, *place, *rows.of_parts
+    )
+    of_rows, values = found
+    return Whole(of_rows, values, total_weight)
+
+
 class Found(NamedTuple):
     """What backward needs of the rows, besides the logits."""
 
-    surprise: Tensor
-    top: Tensor
-    log: Tensor
-    shares: Tensor
-    """The logarithm of the share of each part, ``(parts, N)``."""
-    factor: Tensor
-    own_weight: Tensor | None = None
-    total_weight: Tensor | None = None
-    entropy: Tensor | None = None
-    entropies: Tensor | None = None
-    """Of each part, ``(parts, N)``."""
+    numbers: Tensor
+    total_weight: Tensor | None
+    totals: Tensor | None
+    """Of a mean: the sums over the rows of the values of :class:`Whole`, in float64."""
 
 
 def finished(
-    rows: Rows, parts: Terms, own: Tensor, shard: Shard | None = None
+    rows: Rows, parts: list[Tensor], width: int, classes: int, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, Found]:
     """Return the losses of rows, the logarithms of their sums, and what backward needs.
 
     Args:
         rows: the rows.
-        parts: the terms of each part of this rank's classes.
-        own: which part has the row's class, ``(parts, N)``.
+        parts: the numbers of each part of this rank's classes.
+        width: how many classes each part has, but for the last one, which may have fewer.
+        classes: how many all of them have.
         shard: where other ranks have classes too.
     """
-    temperature = rows.settings.divisor
-    whole, shares = together(parts, own, temperature)
-    if shard is not None:
-        rows, whole, of_rank = shard.exchange(rows, whole)
-        shares = shares + of_rank
-    needs = rows.with_log_sums or rows.takes_log_sums
-    log_sums = whole.log_sums(temperature) if needs else whole.log
-    surprise = whole.surprise.masked_fill(rows.wrong, torch.nan)
-    found = Found(surprise, whole.top, whole.log, shares, surprise.new_ones(()), *rows.gathered)
-    shown = log_sums if rows.with_log_sums else None
-    if whole.entropy is not None:
-        values = torch.stack([-surprise, whole.entropy])
-        return values, shown, found._replace(entropy=whole.entropy, entropies=parts.entropy)
-    losses, factor = rows.reduced(rows.losses(surprise, log_sums, whole.logits))
-    return losses, shown, found._replace(factor=factor)
-
-
-@dataclass
-class Gradients:
-    """What the gradients of all parts of the logits have in common."""
-
-    rows: Rows
-    found: Found
-    factors: Factors
-
-    @classmethod
-    def of(cls, rows: Rows, found: Found, incoming: Tensor) -> Gradients:
-        """Return them for an incoming gradient."""
-        rows = rows.with_gathered(found.own_weight, found.total_weight)
-        log_sums = found.log
-        if rows.takes_log_sums:
-            log_sums = rows.counted(found.top / rows.settings.divisor + found.log)
-        return cls(rows, found, rows.factors(incoming * found.factor, log_sums, found.entropy))
-
-    def scaled(self, dtype: torch.dtype) -> tuple[Gradients, Tensor]:
-        """Return them over a number, and that number, for which ``dtype`` can hold them."""
-        power = products.power_of(self.factors.of_all, dtype)
-        return Gradients(self.rows, self.found, self.factors.scaled(power)), power
-
-    @cached_property
-    def of_own(self) -> Tensor:
-        """Return the gradient of each row's own class, times the temperature."""
-        surprise = self.rows.counted(self.found.surprise)
-        found: Tensor = self.factors.of_row(surprise, self.rows.own_weight)
-        return found
+    if shard is not None and len(parts) == 1:
+        whole = shard.exchange(rows, parts[0])
+    else:
+        widths = torch.full((len(parts),), width, dtype=torch.int64, device=parts[0].device)
+        of_rank = slice(rows.first, rows.first + classes)
+        whole = join(rows, torch.stack(parts), widths, of_rank, rows.total_weight)
+        if shard is not None:
+            whole = shard.exchange(rows, whole.numbers)
+    numbers, values, total_weight = whole
+    shown = None
+    if rows.with_log_sums:
+        shown = numbers[1] / rows.settings.divisor + numbers[2]
+    found = Found(numbers, total_weight, None)
+    if rows.settings.entropy:
+        return values, shown, found
+    if rows.reduction == "none":
+        return values[0], shown, found
+    totals = values.sum(1, dtype=torch.float64)
+    if rows.reduction == "sum":
+        return totals[0].to(values.dtype), shown, found
+    return (totals[0] / totals[1]).to(values.dtype), shown, found._replace(totals=totals)
 
 
 @dataclass
@@ -195,21 +153,11 @@ class Part:
     """Their numbers among all classes."""
 
     @cached_property
-    def _place(self) -> Tensor:
-        place: Tensor = self.rows.target - self.classes.start
-        return place
-
-    @cached_property
-    def inside(self) -> Tensor:
-        """Return whether each row's own class is among them."""
-        if self.logits.shape[1] == 0:
-            return torch.zeros_like(self._place, dtype=torch.bool)
-        return self.number == self._place
-
-    @cached_property
     def number(self) -> Tensor:
-        """Return the place of that class, of other rows the first or the last."""
-        return self._place.clamp(0, max(self.logits.shape[1] - 1, 0))
+        """Return the place of each row's class, of rows whose class is another any."""
+        first = self.classes.start
+        number = self.rows.target.clamp(first, self.classes.stop - 1)
+        return number - first if first else number
 
     @property
     def weight(self) -> Tensor | None:
@@ -217,53 +165,46 @@ class Part:
         first = self.rows.first
         if self.rows.class_weight is None:
             return None
-        return self.rows.class_weight[self.classes.start - first : self.classes.stop - first]
+        weight = self.rows.class_weight[self.classes.start - first : self.classes.stop - first]
+        return weight.to(widened(self.logits.dtype))
 
-    def terms(self) -> Terms:
-        """Return what these classes are to the loss of each row."""
-        settings = self.rows.settings
-        if self.logits.numel() == 0:
-            zero = self.logits.new_zeros(len(self.logits), dtype=widened(self.logits.dtype))
-            nothing = torch.full_like(zero, -torch.inf)
-            lowest = torch.full_like(zero, torch.finfo(zero.dtype).min)
-            logits = zero if settings.label_smoothing else None
-            return Terms(zero, lowest, nothing, logits, zero if settings.entropy else None)
-        return Terms(*part_terms(self.logits, self.number, self.weight, settings))
+    def numbers(self) -> Tensor:
+        """Return what these classes are to the loss of each row: see csrc/parts/kernels.h."""
+        settings, weight = self.rows.settings, self.weight
+        if self.logits.shape[1] == 0:
+            count = 3 + settings.entropy + bool(settings.label_smoothing) + (weight is not None)
+            dtype = widened(self.logits.dtype)
+            nothing = self.logits.new_zeros((count, len(self.logits)), dtype=dtype)
+            nothing[1], nothing[2] = torch.finfo(dtype).min, -torch.inf
+            return nothing
+        found = [part_numbers(self.logits, self.number, settings)]
+        if settings.label_smoothing:
+            found.append(weighed_logits(self.logits, weight, settings).unsqueeze(0))
+        if weight is not None:
+            found.append(weight[self.number].unsqueeze(0))
+        return torch.cat(found) if len(found) > 1 else found[0]
 
-    def gradient(self, of: Gradients, k: int) -> Tensor:
-        """Return the gradient of these logits, the k-th part, in their dtype."""
-        if self.logits.numel() == 0:
-            return torch.empty_like(self.logits)
-        rows, found, factors = self.rows, of.found, of.factors
-        share = found.shares[k]
-        # A row without any possible class in this part: not even 0 times its probabilities.
-        left_out = (share == -torch.inf) & (found.log > -torch.inf)
-        if rows.ignored is not None:
-            left_out = left_out | rows.ignored
-        into = share.exp() * factors.of_all
-        of_log = None
-        if factors.of_log is not None and found.entropies is not None:
-            # The kernel takes p and log(p) of this part alone: share times p, log(share) more.
-            of_log = share.exp() * factors.of_log
-            into = into + torch.where(of_log == 0, 0.0, of_log * (share - found.entropies[k]))
-        first = self.logits.gather(1, self.number.unsqueeze(1)).squeeze(1)
-        bent, slope = rows.settings.bent(first.to(found.top.dtype))
-        below = bent - found.top
-        below = below if rows.settings.divisor == 1 else below / rows.settings.divisor
-        value = factors.of_class(below - found.log)
-        if factors.of_share is not None:
-            # The own class has its share already.
-            weight = 1.0 if self.weight is None else self.weight[self.number]
-            value = value - factors.of_share * weight
-        value = rows.counted(torch.where(self.inside, of.of_own, value))
-        value = value if isinstance(slope, float) and slope == 1 else value * slope
-        return part_gradient(
+    def gradient(self, found: Found, incoming: Tensor) -> Tensor:
+        """Return the gradient of these logits, in their dtype."""
+        gradient: Tensor = operators(incoming).part_gradient(
+            incoming,
             self.logits,
-            self.number,
-            value,
-            left_out,
-            torch.stack([into, of_log]) if of_log is not None else into,
-            factors.of_share,
+            self.rows.target,
+            found.numbers,
+            found.totals,
             self.weight,
-            rows.settings,
+            found.total_weight,
+            self.classes.start,
+            *self.rows.of_parts,
         )
+        return gradient
+
+
+def scaled(incoming: Tensor, found: Found, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return incoming gradients over a number, and that number, for which ``dtype`` holds them."""
+    of_rows = incoming
+    if dtype == torch.float16 and found.totals is not None:
+        _, weight, counted = found.totals.to(incoming.dtype)
+        of_rows = torch.where(counted == 0, 0.0, incoming / weight)
+    power = products.power_of(of_rows, dtype)
+    return (incoming / power if dtype == torch.float16 else incoming), power

@@ -8,7 +8,7 @@ from torch import Tensor
 from losscli.losses.linear.plan import Plan
 
 from . import products
-from .parts import Found, Gradients, Part, Shard, Terms, finished
+from .parts import Found, Part, Shard, finished, scaled
 from .products import Layer
 from .rows import Rows
 
@@ -21,16 +21,14 @@ def forward(
     shard: Shard | None = None,
 ) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
     """Return the losses, the logarithms of the sums, and what backward needs of each row."""
-    terms, own, kept_logits = [], [], []
+    numbers, kept_logits = [], []
     for k, classes in enumerate(products.parts(len(layer.weight), plan.part)):
         logits = layer.of_classes(classes).logits()
         if any(wanted) and k < plan.kept:
             kept_logits.append(logits)
-        part = Part(rows, logits, _among_all(rows, classes))
-        terms.append(part.terms())
-        own.append(part.inside)
-        del logits, part
-    losses, log_sums, found = finished(rows, Terms.stacked(terms), torch.stack(own), shard)
+        numbers.append(Part(rows, logits, _among_all(rows, classes)).numbers())
+        del logits
+    losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight), shard)
     return losses, log_sums, [*found, *kept_logits]
 
 
@@ -45,24 +43,22 @@ def backward(
 ) -> list[Tensor | None]:
     """Return the gradients of the hidden states, the weight and the bias."""
     hidden, weight, _ = layer
-    numbers = len(Found._fields)
-    found, kept_logits = Found(*kept[:numbers]), kept[numbers:]
-    gradients, power = Gradients.of(rows, found, incoming).scaled(hidden.dtype)
+    fields = len(Found._fields)
+    found, kept_logits = Found(*kept[:fields]), kept[fields:]
+    incoming, power = scaled(incoming, found, hidden.dtype)
     of_hidden = None
     of_weight = torch.empty_like(weight) if wanted[1] else None
     of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
         logits = kept_logits[k] if k < len(kept_logits) else layer.of_classes(classes).logits()
-        part = Part(gradients.rows, logits, _among_all(rows, classes))
+        gradient = Part(rows, logits, _among_all(rows, classes)).gradient(found, incoming)
         del logits
-        gradient = part.gradient(gradients, k)
-        del part
         if wanted[0]:
             of_hidden = products.add(of_hidden, gradient, weight[classes])
         if of_weight is not None:
             products.weight_gradient(gradient, hidden, power, of_weight[classes])
         if of_bias is not None:
-            of_bias[classes] = gradient.sum(0, dtype=found.surprise.dtype) * power
+            of_bias[classes] = gradient.sum(0, dtype=found.numbers.dtype) * power
         del gradient
     if of_hidden is not None:
         of_hidden = of_hidden if shard is None else shard.summed(of_hidden)

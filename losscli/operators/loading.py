@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from losscli.build.targets import (
     BENCH,
     DEVICES,
+    PARTS,
     RUNTIME,
     STRATEGIES,
     TORCH,
@@ -53,6 +54,11 @@ def load_torch() -> None:
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
     """Load the libraries that a call of a loss on ``cpu`` or ``cuda`` needs."""
     load_targets(needed(loss, device, strategies=strategies))
+
+
+def load_parts(device: str) -> None:
+    """Load the operators of rows whose classes are spread over parts, such as ``join_parts``."""
+    load_targets([*shared(device), Target(PARTS, device)])
 
 
 def load_probe(device: str) -> None:
@@ -133,6 +139,9 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
         _call(torch, "losscli_attach_runtime", device, _table(library, "losscli_runtime"))
     elif target.part == BENCH:
         _call(torch, "losscli_attach_probe", device, _table(library, "losscli_probe"))
+    elif target.part == PARTS:
+        table = _table(library, "losscli_part_kernels")
+        _call(torch, "losscli_attach_part_kernels", device, table)
     elif target.is_of_rows:
         table = _table(library, "losscli_row_kernels")
         _call(torch, "losscli_attach_row_kernels", target.loss.encode(), device, table)

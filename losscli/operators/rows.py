@@ -10,6 +10,8 @@ For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperat
         float temperature) -> (Tensor, Tensor)
     losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: where the spec has it; the loss of
         16 bits is float32
+    losscli::NAME_of_part(Tensor input, ...) -> Tensor: where the spec has it; the values of a part
+        of each row, by which :mod:`losscli.sharded` puts rows together; without a derivative
     losscli::NAME_reference, losscli::NAME_backward_reference: the loss and the gradients composed
         of PyTorch's operators
 
@@ -50,6 +52,7 @@ def schemas(spec: RowSpec) -> dict[str, str]:
         f"{name}_backward": backward,
         f"{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
         **({f"{name}_with_grad_": f"({in_place}) -> Tensor"} if spec.in_place else {}),
+        **({f"{name}_of_part": f"({one}) -> Tensor"} if spec.part_values else {}),
         f"{name}_reference": f"({one}) -> Tensor",
         f"{name}_backward_reference": backward,
     }
@@ -75,7 +78,10 @@ def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., An
             library.impl(name, partial(composed, spec), _COMPOSED)
             continue
         library.impl(name, stub(name, spec.name, KERNELS), KERNELS)
-        library.impl(name, stub(name, spec.name, AUTOGRAD), AUTOGRAD)
+        if suffix == "_of_part":
+            library.impl(name, torch.library.fallthrough_kernel, AUTOGRAD)
+        else:
+            library.impl(name, stub(name, spec.name, AUTOGRAD), AUTOGRAD)
         fake = partial(_FAKES[suffix], spec)
         torch.library.register_fake(f"losscli::{name}", fake, lib=library)
         if suffix in ("", "_with_grad_"):
@@ -130,6 +136,11 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
     return empty
 
 
+def _fake_of_part(spec: RowSpec, *arguments: Any) -> Tensor:
+    loss = _fake_loss(spec, *arguments)
+    return loss.new_empty((spec.part_values, *loss.shape), dtype=widened(loss.dtype))
+
+
 def _fake_in_place(spec: RowSpec, *arguments: Any) -> Tensor:
     loss = _fake_loss(spec, *arguments)
     return loss.to(widened(loss.dtype))
@@ -163,6 +174,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "_backward": _fake_backward,
     "_with_grad": _fake_with_grad,
     "_with_grad_": _fake_in_place,
+    "_of_part": _fake_of_part,
 }
 """The functions by what an operator's name has after that of its loss."""
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from losscli.linear.calls import check_settings
-from losscli.linear.kernels import Settings, some_rows
+from losscli.linear.kernels import Settings
 from losscli.linear.operands import check_floating, check_mask, check_shape
-from losscli.linear.parts import Part, Terms, refuse_second_derivatives, together
-from losscli.linear.rows import Rows
+from losscli.linear.parts import operators, refuse_second_derivatives
 from losscli.losses.formulas import widened
+from losscli.losses.rows.logit_pairs import KL_DIVERGENCE
 
 from .functions import check_plain
 from .ranks import Ranks
@@ -133,89 +133,40 @@ class _Divergence(torch.autograd.Function):
         ctx: Any, x: Tensor, y: Tensor, mask: Tensor | None, temperature: float, ranks: Ranks
     ) -> Tensor:
         """Return the divergence of each row."""
-        pair = [_terms(logits, temperature) for logits in (x, y)]
-        wide = torch.promote_types(pair[0].log.dtype, pair[1].log.dtype)
-        inside = pair[0].log.new_zeros(len(x))
-        if x.shape[1] > 0 and len(x) > 0:
-            inside = _among_own(x, y, mask, temperature)
-        numbers = [inside, *(each for terms in pair for each in (terms.top, terms.log))]
-        found = ranks.gather([each.to(wide) for each in numbers])
-        inside, *of_pair = found.numbers
-        wholes, shares = [], []
-        for top, log in (of_pair[:2], of_pair[2:]):
-            none = torch.zeros_like(top)
-            whole, share = together(Terms(none, top, log), none.bool(), temperature)
-            wholes.append(whole)
-            shares.append(share)
-        of_p, of_q = shares
-        # Where a rank has no possible class of one of them, its own divergence is no number.
-        inside = torch.where((of_p == -torch.inf) | (of_q == -torch.inf), 0.0, inside)
-        terms = of_q.exp() * (inside + (of_q - of_p))
-        losses = torch.where(of_q == -torch.inf, 0.0, terms).sum(0)
-        impossible = (wholes[0].log == -torch.inf) | (wholes[1].log == -torch.inf)
-        losses = torch.where(impossible, torch.nan, losses)
-        if found.is_right is not None:
-            losses = torch.where(found.is_right, losses, torch.nan)
+        found = ranks.gather(_numbers(x, y, mask, temperature))
         if mask is not None:
-            losses = torch.where(mask, losses, 0.0)
+            mask = mask.contiguous()
+        whole: Tensor = operators(x).join_divergences(
+            found.numbers, found.widths, mask, ranks.classes, ranks.rank, ranks.first, temperature
+        )
         if any(ctx.needs_input_grad):
-            kept = [each for whole in wholes for each in (whole.top, whole.log)]
-            ctx.save_for_backward(x, y, mask, losses, *kept)
+            ctx.save_for_backward(x, y, mask, whole)
         ctx.temperature = temperature
-        return losses
+        return whole[0]
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients, in chunks of rows that a cache holds in float32."""
+        """Return the gradients, by one pass over both shards."""
         refuse_second_derivatives()
-        x, y, mask, losses, top_p, log_p, top_q, log_q = ctx.saved_tensors
-        temperature, wanted = ctx.temperature, ctx.needs_input_grad
-        of_x = torch.empty_like(x) if wanted[0] else None
-        of_y = torch.empty_like(y) if wanted[1] else None
-        for rows in some_rows(x):
-            scale = (incoming[rows] / temperature).unsqueeze(1)
-            logs = [
-                ((logits[rows].to(losses.dtype) - top[rows].unsqueeze(1)) / temperature).sub_(
-                    log[rows].unsqueeze(1)
-                )
-                for logits, top, log in ((x, top_p, log_p), (y, top_q, log_q))
-            ]
-            q = logs[1].exp()
-            left_out = None if mask is None else ~mask[rows].unsqueeze(1)
-            found = []
-            if of_x is not None:
-                found.append((of_x, (logs[0].exp() - q).mul_(scale)))
-            if of_y is not None:
-                excess = (logs[1] - logs[0]).sub_(losses[rows].unsqueeze(1))
-                # 0 times infinity is 0; and of a probability of 1 the excess is rounding alone.
-                slope = torch.where((q == 0) | (q == 1), 0.0, q * excess)
-                found.append((of_y, slope.mul_(scale)))
-            for gradient, part in found:
-                gradient[rows] = part if left_out is None else part.masked_fill_(left_out, 0.0)
-        return of_x, of_y, None, None, None
+        x, y, mask, whole = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[:2]
+        dtype = torch.promote_types(x.dtype, y.dtype)
+        found = operators(x).divergence_gradients(
+            incoming, x.to(dtype), y.to(dtype), mask, whole, ctx.temperature, wanted
+        )
+        of_pair = (
+            gradient.to(logits.dtype) if wants else None
+            for gradient, logits, wants in zip(found, (x, y), wanted, strict=True)
+        )
+        return (*of_pair, None, None, None)
 
 
-def _among_own(x: Tensor, y: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
-    """Return the divergence among this rank's classes; of 16 bits it is not rounded to them."""
-    kernel = torch.ops.losscli.kl_divergence
-    wide = widened(torch.promote_types(x.dtype, y.dtype))
-    if wide in (x.dtype, y.dtype):
-        found: Tensor = kernel(x, y, mask, "none", temperature)
+def _numbers(x: Tensor, y: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
+    """Return the numbers of a part of both operands' classes, ``(5, N)``: csrc/parts/kernels.h."""
+    if x.numel() > 0:
+        found: Tensor = torch.ops.losscli.kl_divergence_of_part(x, y, mask, "none", temperature)
         return found
-    return torch.cat(
-        [
-            kernel(
-                *(x[rows].to(wide), y[rows].to(wide)),
-                *(None if mask is None else mask[rows], "none", temperature),
-            )
-            for rows in some_rows(x)
-        ]
-    )
-
-
-def _terms(logits: Tensor, temperature: float) -> Terms:
-    """Return the largest logit of each row and the sum of exponentials beside it."""
-    target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-    settings = Settings(temperature=temperature)
-    rows = Rows(target, logits.shape[1], None, settings, "none", False, False)
-    return Part(rows, logits, slice(0, logits.shape[1])).terms()
+    dtype = widened(torch.promote_types(x.dtype, y.dtype))
+    nothing = x.new_zeros((KL_DIVERGENCE.part_values, len(x)), dtype=dtype)
+    nothing[1::2], nothing[2::2] = torch.finfo(dtype).min, -torch.inf
+    return nothing

@@ -8,15 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.linear.parts import (
-    Found,
-    Gradients,
-    Part,
-    Shard,
-    Terms,
-    finished,
-    refuse_second_derivatives,
-)
+from losscli.linear.parts import Found, Part, Shard, finished, refuse_second_derivatives
 from losscli.linear.rows import Rows
 
 
@@ -26,9 +18,9 @@ class Losses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, rows: Rows, shard: Shard) -> Tensor:
         """Return the losses: one read of the logits, one collective."""
-        part = _part(rows, logits)
-        terms = Terms.stacked([part.terms()])
-        losses, _, found = finished(rows, terms, part.inside.unsqueeze(0), shard)
+        width = logits.shape[1]
+        numbers = _part(rows, logits).numbers()
+        losses, _, found = finished(rows, [numbers], width, width, shard)
         ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, rows.target, rows.class_weight, *found)
@@ -40,8 +32,7 @@ class Losses(torch.autograd.Function):
         refuse_second_derivatives()
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
-        gradients = Gradients.of(rows, Found(*found), incoming)
-        return _part(gradients.rows, logits).gradient(gradients, 0), None, None
+        return _part(rows, logits).gradient(Found(*found), incoming), None, None
 
 
 def _part(rows: Rows, logits: Tensor) -> Part:

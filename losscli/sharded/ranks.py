@@ -7,7 +7,6 @@ of classes where label smoothing asks for that, then a few numbers of each row.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,17 +15,13 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, distributed
 
-from losscli.linear.parts import Shard, Terms, together
+from losscli.linear.parts import Shard, Whole, join
 from losscli.linear.rows import Rows
 
 _WORDS = 2
 """Words before the numbers of rows: the classes and the rows of a rank."""
 _known_sizes: WeakKeyDictionary[Any, dict[int, tuple[int, ...]]] = WeakKeyDictionary()
 """The classes of all ranks of a group, by how many this rank has."""
-
-
-_tensors: dict[tuple[tuple[int, ...], torch.dtype, torch.device], Tensor] = {}
-"""Tensors of sizes on a device, to which the host copies them once."""
 
 
 @dataclass(frozen=True)
@@ -90,70 +85,47 @@ class Ranks:
         summed = self.summed if reduces else _as_it_is
         return Shard(self.first, self.classes, self.exchange, summed)
 
-    def gather(self, numbers: Sequence[Tensor], words: Sequence[Tensor] = ()) -> Gathered:
-        """Return some numbers of each row, ``(N)`` each, of all ranks, by one collective.
+    def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
+        """Return some numbers of each row, ``(numbers, N)``, of all ranks, by one collective.
 
         Args:
-            numbers: in one dtype.
+            numbers: dense.
             words: more numbers, of shape ``(1)``, that are not of rows.
 
         Raises:
             ValueError: on the CPU, the ranks have different numbers of rows or other classes than
-                is known. On a GPU nothing waits for what came: :attr:`Gathered.is_right` tells.
+                is known. On a GPU nothing waits for what came: :attr:`Gathered.widths` tells.
         """
-        rows, first = len(numbers[0]), numbers[0]
-        mine = torch.cat([*self._words(first, rows), *words, *numbers])
-        at = _WORDS + len(words)
-        if len(self.sizes) == 1:
-            of_rows = mine[at:].view(len(numbers), 1, rows)
-            return Gathered(of_rows, mine[_WORDS:at].unsqueeze(1), None)
-        try:
-            found = _all_gathered(mine, self.group)
-        except RuntimeError as error:
-            if mine.is_cuda:
-                raise
-            raise RuntimeError(
-                f"{self.name}: the ranks could not exchange {mine.numel()} numbers of {rows} rows; "
-                "all ranks must have the same rows and call the same losses in the same order"
-            ) from error
-        widths, counts = _as_integers(found[:, :_WORDS]).unbind(1)
+        count, rows = numbers.shape
+        mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
+        found = mine.unsqueeze(0)
+        if len(self.sizes) > 1:
+            try:
+                found = _all_gathered(mine, self.group)
+            except RuntimeError as error:
+                if mine.is_cuda:
+                    raise
+                raise RuntimeError(
+                    f"{self.name}: the ranks could not exchange {mine.numel()} numbers of {rows} "
+                    "rows; all ranks must have the same rows and call the same losses in the same "
+                    "order"
+                ) from error
+        integer = torch.int64 if found.dtype == torch.float64 else torch.int32
+        widths, counts = found.view(integer)[:, :_WORDS].unbind(1)
         if not mine.is_cuda:
             self._check(widths.tolist(), counts.tolist(), rows)
-        is_right = None
-        if mine.is_cuda:
-            is_right = (widths == _tensor_of(self.sizes, widths.dtype, widths.device)).all()
-        of_rows = found[:, at:].view(len(self.sizes), len(numbers), rows)
-        return Gathered(of_rows.transpose(0, 1), found[:, _WORDS:at].t(), is_right)
+        at = _WORDS + len(words)
+        of_rows = found[:, at:].view(len(self.sizes), count, rows)
+        return Gathered(of_rows, found[:, _WORDS:at], widths)
 
-    def exchange(self, rows: Rows, terms: Terms) -> tuple[Rows, Terms, Tensor]:
-        """Make the terms of this rank's classes those of all ranks' classes."""
-        smooths = rows.settings.label_smoothing != 0
-        numbers = [each for each in terms if each is not None]
-        words = []
-        if rows.class_weight is not None:
-            numbers.append(self._own_weight(rows).to(terms.log.dtype))
-            if smooths:
-                words.append(rows.class_weight.sum(dtype=terms.log.dtype).view(1))
+    def exchange(self, rows: Rows, numbers: Tensor) -> Whole:
+        """Make the numbers of this rank's classes those of all ranks' classes."""
+        total = rows.total_weight
+        words = [] if total is None else [total.to(numbers.dtype).view(1)]
         found = self.gather(numbers, words)
-        of_ranks = iter(found.numbers)
-        parts = Terms(*(None if each is None else next(of_ranks) for each in terms))  # type: ignore[arg-type]
-        own = self.owners(rows.known)
-        whole, shares = together(parts, own, rows.settings.divisor)
-        if found.is_right is not None:
-            whole = whole._replace(log=torch.where(found.is_right, whole.log, torch.nan))
-            whole = whole._replace(surprise=torch.where(found.is_right, whole.surprise, torch.nan))
-        if rows.class_weight is not None:
-            own_weight = torch.where(own, next(of_ranks), 0.0).sum(0)
-            rows = rows.with_gathered(own_weight, found.words[0].sum() if smooths else None)
-        return rows, whole, shares[self.rank]
-
-    def owners(self, known: Tensor) -> Tensor:
-        """Return which rank has the class of each row, ``(ranks, N)``."""
-        ends = tuple(itertools.accumulate(self.sizes))
-        if len(ends) == 1:
-            return torch.ones_like(known, dtype=torch.bool).unsqueeze(0)
-        owner = torch.bucketize(known, _tensor_of(ends[:-1], known.dtype, known.device), right=True)
-        return owner == torch.arange(len(ends), device=known.device).unsqueeze(1)
+        if total is not None:
+            total = found.words.sum()
+        return join(rows, found.numbers, found.widths, slice(0, self.classes), total, self.rank)
 
     def summed(self, tensor: Tensor) -> Tensor:
         """Return the sum of a tensor over the ranks."""
@@ -162,21 +134,14 @@ class Ranks:
             distributed.all_reduce(tensor, group=self.group)
         return tensor
 
-    def _own_weight(self, rows: Rows) -> Tensor:
-        """Return the weight of each row's class, where it is this rank's, else any number."""
-        assert rows.class_weight is not None
+    def _words(self, like: Tensor, rows: int) -> Tensor:
+        """Return the bits of how many classes and rows this rank has, as numbers of a dtype."""
         width = self.sizes[self.rank]
-        if width == 0:
-            return rows.class_weight.new_zeros(len(rows.target))
-        place = (rows.known - self.first).clamp(0, width - 1)
-        return rows.class_weight[place]
-
-    def _words(self, like: Tensor, rows: int) -> list[Tensor]:
-        integer = torch.int64 if like.dtype == torch.float64 else torch.int32
-        return [
-            torch.full((1,), number, dtype=integer, device=like.device).view(like.dtype)
-            for number in (self.sizes[self.rank], rows)
-        ]
+        if like.dtype == torch.float64:
+            return torch.tensor([width, rows], device=like.device).view(torch.float64)
+        # One kernel writes both.
+        both = torch.full((1,), width | rows << 32, dtype=torch.int64, device=like.device)
+        return both.view(torch.float32)
 
     def _check(self, widths: list[int], counts: list[int], rows: int) -> None:
         if counts != [rows] * len(counts):
@@ -195,11 +160,11 @@ class Gathered:
     """What a collective has brought."""
 
     numbers: Tensor
-    """``(numbers, ranks, N)``."""
+    """``(ranks, numbers, N)``."""
     words: Tensor
-    """``(words, ranks)``."""
-    is_right: Tensor | None
-    """On a GPU, whether the ranks have the classes that were known."""
+    """``(ranks, words)``."""
+    widths: Tensor
+    """How many classes each rank says that it has, ``(ranks)``."""
 
 
 def _process_group(name: str, group: Any) -> Any:
@@ -250,24 +215,6 @@ def _check_sizes(name: str, sizes: tuple[int, ...], rank: int, count: int, width
         )
     if min(sizes) < 0:
         raise ValueError(f"{name}: sizes must be at least 0, but are {list(sizes)}")
-
-
-def _tensor_of(numbers: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a tensor of numbers, the same one each time."""
-    key = (numbers, dtype, device)
-    if (found := _tensors.get(key)) is not None:
-        return found
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        # By kernels alone, in memory that is the graph's.
-        return torch.cat([torch.full((1,), each, dtype=dtype, device=device) for each in numbers])
-    found = _tensors[key] = torch.tensor(numbers, dtype=dtype, device=device)
-    return found
-
-
-def _as_integers(words: Tensor) -> Tensor:
-    """Return the integers whose bits floats are."""
-    integer = torch.int64 if words.dtype == torch.float64 else torch.int32
-    return words.contiguous().view(integer)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from losscli import functional, sharded
 
 from .cases import parts_of
 from .dtensor_checks import DTENSOR_CHECKS
+from .operator_checks import OPERATOR_CHECKS
 
 WIDTHS = {2: (5, 7), 3: (5, 0, 7), 4: (1, 4, 2, 5)}
 CLASSES = 12
@@ -487,7 +488,12 @@ EVERYWHERE: Sequence[Callable[[], None]] = (
     subgroups_and_groups_of_one,
 )
 CHECKS: dict[int, Sequence[Callable[[], None]]] = {
-    2: (*EVERYWHERE, compiled_programs_are_told_to_leave_the_loss_out, *DTENSOR_CHECKS),
+    2: (
+        *EVERYWHERE,
+        *OPERATOR_CHECKS,
+        compiled_programs_are_told_to_leave_the_loss_out,
+        *DTENSOR_CHECKS,
+    ),
     3: EVERYWHERE,
     4: (*EVERYWHERE, *DTENSOR_CHECKS),
 }

@@ -1,5 +1,9 @@
 // Kullback-Leibler divergences and cross entropy of the distributions of two sets of logits: p and
 // q are the softmax of input and target over the temperature.
+//
+// Where a row is spread over several calls, of some of the classes each, a row has more values: of
+// both operands the largest logit, before the temperature divides it, and the logarithm of the sum
+// of exponentials beside that one's. These have no gradient here (csrc/parts).
 #pragma once
 
 #include "losses/rows/loss.h"
@@ -26,6 +30,10 @@ struct Divergence : RowLoss<2, 1> {
                                              const Real (&incoming)[kMostOutputs]) const {
     RowFinish<Real> result;
     result.values[0] = totals.distance + beyond(totals.logarithm);
+    for (int k = 0; k < 2; ++k) {
+      result.values[1 + 2 * k] = finite_top(totals.tops[k]);
+      result.values[2 + 2 * k] = totals.logarithm[k];
+    }
     result.factors[0] = incoming[0] * inverse;
     result.factors[1] = totals.distance;
     return result;

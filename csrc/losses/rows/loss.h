@@ -32,7 +32,7 @@
 namespace losscli {
 
 constexpr int kMostRows = 3;
-constexpr int kMostOutputs = 4;
+constexpr int kMostOutputs = 5;
 constexpr int kMostRowSums = 5;
 constexpr int kMostRowParameters = 5;
 constexpr int kMostRowFactors = 6;
@@ -107,7 +107,7 @@ struct RowTotals {
   // Logits: the logarithm of the sum of the exponentials of x - the largest, over the temperature.
   Real logarithm[kMostRows] = {};
   Real largest[kMostRows] = {};  // the largest logit, over the temperature
-  Real top = 0;  // that of the first operand, before the temperature divides it
+  Real tops[kMostRows] = {};     // before the temperature divides it
   Real distance = 0;  // the sum of distances over the sum of the exponentials that weigh them
   // The sum of the shares of all classes, and of each times how far its logit is below the largest.
   Real shared = 0;
@@ -138,6 +138,13 @@ struct RowElement {
   Real weight = 1;  // of the element's class
   Real slope = 1;   // the derivative of the bent logit
 };
+
+// A largest logit, finite in float also where no class is possible.
+template <typename Real>
+LOSSCLI_HOST_DEVICE Real finite_top(Real top) {
+  constexpr Real kLowest = static_cast<Real>(-3.4028234663852886e38);
+  return top < kLowest ? kLowest : top;
+}
 
 // a where `condition`, else b: never a product, in which 0 times infinity is NaN.
 template <typename Real>

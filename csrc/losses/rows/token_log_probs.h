@@ -16,7 +16,6 @@ constexpr double kOfPart = 2;
 
 template <typename Real, bool entropy>
 struct TokenLogProbs : RowLoss<1, 2> {
-  static constexpr Real kLowest = static_cast<Real>(-3.4028234663852886e38);
   static constexpr bool logits = true;
   static constexpr bool labelled = true;
   static constexpr DistanceSum distance{entropy ? 0 : -1, {1}};
@@ -29,9 +28,7 @@ struct TokenLogProbs : RowLoss<1, 2> {
     RowFinish<Real> result;
     result.values[0] = -totals.surprise;
     const Real of_row = totals.logarithm[0] + totals.distance;
-    // Finite in float, also where no token is possible.
-    const Real top = select(totals.top < kLowest, kLowest, totals.top);
-    result.values[1] = select(of_part, top, of_row);
+    result.values[1] = select(of_part, finite_top(totals.tops[0]), of_row);
     result.values[2] = totals.logarithm[0];
     result.values[3] = of_row;
     result.factors[0] = incoming[0] * inverse;

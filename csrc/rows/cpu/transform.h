@@ -29,13 +29,15 @@ struct Transform {
 
   // Multiplies gradients by the derivative of the softcap at logits as they lie in memory; that of
   // the temperature is 1 / temperature everywhere. As 4q / (1 + q)^2 with q = e^-2|u| it is right
-  // where 1 - tanh(u)^2 cancels.
+  // where 1 - tanh(u)^2 cancels. A gradient of 0 stays so, as of an ignored row whose logits are
+  // NaN.
   void multiply_slopes(const double* logits, double* gradients, int64_t count) const {
     const double divisor = temperature, cap = softcap;
     for (int64_t i = 0; i < count; ++i) {
       const double u = logits[i] / divisor / cap;
       const double q = vector_math::exponential(-2 * vector_math::magnitude(u));
-      gradients[i] *= 4 * q / ((1 + q) * (1 + q));
+      const double slope = 4 * q / ((1 + q) * (1 + q));
+      gradients[i] = gradients[i] == 0 ? 0 : gradients[i] * slope;
     }
   }
 };

@@ -248,7 +248,8 @@ void Panel<Stored, Real>::make_gradient(int count) {
     const auto place = static_cast<int64_t>(places_[lane]);
     if (place < classes_) gradient[place * kLanes] = largest_[lane];
   }
-  for (size_t i = 0; i < slopes_.size(); ++i) logits_[i] *= slopes_[i];
+  for (size_t i = 0; i < slopes_.size(); ++i)
+    logits_[i] = logits_[i] == 0 ? 0 : logits_[i] * slopes_[i];
 }
 
 // Whether panels are faster, or rows cannot be walked one by one without reading every line of

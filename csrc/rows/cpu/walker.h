@@ -186,8 +186,8 @@ class Walker {
       totals_.surprise = own > others ? vector_math::log_of_one_plus(others / own)
                                       : own_distance + vector_math::logarithm(whole[0]);
     }
-    totals_.top = static_cast<double>(tops_[0]);
     for (int k = 0; k < kRows; ++k) {
+      totals_.tops[k] = static_cast<double>(tops_[k]);
       totals_.logarithm[k] = vector_math::logarithm(whole[k]);
       inverses_[k] = static_cast<Real>(1 / whole[k]);
     }

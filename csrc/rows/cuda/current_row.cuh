@@ -93,12 +93,11 @@ class CurrentRow {
     }
 #pragma unroll
     for (int k = 0; k < kLogits; ++k) {
-      tops_[k] = state.tops[k];
+      tops_[k] = totals.tops[k] = state.tops[k];
       inverses_[k] = Real(1) / state.sums[k];
       totals.logarithm[k] = logarithm(state.sums[k]);
       if constexpr (Loss::shares) totals.largest[k] = state.tops[k] * powers.inverse;
     }
-    totals.top = state.tops[0];
     if constexpr (Loss::shares) {
       totals.shared = state.shared;
       totals.below = state.below * powers.inverse;

@@ -188,6 +188,7 @@ KL_DIVERGENCE = _divergence_loss(
     kl_terms,
     formula="sum of q * log(q / p), p = softmax(x / T), q = softmax(y / T)",
     temporaries=9,
+    part_values=5,
     relations=Relations(always, reordered=True, mirror="reverse_kl_divergence"),
 )
 REVERSE_KL_DIVERGENCE = _divergence_loss(

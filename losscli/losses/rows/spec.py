@@ -110,6 +110,9 @@ class RowSpec(Spec):
     in front. The operator takes how many values a row has besides the first."""
     values: int = 1
     """How many losses a row has; several lie in a dimension in front of the rows."""
+    part_values: int = 0
+    """How many values an operator returns of a part of each row, where others have some classes;
+    0 where there is none. See csrc/parts."""
     in_place: bool = False
     """Whether there is an operator that writes the first gradient over its operand."""
     arguments: Mapping[str, Any] = field(default_factory=dict)

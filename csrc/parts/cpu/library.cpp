@@ -1,0 +1,90 @@
+// Rows whose classes are spread over parts, on the CPU: computed in double.
+#include <algorithm>
+
+#include "core/cpu/parallel.h"
+#include "elementwise/cpu/convert.h"
+#include "parts/gradient.h"
+#include "parts/join.h"
+
+namespace losscli::cpu {
+namespace {
+
+template <typename Run>
+Status each_row(int64_t rows, const LaunchContext& context, bool wide, const Run& run) {
+  return guarded([&] {
+    parallel(context, rows, [&](int64_t row) {
+      if (wide)
+        run(row, double());
+      else
+        run(row, float());
+    });
+  });
+}
+
+Status join_all(const JoinArguments& a, const LaunchContext& context) {
+  return each_row(a.rows, context, a.wide,
+                  [&](int64_t row, auto number) { join<double, decltype(number)>(a, row); });
+}
+
+Status join_all_divergences(const JoinArguments& a, const LaunchContext& context) {
+  return each_row(a.rows, context, a.wide, [&](int64_t row, auto number) {
+    join_divergences<double, decltype(number)>(a, row);
+  });
+}
+
+template <typename Stored, typename Formula>
+void write_row(const PartGradientArguments& a, int64_t row) {
+  constexpr int kOperands = Formula::kOperands;
+  const Formula formula(a, row, [&](int output) {
+    return read_number(a.incoming, a.incoming_dtype,
+                       row * a.incoming_stride + output * a.incoming_output_stride);
+  });
+  const Stored* from[kOperands];
+  Stored* to[kOperands];
+  for (int k = 0; k < kOperands; ++k) {
+    from[k] = static_cast<const Stored*>(a.logits[k]) + row * a.row_strides[k];
+    to[k] = a.gradients[k] ? static_cast<Stored*>(a.gradients[k]) + row * a.width : nullptr;
+    if (!formula.counts && to[k]) std::fill_n(to[k], a.width, Stored{});
+  }
+  if (!formula.counts) return;
+  const double inverse = a.settings.inverse_divisor();
+  const auto power = [inverse](double below)
+                         LOSSCLI_LAMBDA { return exponential(-below * inverse); };
+  constexpr int64_t kRun = 64;
+  for (int64_t first = 0; first < a.width; first += kRun) {
+    const int64_t count = std::min(kRun, a.width - first);
+    double held[kOperands][kRun] = {};
+    for (int k = 0; k < kOperands; ++k)
+      for (int64_t i = 0; i < count; ++i) held[k][i] = to_value<double>(from[k][first + i]);
+    for (int64_t i = 0; i < count; ++i) {
+      double x[kOperands], out[kOperands];
+      for (int k = 0; k < kOperands; ++k) x[k] = held[k][i];
+      formula.of_class(first + i, first + i == formula.place, x, power, out);
+      for (int k = 0; k < kOperands; ++k) held[k][i] = out[k];
+    }
+    for (int k = 0; k < kOperands; ++k)
+      for (int64_t i = 0; to[k] && i < count; ++i) to[k][first + i] = from_real<Stored>(held[k][i]);
+  }
+}
+
+template <template <typename, typename> class Formula>
+Status write_all(const PartGradientArguments& a, const LaunchContext& context) {
+  return guarded([&] {
+    with_floating_type(a.dtype, [&](auto stored) {
+      using Stored = decltype(stored);
+      parallel(context, a.rows,
+               [&](int64_t row) { write_row<Stored, Formula<double, RealOf<Stored>>>(a, row); });
+    });
+  });
+}
+
+template <typename Real, typename Number>
+using Gradient = PartGradient<Real, Number, false>;
+
+const PartKernels kernels{kInterface, join_all, join_all_divergences, write_all<Gradient>,
+                          write_all<DivergenceGradient>};
+
+}  // namespace
+}  // namespace losscli::cpu
+
+LOSSCLI_EXPORT const losscli::PartKernels* losscli_part_kernels() { return &losscli::cpu::kernels; }
