@@ -83,9 +83,11 @@ __global__ void __launch_bounds__(kThreads)
         Real x[kOperands], out[kOperands] = {};
 #pragma unroll
         for (int k = 0; k < kOperands; ++k) x[k] = widen(held[u][k].values[i]);
+        const int64_t column = min(max(first + i, int64_t{0}), a.width - 1);
         if (formula.counts)
           formula.of_class(
-              first + i, i == own, x, [&](Real below) { return powers.power(below); }, out);
+              formula.weight_of(column), i == own, x,
+              [&](Real below) { return powers.power(below); }, out);
 #pragma unroll
         for (int k = 0; k < kOperands; ++k) narrow(out[k], held[u][k].values[i]);
       }
@@ -117,14 +119,16 @@ Status launch_gradient(const PartGradientArguments& a, const LaunchContext& cont
 }
 
 template <typename Real, typename Number>
-using Plain = PartGradient<Real, Number, true>;
+using Plain = PartGradient<Real, Number, true, false>;
 template <typename Real, typename Number>
-using General = PartGradient<Real, Number, false>;
+using General = PartGradient<Real, Number, false, false>;
+template <typename Real, typename Number>
+using Capped = PartGradient<Real, Number, false, true>;
 
 Status write_gradient(const PartGradientArguments& a, const LaunchContext& context) {
-  const PartSettings& settings = a.settings;
-  const bool plain = settings.softcap == 0 && settings.smoothing == 0 && !settings.entropy;
-  return plain ? launch_gradient<Plain>(a, context) : launch_gradient<General>(a, context);
+  if (a.settings.softcap != 0) return launch_gradient<Capped>(a, context);
+  return is_plain(a.settings) ? launch_gradient<Plain>(a, context)
+                              : launch_gradient<General>(a, context);
 }
 
 const PartKernels kernels{kInterface, launch_join<false>, launch_join<true>, write_gradient,
