@@ -43,6 +43,9 @@ EXPORT const char* losscli_attach_row_kernels(const char* name, const char* devi
   return note(std::string("row kernels ") + name + " " + device + " " +
               std::to_string(value(kernels)));
 }
+EXPORT const char* losscli_attach_part_kernels(const char* device, const void* kernels) {
+  return note(std::string("part kernels ") + device + " " + std::to_string(value(kernels)));
+}
 EXPORT const char* losscli_attach_probe(const char* device, const void* probe) {
   return note(std::string("probe ") + device + " " + std::to_string(value(probe)));
 }
@@ -64,6 +67,7 @@ def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "torch/ops.cpp": TORCH_CPP.replace("REFUSED", '""'),
         "elementwise/cpu/engine.cpp": TABLE_CPP.replace("NUMBER", "41").replace("NAME", "kernels"),
         "rows/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "43").replace("NAME", "row_kernels"),
+        "parts/cpu/library.cpp": TABLE_CPP.replace("NUMBER", "44").replace("NAME", "part_kernels"),
         "bench/cpu/probe.cpp": TABLE_CPP.replace("NUMBER", "42").replace("NAME", "probe"),
     }
     for name, text in sources.items():
@@ -126,6 +130,7 @@ def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path
     assert history() == attached
     loading.load("cpu")
     assert history()[len(attached) :] == [
+        "part kernels cpu 44",
         *(f"kernels {name} cpu 0 41" for name in LOSSES),
         *(f"row kernels {name} cpu 43" for name in ROW_LOSSES),
     ]

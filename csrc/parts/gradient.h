@@ -31,15 +31,15 @@ LOSSCLI_HOST_DEVICE Real incoming_of(const PartGradientArguments& a, const Read&
 
 // Of each class, with p its probability and w its weight, the gradient is
 //   p * (of_all + of_log * log(p)) - of_share * w
-// and of the row's own class of_own less; all of it over the temperature. `plain`: without a
-// softcap, label smoothing and entropies.
-template <typename Real, typename Number, bool plain>
+// and of the row's own class of_own less; all of it over the temperature. `plain`: without
+// label smoothing and entropies; `capped`: with a softcap.
+template <typename Real, typename Number, bool plain, bool capped>
 struct PartGradient {
   static constexpr int kOperands = 1;
 
   template <typename Read>
   LOSSCLI_HOST_DEVICE PartGradient(const PartGradientArguments& a, int64_t row, const Read& read)
-      : weight(static_cast<const Number*>(a.weight)), width(a.width) {
+      : weights(static_cast<const Number*>(a.weight)) {
     const PartSettings& settings = a.settings;
     const int64_t target = a.targets[row];
     counts = !settings.may_ignore || target != settings.ignored;
@@ -86,34 +86,31 @@ struct PartGradient {
   // Of the class `at` of the part, which may be beside it; `own`: that of the row. `power(below)`
   // is the exponential of how far a logit is below the largest.
   template <typename Power>
-  LOSSCLI_HOST_DEVICE void of_class(int64_t at, bool own, const Real (&x)[1], const Power& power,
+  LOSSCLI_HOST_DEVICE void of_class(Real weight, bool own, const Real (&x)[1], const Power& power,
                                     Real (&out)[1]) const {
     Real bent = x[0], slope = inverse;
-    if constexpr (!plain) {
-      if (softcap != Real(0)) {
-        const Real u = x[0] * inverse_cap, q = exponential(-2 * size_of(u));
-        bent = softcap * hyperbolic_tangent(u);
-        slope *= 4 * q / ((1 + q) * (1 + q));  // 1 - tanh(u)^2, which cancels
-      }
+    if constexpr (capped) {
+      const Real u = x[0] * inverse_cap, q = exponential(-2 * size_of(u));
+      bent = softcap * hyperbolic_tangent(u);
+      slope *= 4 * q / ((1 + q) * (1 + q));  // 1 - tanh(u)^2, which cancels
     }
     const Real below = top - bent, p = power(below) * inverse_sum;
     Real found = p * of_all;
     if constexpr (!plain) {
       const Real log_p = -below * inverse_divisor - log;
-      if (of_log != Real(0)) found += of_log * select(p == Real(0), Real(0), p * log_p);
+      found += select(of_log == Real(0) || p == Real(0), Real(0), of_log * (p * log_p));
     }
     found = select(own, of_own, found);
-    if constexpr (!plain) {
-      if (of_share != Real(0)) {
-        const bool weighs = weight && at >= 0 && at < width;
-        found -= of_share * (weighs ? static_cast<Real>(weight[at]) : Real(1));
-      }
-    }
+    if constexpr (!plain) found -= select(of_share == Real(0), Real(0), of_share * weight);
     out[0] = found * slope;
   }
 
-  const Number* weight;
-  int64_t width;
+  // The weight of a class of the part.
+  LOSSCLI_HOST_DEVICE Real weight_of(int64_t at) const {
+    return !plain && weights ? static_cast<Real>(weights[at]) : Real(1);
+  }
+
+  const Number* weights;
   bool counts;
   int64_t place;  // of the row's own class in this part, -1 where it is in none
   Real top, log, inverse_sum, inverse, inverse_divisor, softcap, inverse_cap;
@@ -142,7 +139,7 @@ struct DivergenceGradient {
   }
 
   template <typename Power>
-  LOSSCLI_HOST_DEVICE void of_class(int64_t, bool, const Real (&x)[2], const Power& power,
+  LOSSCLI_HOST_DEVICE void of_class(Real, bool, const Real (&x)[2], const Power& power,
                                     Real (&out)[2]) const {
     const Real below_p = top_p - x[0], below_q = top_q - x[1];
     const Real p = power(below_p) * inverse_p, q = power(below_q) * inverse_q;
@@ -150,6 +147,8 @@ struct DivergenceGradient {
     out[0] = scale * (p - q);
     out[1] = scale * weighed(q, excess);
   }
+
+  LOSSCLI_HOST_DEVICE Real weight_of(int64_t) const { return 1; }
 
   bool counts;
   static constexpr int64_t place = -1;

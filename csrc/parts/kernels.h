@@ -47,6 +47,10 @@ struct PartSettings {
   LOSSCLI_HOST_DEVICE int weight_at() const { return kMore + entropy + (smoothing != 0); }
 };
 
+LOSSCLI_HOST_DEVICE bool is_plain(const PartSettings& settings) {
+  return settings.softcap == 0 && settings.smoothing == 0 && !settings.entropy;
+}
+
 // The numbers of all parts, `part_stride` apart: within one those of all rows lie side by side.
 // They and what they make are float, or double where `wide`.
 struct JoinArguments {

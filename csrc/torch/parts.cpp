@@ -196,6 +196,10 @@ TORCH_LIBRARY_FRAGMENT(losscli, library) {
     library.impl("divergence_gradients",
                  torch::dispatch(key, TORCH_FN(losscli::divergence_gradients)));
   }
+  for (const char* name :
+       {"join_parts", "part_gradient", "join_divergences", "divergence_gradients"})
+    library.impl(
+        name, torch::dispatch(c10::DispatchKey::Autograd, torch::CppFunction::makeFallthrough()));
 }
 
 LOSSCLI_EXPORT const char* losscli_attach_part_kernels(const char* device,

@@ -90,11 +90,12 @@ def join(
         rank: which part's first class has to be that of the rows; where it is not, or other classes
             are left, the rows are NaN. -1 where that is known.
     """
+    if total_weight is not None:
+        total_weight = total_weight.to(numbers.dtype)
     place = (classes.start, classes.stop, rank, rows.first)
-    found = operators(numbers).join_parts(
+    of_rows, values = operators(numbers).join_parts(
         numbers, widths, rows.target, total_weight, *place, *rows.of_parts
     )
-    of_rows, values = found
     return Whole(of_rows, values, total_weight)
 
 
@@ -166,12 +167,12 @@ class Part:
         if self.rows.class_weight is None:
             return None
         weight = self.rows.class_weight[self.classes.start - first : self.classes.stop - first]
-        return weight.to(widened(self.logits.dtype))
+        return weight.to(widened(self.logits.dtype)).contiguous()
 
     def numbers(self) -> Tensor:
         """Return what these classes are to the loss of each row: see csrc/parts/kernels.h."""
         settings, weight = self.rows.settings, self.weight
-        if self.logits.shape[1] == 0:
+        if self.logits.numel() == 0:
             count = 3 + settings.entropy + bool(settings.label_smoothing) + (weight is not None)
             dtype = widened(self.logits.dtype)
             nothing = self.logits.new_zeros((count, len(self.logits)), dtype=dtype)

@@ -138,7 +138,9 @@ class Ranks:
         """Return the bits of how many classes and rows this rank has, as numbers of a dtype."""
         width = self.sizes[self.rank]
         if like.dtype == torch.float64:
-            return torch.tensor([width, rows], device=like.device).view(torch.float64)
+            words = torch.full((2,), rows, dtype=torch.int64, device=like.device)
+            words[:1].fill_(width)
+            return words.view(torch.float64)
         # One kernel writes both.
         both = torch.full((1,), width | rows << 32, dtype=torch.int64, device=like.device)
         return both.view(torch.float32)

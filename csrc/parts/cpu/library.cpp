@@ -50,16 +50,18 @@ void write_row(const PartGradientArguments& a, int64_t row) {
   const double inverse = a.settings.inverse_divisor();
   const auto power = [inverse](double below)
                          LOSSCLI_LAMBDA { return exponential(-below * inverse); };
-  constexpr int64_t kRun = 64;
+  constexpr int kRun = 64;
   for (int64_t first = 0; first < a.width; first += kRun) {
-    const int64_t count = std::min(kRun, a.width - first);
-    double held[kOperands][kRun] = {};
+    const int64_t count = std::min<int64_t>(kRun, a.width - first);
+    double held[kOperands][kRun] = {}, weights[kRun] = {};
+    for (int64_t i = 0; i < count; ++i) weights[i] = formula.weight_of(first + i);
     for (int k = 0; k < kOperands; ++k)
       for (int64_t i = 0; i < count; ++i) held[k][i] = to_value<double>(from[k][first + i]);
-    for (int64_t i = 0; i < count; ++i) {
+    const int64_t own = formula.place - first;
+    for (int i = 0; i < kRun; ++i) {
       double x[kOperands], out[kOperands];
       for (int k = 0; k < kOperands; ++k) x[k] = held[k][i];
-      formula.of_class(first + i, first + i == formula.place, x, power, out);
+      formula.of_class(weights[i], i == own, x, power, out);
       for (int k = 0; k < kOperands; ++k) held[k][i] = out[k];
     }
     for (int k = 0; k < kOperands; ++k)
@@ -79,9 +81,18 @@ Status write_all(const PartGradientArguments& a, const LaunchContext& context) {
 }
 
 template <typename Real, typename Number>
-using Gradient = PartGradient<Real, Number, false>;
+using Plain = PartGradient<Real, Number, true, false>;
+template <typename Real, typename Number>
+using General = PartGradient<Real, Number, false, false>;
+template <typename Real, typename Number>
+using Capped = PartGradient<Real, Number, false, true>;
 
-const PartKernels kernels{kInterface, join_all, join_all_divergences, write_all<Gradient>,
+Status write_gradient(const PartGradientArguments& a, const LaunchContext& context) {
+  if (a.settings.softcap != 0) return write_all<Capped>(a, context);
+  return is_plain(a.settings) ? write_all<Plain>(a, context) : write_all<General>(a, context);
+}
+
+const PartKernels kernels{kInterface, join_all, join_all_divergences, write_gradient,
                           write_all<DivergenceGradient>};
 
 }  // namespace

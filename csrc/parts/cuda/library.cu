@@ -42,14 +42,18 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kOperands = Formula::kOperands, kLoads = kInFlight / kOperands;
   using Packed = PackedRow<Stored>;
   const int64_t row = blockIdx.x / blocks_of_row, stretch = blockIdx.x % blocks_of_row;
-  const Formula formula(a, row, [&](int output) {
-    return read_number(a.incoming, a.incoming_dtype,
-                       row * a.incoming_stride + output * a.incoming_output_stride);
-  });
   const Stored* from[kOperands];
   Stored* to[kOperands];
   bool reads_packs[kOperands], writes_packs[kOperands];
   const Packed packed(static_cast<const Stored*>(a.logits[0]) + row * a.row_strides[0], 1, a.width);
+  constexpr int64_t kStretch = int64_t{kThreads} * kLoads * kRounds;
+  const int64_t end = min((stretch + 1) * kStretch, packed.packs);
+  const int64_t begin = stretch * kStretch + threadIdx.x;
+  if (begin >= end) return;  // most threads of a short row
+  const Formula formula(a, row, [&](int output) {
+    return read_number(a.incoming, a.incoming_dtype,
+                       row * a.incoming_stride + output * a.incoming_output_stride);
+  });
 #pragma unroll
   for (int k = 0; k < kOperands; ++k) {
     from[k] = static_cast<const Stored*>(a.logits[k]) + row * a.row_strides[k];
@@ -57,11 +61,9 @@ __global__ void __launch_bounds__(kThreads)
     reads_packs[k] = packed.lies_so(from[k], 1);
     writes_packs[k] = packed.lies_so(to[k], 1);
   }
-  constexpr int64_t kStretch = int64_t{kThreads} * kLoads * kRounds;
-  const int64_t end = min((stretch + 1) * kStretch, packed.packs);
   Stored padding;
   narrow(Real(0), padding);
-  for (int64_t pack = stretch * kStretch + threadIdx.x; pack < end; pack += kThreads * kLoads) {
+  for (int64_t pack = begin; pack < end; pack += kThreads * kLoads) {
     Pack<Stored> held[kLoads][kOperands];
 #pragma unroll
     for (int u = 0; u < kLoads; ++u)
@@ -81,9 +83,11 @@ __global__ void __launch_bounds__(kThreads)
         Real x[kOperands], out[kOperands] = {};
 #pragma unroll
         for (int k = 0; k < kOperands; ++k) x[k] = widen(held[u][k].values[i]);
+        const int64_t column = min(max(first + i, int64_t{0}), a.width - 1);
         if (formula.counts)
           formula.of_class(
-              first + i, i == own, x, [&](Real below) { return powers.power(below); }, out);
+              formula.weight_of(column), i == own, x,
+              [&](Real below) { return powers.power(below); }, out);
 #pragma unroll
         for (int k = 0; k < kOperands; ++k) narrow(out[k], held[u][k].values[i]);
       }
@@ -115,14 +119,16 @@ Status launch_gradient(const PartGradientArguments& a, const LaunchContext& cont
 }
 
 template <typename Real, typename Number>
-using Plain = PartGradient<Real, Number, true>;
+using Plain = PartGradient<Real, Number, true, false>;
 template <typename Real, typename Number>
-using General = PartGradient<Real, Number, false>;
+using General = PartGradient<Real, Number, false, false>;
+template <typename Real, typename Number>
+using Capped = PartGradient<Real, Number, false, true>;
 
 Status write_gradient(const PartGradientArguments& a, const LaunchContext& context) {
-  const PartSettings& settings = a.settings;
-  const bool plain = settings.softcap == 0 && settings.smoothing == 0 && !settings.entropy;
-  return plain ? launch_gradient<Plain>(a, context) : launch_gradient<General>(a, context);
+  if (a.settings.softcap != 0) return launch_gradient<Capped>(a, context);
+  return is_plain(a.settings) ? launch_gradient<Plain>(a, context)
+                              : launch_gradient<General>(a, context);
 }
 
 const PartKernels kernels{kInterface, launch_join<false>, launch_join<true>, write_gradient,
