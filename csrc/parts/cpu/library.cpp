@@ -1,5 +1,7 @@
-// Rows whose classes are spread over parts, on the CPU: computed in double.
+// Rows whose classes are spread over parts, on the CPU: what joins a row is computed in double,
+// gradients in double unless nothing multiplies the logits, for a product loses digits of them.
 #include <algorithm>
+#include <type_traits>
 
 #include "core/cpu/parallel.h"
 #include "elementwise/cpu/convert.h"
@@ -32,7 +34,7 @@ Status join_all_divergences(const JoinArguments& a, const LaunchContext& context
   });
 }
 
-template <typename Stored, typename Formula>
+template <typename Stored, typename Real, typename Formula>
 void write_row(const PartGradientArguments& a, int64_t row) {
   constexpr int kOperands = Formula::kOperands;
   const Formula formula(a, row, [&](int output) {
@@ -47,19 +49,19 @@ void write_row(const PartGradientArguments& a, int64_t row) {
     if (!formula.counts && to[k]) std::fill_n(to[k], a.width, Stored{});
   }
   if (!formula.counts) return;
-  const double inverse = a.settings.inverse_divisor();
-  const auto power = [inverse](double below)
+  const Real inverse = static_cast<Real>(a.settings.inverse_divisor());
+  const auto power = [inverse](Real below)
                          LOSSCLI_LAMBDA { return exponential(-below * inverse); };
   constexpr int kRun = 64;
   for (int64_t first = 0; first < a.width; first += kRun) {
     const int64_t count = std::min<int64_t>(kRun, a.width - first);
-    double held[kOperands][kRun] = {}, weights[kRun] = {};
+    Real held[kOperands][kRun] = {}, weights[kRun] = {};
     for (int64_t i = 0; i < count; ++i) weights[i] = formula.weight_of(first + i);
     for (int k = 0; k < kOperands; ++k)
-      for (int64_t i = 0; i < count; ++i) held[k][i] = to_value<double>(from[k][first + i]);
+      for (int64_t i = 0; i < count; ++i) held[k][i] = to_value<Real>(from[k][first + i]);
     const int64_t own = formula.place - first;
     for (int i = 0; i < kRun; ++i) {
-      double x[kOperands], out[kOperands];
+      Real x[kOperands], out[kOperands];
       for (int k = 0; k < kOperands; ++k) x[k] = held[k][i];
       formula.of_class(weights[i], i == own, x, power, out);
       for (int k = 0; k < kOperands; ++k) held[k][i] = out[k];
@@ -69,13 +71,15 @@ void write_row(const PartGradientArguments& a, int64_t row) {
   }
 }
 
-template <template <typename, typename> class Formula>
+template <template <typename, typename> class Formula, bool narrow = false>
 Status write_all(const PartGradientArguments& a, const LaunchContext& context) {
   return guarded([&] {
     with_floating_type(a.dtype, [&](auto stored) {
       using Stored = decltype(stored);
+      using Number = RealOf<Stored>;
+      using Real = std::conditional_t<narrow, Number, double>;
       parallel(context, a.rows,
-               [&](int64_t row) { write_row<Stored, Formula<double, RealOf<Stored>>>(a, row); });
+               [&](int64_t row) { write_row<Stored, Real, Formula<Real, Number>>(a, row); });
     });
   });
 }
@@ -89,7 +93,10 @@ using Capped = PartGradient<Real, Number, false, true>;
 
 Status write_gradient(const PartGradientArguments& a, const LaunchContext& context) {
   if (a.settings.softcap != 0) return write_all<Capped>(a, context);
-  return is_plain(a.settings) ? write_all<Plain>(a, context) : write_all<General>(a, context);
+  const bool plain = is_plain(a.settings);
+  if (a.settings.divisor() == 1)
+    return plain ? write_all<Plain, true>(a, context) : write_all<General, true>(a, context);
+  return plain ? write_all<Plain>(a, context) : write_all<General>(a, context);
 }
 
 const PartKernels kernels{kInterface, join_all, join_all_divergences, write_gradient,
