@@ -1,13 +1,16 @@
 """A run in parts: its cases are dealt out alike everywhere, and its records are joined again."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from losscli.cli import main
-from losscli.errors import EXIT_OK, EXIT_USAGE, UsageError
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
 from losscli.runs.merge import merge, missing_parts
 from losscli.runs.parts import Part, deal, parse_part
 from losscli.runs.reading import read_run
@@ -19,6 +22,12 @@ losses: [mse, hinge]
 sizes: [4, 9, 16, 25]
 implementations: [reference, functional]
 timing: {min_time: 1ms, max_time: 1ms, cache: warm, processes: 1}
+"""
+
+
+WRONG = """
+def mse_loss(input, target):
+    return ((input - target) ** 2).mean() + 1
 """
 
 
@@ -129,7 +138,7 @@ ALIKE = "Only the parts of one run can be joined"
         ({"parts": ()}, rf"2\.json is a whole run, measured without --part\. {ALIKE}"),
         ({"parts": ("2/4",)}, rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}"),
         ({"plan": "another"}, rf"different configs: they are from `losscli bench` and .*{ALIKE}"),
-        ({"unfinished": True}, r"2\.json was interrupted: .* part 2/3\. Finish it with --resume"),
+        ({"unfinished": True}, r"2\.json was interrupted, .* part 2/3\. Finish it with --resume"),
     ],
     ids=["twice", "whole", "count", "config", "interrupted"],
 )
@@ -248,6 +257,43 @@ def run_part(command, part, *arguments):
     given = [command, "-c", "config.yaml", "--part", part, "--device", "cpu", *arguments]
     assert main.run([*given, "--format", "json", "-o", name]) == EXIT_OK
     return name
+
+
+def test_journal_of_a_killed_part_is_refused(folder):
+    Path("config.yaml").write_text(CONFIG)
+    arguments = ["-c", "config.yaml", "--part", "1/2", "--device", "cpu", "--format", "json"]
+    started = [sys.executable, "-m", "losscli", "verify", *arguments, "-o", "part.json"]
+    journal = Path("part.json.journal.jsonl")
+    with subprocess.Popen(started, stderr=subprocess.DEVNULL) as process:
+        while not journal.exists() or journal.read_text().count("\n") < 3:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.kill()
+    with pytest.raises(
+        UsageError, match=r"journal\.jsonl was interrupted, .*results of part 1/2\."
+    ):
+        merge({str(journal): read_run(journal, "verify")})
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_part_that_stopped_at_its_first_failure_is_refused(folder, command, capsys):
+    Path("config.yaml").write_text(CONFIG)
+    Path("wrong.py").write_text(WRONG)
+    given = [
+        "--loss",
+        "mse",
+        "--impl",
+        "wrong.py",
+        "--fail-fast",
+        "--format",
+        "json",
+        "-o",
+        "part.json",
+    ]
+    arguments = [command, "-c", "config.yaml", "--part", "1/2", "--device", "cpu", *given]
+    assert main.run(arguments) == EXIT_FAILED
+    with pytest.raises(UsageError, match=r"part\.json was interrupted, or stopped at a failure: "):
+        merge({"part.json": read_run(Path("part.json"), command)})
 
 
 def test_bench_in_parts_measures_each_case_once(folder, capsys):

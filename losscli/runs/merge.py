@@ -67,18 +67,22 @@ def missing_parts(run: Run) -> list[str]:
 
 
 def _check_part(name: str, run: Run) -> None:
-    if run.unfinished:
-        raise UsageError(
-            f"{name} was interrupted: it does not have all results of part {run.parts[0]}. Finish "
-            f"it with --resume {name}, or measure the part again."
-            if run.parts
-            else f"{name} was interrupted, and is no part of a run. {ONE_RUN}."
-        )
     if not run.parts:
         raise UsageError(
             f"{name} is a whole run, measured without --part. {ONE_RUN}; `losscli compare` "
             "compares whole runs."
         )
+    if run.unfinished:
+        resume = f"Finish it with --resume {name}, or run" if run.kind == "bench" else "Run"
+        raise UsageError(
+            f"{name} was interrupted, or stopped at a failure: it does not have all results of "
+            f"{_parts(run)}. {resume} the part again."
+        )
+
+
+def _parts(run: Run) -> str:
+    """Return the parts of a run for a message: ``part 1/3, 2/3``."""
+    return f"part {', '.join(run.parts)}"
 
 
 def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
