@@ -84,8 +84,8 @@ def part_of(run, number, count, **changes):
         case=lambda result: result.case,
         seconds=lambda result: result.case.elements,
     )
-    parts = {"parts": (f"{number}/{count}",), "results": tuple(results)}
-    return replace(run, **parts | {"plan": "a plan"} | changes)
+    part = {"parts": (f"{number}/{count}",), "results": tuple(results)}
+    return replace(run, **part | {"plan": "a plan", "result_count": len(results)} | changes)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_parts_are_joined_to_the_run_that_they_are_parts_of(run, parts):
     assert by_row(found) == by_row(run)
     assert len(found.results) == len(run.results)
     assert (found.parts, found.unfinished, missing_parts(found)) == ((), False, [])
-    assert replace(found, results=(), plan="") == replace(run, results=())
+    assert replace(found, results=(), plan="", result_count=0) == replace(run, results=())
 
 
 def test_parts_may_come_in_any_order(parts):
@@ -135,17 +135,34 @@ ALIKE = "Only the parts of one run can be joined"
     ("changes", "message"),
     [
         ({"parts": ("1/3",)}, r"1\.json and 2\.json both have part 1/3\. Leave one of them out\."),
+        ({"parts": ("2/3", "3/3", "2/3")}, r"2\.json says twice that it has part 2/3\. Merge the"),
         ({"parts": ()}, rf"2\.json is a whole run, measured without --part\. {ALIKE}"),
         ({"parts": ("2/4",)}, rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}"),
         ({"plan": "another"}, rf"different configs: they are from `losscli bench` and .*{ALIKE}"),
         ({"unfinished": True}, r"2\.json was interrupted, .* part 2/3\. Finish it with --resume"),
     ],
-    ids=["twice", "whole", "count", "config", "interrupted"],
+    ids=["twice", "in itself", "whole", "count", "config", "interrupted"],
 )
 def test_what_are_no_parts_of_one_run_is_refused(parts, changes, message):
     parts["2.json"] = replace(parts["2.json"], **changes)
     with pytest.raises(UsageError, match=message):
         merge(parts)
+
+
+def test_part_that_lost_results_is_refused(parts):
+    whole = parts["2.json"].results
+    parts["2.json"] = replace(parts["2.json"], results=whole[1:])
+    lacks = rf"2\.json is damaged: of part 2/3 it has {len(whole) - 1} of {len(whole)} results\."
+    with pytest.raises(UsageError, match=lacks):
+        merge(parts)
+
+
+def test_record_of_some_parts_that_lost_results_is_refused(parts):
+    third = {"3.json": parts.pop("3.json")}
+    some = merge(parts)
+    some = replace(some, results=some.results[:-1])
+    with pytest.raises(UsageError, match=r"some\.json is damaged: of part 1/3, 2/3 it has"):
+        merge({"some.json": some} | third)
 
 
 @pytest.mark.parametrize("fact", ["losscli", "commit", "torch", "compiler"])
@@ -317,6 +334,8 @@ def resumed(name):
 def test_verify_in_parts_runs_each_check_once(folder, capsys):
     Path("config.yaml").write_text(CONFIG)
     names = [run_part("verify", part, "--check", "value") for part in ("1/2", "2/2")]
+    found = read_run(Path(names[0]), "verify")
+    assert found.result_count == len(found.results) > 1
     assert main.run(["runs", "merge", *names, "-o", "all.json"]) == EXIT_OK
     assert main.run(["verify", "-c", "config.yaml", "--check", "value", "--device", "cpu",
                      "--format", "json", "-o", "whole.json"]) == EXIT_OK  # fmt: skip

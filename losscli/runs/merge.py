@@ -55,6 +55,7 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
         environment=environment,
         parts=() if whole else tuple(parts),
         headline=None,
+        result_count=len(results),
         results=_in_order(results),
     )
 
@@ -78,6 +79,13 @@ def _check_part(name: str, run: Run) -> None:
             f"{name} was interrupted, or stopped at a failure: it does not have all results of "
             f"{_parts(run)}. {resume} the part again."
         )
+    if len(run.results) != run.result_count:
+        raise UsageError(
+            f"{name} is damaged: of {_parts(run)} it has {len(run.results)} of {run.result_count} "
+            "results. Copy the file again, or run the part again."
+        )
+    if twice := next((part for part in run.parts if run.parts.count(part) > 1), ""):
+        raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
 
 
 def _parts(run: Run) -> str:

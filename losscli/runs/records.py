@@ -394,6 +394,8 @@ class Header(Record, frozen=True, kw_only=True):
     unfinished: bool = False
     """Whether it was interrupted, or stopped at a failure, before its last result. The journal of a
     run that is not reported yet is unfinished."""
+    result_count: int = 0
+    """How many results there are, for a file from which some are lost to be known."""
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None
