@@ -121,11 +121,21 @@ def test_joined_record_says_which_parts_it_has_and_takes_the_rest_later(parts):
     assert merge({"some.json": some} | third) == merge(parts | third)
 
 
-def test_command_of_the_joined_run_is_that_of_the_whole(parts):
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--part {0}/3 -c full.yaml --format json -o v{0}.json",
+        "-o v{0}.json --format=json --part={0}/3 -c full.yaml",
+        "-ov{0}.json -c full.yaml --save part{0} --force",
+        "--resume part{0} --output v{0}.json -c full.yaml",
+    ],
+)
+def test_command_of_the_joined_run_is_that_of_the_whole(parts, given):
     for number, name in enumerate(parts, 1):
-        words = ("LOSSCLI_BENCH_PART=1/3", "losscli", "bench", "--part", f"{number}/3", "--seed=1")
-        parts[name] = replace(parts[name], command=words)
-    assert merge(parts).command == ("losscli", "bench", "--seed=1")
+        words = f"LOSSCLI_BENCH_PART=1/3 LOSSCLI_BENCH_SEED=1 losscli bench {given}"
+        parts[name] = replace(parts[name], command=tuple(words.format(number).split()))
+    expected = ("LOSSCLI_BENCH_SEED=1", "losscli", "bench", "-c", "full.yaml")
+    assert merge(parts).command == merge(dict(reversed(parts.items()))).command == expected
 
 
 ALIKE = "Only the parts of one run can be joined"
@@ -138,10 +148,14 @@ ALIKE = "Only the parts of one run can be joined"
         ({"parts": ("2/3", "3/3", "2/3")}, r"2\.json says twice that it has part 2/3\. Merge the"),
         ({"parts": ()}, rf"2\.json is a whole run, measured without --part\. {ALIKE}"),
         ({"parts": ("2/4",)}, rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}"),
+        (
+            {"kind": "verify"},
+            rf"1\.json is from `losscli bench`, 2\.json from `losscli verify`\. {ALIKE}",
+        ),
         ({"plan": "another"}, rf"different configs: they are from `losscli bench` and .*{ALIKE}"),
         ({"unfinished": True}, r"2\.json was interrupted, .* part 2/3\. Finish it with --resume"),
     ],
-    ids=["twice", "in itself", "whole", "count", "config", "interrupted"],
+    ids=["twice", "in itself", "whole", "count", "kind", "config", "interrupted"],
 )
 def test_what_are_no_parts_of_one_run_is_refused(parts, changes, message):
     parts["2.json"] = replace(parts["2.json"], **changes)
@@ -241,6 +255,7 @@ def test_mixed_run_is_compared_with_no_other(folder, parts, capsys):
         (["1.json", "4.json"], "there is no run '4.json'."),
         (["1.json", "verdicts.jsonl"], "verdicts.jsonl is no run of `losscli bench` or"),
         (["1.json", "-o", "1.json"], "-o '1.json' is the part '1.json' itself."),
+        (["1.json", "-o", "all.md"], "-o 'all.md' ends in neither .json nor .jsonl"),
         (["1.json", "--format", "csv"], "a merged record is written as json or jsonl, not as csv."),
     ],
     ids=lambda given: str(given)[:30],
