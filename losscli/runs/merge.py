@@ -90,8 +90,8 @@ def _check_part(name: str, run: Run) -> None:
         )
     if len(run.results) != run.result_count:
         raise UsageError(
-            f"{name} is damaged: of {_parts(run)} it has {len(run.results)} of {run.result_count} "
-            "results. Copy the file again, or run the part again."
+            f"{name} is damaged: it has {len(run.results)} results of {_parts(run)}, and says that "
+            f"it has {run.result_count}. Copy the file again, or run the part again."
         )
     if twice := next((part for part in run.parts if run.parts.count(part) > 1), ""):
         raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
