@@ -247,7 +247,7 @@ USAGE = {
         "--resume continues an output in jsonl, not in table.",
     ),
     "engine": (["k.py", "--on", "slurm"], "unknown engine 'slurm'. Write ray or ray://HOST:PORT."),
-    "no address": (["k.py", "--on", "ray://"], "unknown engine 'ray://'."),
+    "no address": (["k.py", "--on", "ray://"], "'ray://' is no address of a Ray cluster."),
     "engine alone": (["--on", "ray"], "name files to judge, or --jobs FILE, one of the two."),
     "resume nowhere": (["--jobs", "-", "--resume", "/no/where"], "is no file that could be"),
 }

@@ -1,13 +1,16 @@
 """A run in parts: its cases are dealt out alike everywhere, and its records are joined again."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from losscli.cli import main
-from losscli.errors import EXIT_OK, EXIT_USAGE, UsageError
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
 from losscli.runs.merge import merge, missing_parts
 from losscli.runs.parts import Part, deal, parse_part
 from losscli.runs.reading import read_run
@@ -19,6 +22,12 @@ losses: [mse, hinge]
 sizes: [4, 9, 16, 25]
 implementations: [reference, functional]
 timing: {min_time: 1ms, max_time: 1ms, cache: warm, processes: 1}
+"""
+
+
+WRONG = """
+def mse_loss(input, target):
+    return ((input - target) ** 2).mean() + 1
 """
 
 
@@ -75,8 +84,8 @@ def part_of(run, number, count, **changes):
         case=lambda result: result.case,
         seconds=lambda result: result.case.elements,
     )
-    parts = {"parts": (f"{number}/{count}",), "results": tuple(results)}
-    return replace(run, **parts | {"plan": "a plan"} | changes)
+    part = {"parts": (f"{number}/{count}",), "results": tuple(results)}
+    return replace(run, **part | {"plan": "a plan", "result_count": len(results)} | changes)
 
 
 @pytest.fixture
@@ -98,7 +107,7 @@ def test_parts_are_joined_to_the_run_that_they_are_parts_of(run, parts):
     assert by_row(found) == by_row(run)
     assert len(found.results) == len(run.results)
     assert (found.parts, found.unfinished, missing_parts(found)) == ((), False, [])
-    assert replace(found, results=(), plan="") == replace(run, results=())
+    assert replace(found, results=(), plan="", result_count=0) == replace(run, results=())
 
 
 def test_parts_may_come_in_any_order(parts):
@@ -112,11 +121,21 @@ def test_joined_record_says_which_parts_it_has_and_takes_the_rest_later(parts):
     assert merge({"some.json": some} | third) == merge(parts | third)
 
 
-def test_command_of_the_joined_run_is_that_of_the_whole(parts):
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--part {0}/3 -c full.yaml --format json -o v{0}.json",
+        "-o v{0}.json --format=json --part={0}/3 -c full.yaml",
+        "-ov{0}.json -c full.yaml --save part{0} --force",
+        "--resume part{0} --output v{0}.json -c full.yaml",
+    ],
+)
+def test_command_of_the_joined_run_is_that_of_the_whole(parts, given):
     for number, name in enumerate(parts, 1):
-        words = ("LOSSCLI_BENCH_PART=1/3", "losscli", "bench", "--part", f"{number}/3", "--seed=1")
-        parts[name] = replace(parts[name], command=words)
-    assert merge(parts).command == ("losscli", "bench", "--seed=1")
+        words = f"LOSSCLI_BENCH_PART=1/3 LOSSCLI_BENCH_SEED=1 losscli bench {given}"
+        parts[name] = replace(parts[name], command=tuple(words.format(number).split()))
+    expected = ("LOSSCLI_BENCH_SEED=1", "losscli", "bench", "-c", "full.yaml")
+    assert merge(parts).command == merge(dict(reversed(parts.items()))).command == expected
 
 
 ALIKE = "Only the parts of one run can be joined"
@@ -126,17 +145,40 @@ ALIKE = "Only the parts of one run can be joined"
     ("changes", "message"),
     [
         ({"parts": ("1/3",)}, r"1\.json and 2\.json both have part 1/3\. Leave one of them out\."),
+        ({"parts": ("2/3", "3/3", "2/3")}, r"2\.json says twice that it has part 2/3\. Merge the"),
         ({"parts": ()}, rf"2\.json is a whole run, measured without --part\. {ALIKE}"),
         ({"parts": ("2/4",)}, rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}"),
+        (
+            {"kind": "verify"},
+            rf"1\.json is from `losscli bench`, 2\.json from `losscli verify`\. {ALIKE}",
+        ),
         ({"plan": "another"}, rf"different configs: they are from `losscli bench` and .*{ALIKE}"),
-        ({"unfinished": True}, r"2\.json was interrupted: .* part 2/3\. Finish it with --resume"),
+        ({"unfinished": True}, r"2\.json was interrupted, .* part 2/3\. Finish it with --resume"),
     ],
-    ids=["twice", "whole", "count", "config", "interrupted"],
+    ids=["twice", "in itself", "whole", "count", "kind", "config", "interrupted"],
 )
 def test_what_are_no_parts_of_one_run_is_refused(parts, changes, message):
     parts["2.json"] = replace(parts["2.json"], **changes)
     with pytest.raises(UsageError, match=message):
         merge(parts)
+
+
+def test_part_that_lost_results_is_refused(parts):
+    whole = parts["2.json"].results
+    parts["2.json"] = replace(parts["2.json"], results=whole[1:])
+    has, says = f"it has {len(whole) - 1} results of part 2/3", f"says that it has {len(whole)}"
+    with pytest.raises(UsageError, match=rf"2\.json is damaged: {has}, and {says}\."):
+        merge(parts)
+
+
+def test_record_of_some_parts_that_lost_results_is_refused(parts):
+    third = {"3.json": parts.pop("3.json")}
+    some = merge(parts)
+    some = replace(some, results=some.results[:-1])
+    with pytest.raises(
+        UsageError, match=r"some\.json is damaged: .* results of part 1/3, 2/3, and"
+    ):
+        merge({"some.json": some} | third)
 
 
 @pytest.mark.parametrize("fact", ["losscli", "commit", "torch", "compiler"])
@@ -215,6 +257,7 @@ def test_mixed_run_is_compared_with_no_other(folder, parts, capsys):
         (["1.json", "4.json"], "there is no run '4.json'."),
         (["1.json", "verdicts.jsonl"], "verdicts.jsonl is no run of `losscli bench` or"),
         (["1.json", "-o", "1.json"], "-o '1.json' is the part '1.json' itself."),
+        (["1.json", "-o", "all.md"], "-o 'all.md' ends in neither .json nor .jsonl"),
         (["1.json", "--format", "csv"], "a merged record is written as json or jsonl, not as csv."),
     ],
     ids=lambda given: str(given)[:30],
@@ -250,6 +293,43 @@ def run_part(command, part, *arguments):
     return name
 
 
+def test_journal_of_a_killed_part_is_refused(folder):
+    Path("config.yaml").write_text(CONFIG)
+    arguments = ["-c", "config.yaml", "--part", "1/2", "--device", "cpu", "--format", "json"]
+    started = [sys.executable, "-m", "losscli", "verify", *arguments, "-o", "part.json"]
+    journal = Path("part.json.journal.jsonl")
+    with subprocess.Popen(started, stderr=subprocess.DEVNULL) as process:
+        while not journal.exists() or journal.read_text().count("\n") < 3:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.kill()
+    with pytest.raises(
+        UsageError, match=r"journal\.jsonl was interrupted, .*results of part 1/2\."
+    ):
+        merge({str(journal): read_run(journal, "verify")})
+
+
+@pytest.mark.parametrize("command", ["bench", "verify"])
+def test_part_that_stopped_at_its_first_failure_is_refused(folder, command, capsys):
+    Path("config.yaml").write_text(CONFIG)
+    Path("wrong.py").write_text(WRONG)
+    given = [
+        "--loss",
+        "mse",
+        "--impl",
+        "wrong.py",
+        "--fail-fast",
+        "--format",
+        "json",
+        "-o",
+        "part.json",
+    ]
+    arguments = [command, "-c", "config.yaml", "--part", "1/2", "--device", "cpu", *given]
+    assert main.run(arguments) == EXIT_FAILED
+    with pytest.raises(UsageError, match=r"part\.json was interrupted, or stopped at a failure: "):
+        merge({"part.json": read_run(Path("part.json"), command)})
+
+
 def test_bench_in_parts_measures_each_case_once(folder, capsys):
     Path("config.yaml").write_text(CONFIG)
     names = [run_part("bench", part) for part in ("1/2", "2/2")]
@@ -271,6 +351,8 @@ def resumed(name):
 def test_verify_in_parts_runs_each_check_once(folder, capsys):
     Path("config.yaml").write_text(CONFIG)
     names = [run_part("verify", part, "--check", "value") for part in ("1/2", "2/2")]
+    found = read_run(Path(names[0]), "verify")
+    assert found.result_count == len(found.results) > 1
     assert main.run(["runs", "merge", *names, "-o", "all.json"]) == EXIT_OK
     assert main.run(["verify", "-c", "config.yaml", "--check", "value", "--device", "cpu",
                      "--format", "json", "-o", "whole.json"]) == EXIT_OK  # fmt: skip

@@ -21,9 +21,9 @@ from losscli.cli.options import (
     has_options,
     named_axis,
     output_options,
-    refuse_listing_part,
     resolve_config,
 )
+from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_along, start
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number

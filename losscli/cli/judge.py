@@ -12,6 +12,7 @@ import click
 
 from losscli.axes import DTYPES
 from losscli.cli.completion import OneOf
+from losscli.cli.engine import farm, local_pool, on_option
 from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
@@ -23,7 +24,8 @@ from losscli.progress import Progress
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
-    from losscli.judge.pool import Item, Pool
+    from losscli.judge.pool import Item
+    from losscli.judge.ray_address import Address
     from losscli.judge.verdict import Verdict
 
 FORMATS = ("table", "json", "jsonl")
@@ -51,14 +53,6 @@ def _memory(text: str) -> int:
     if not match or not int(match[1]):
         raise UsageError(f"'{text}' is not an amount of memory. Write 512M or 4G.")
     return int(match[1]) * _BYTES[match[2].upper()]
-
-
-def _engine(text: str) -> str:
-    """Read an engine, and return the address of its cluster, empty for the usual one."""
-    engine, _, address = text.partition("://")
-    if engine != "ray" or ("://" in text and not address):
-        raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
-    return address
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
@@ -125,12 +119,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Build and check N files at once; by default as cores and memory allow. Only one at a "
     "time is timed on a device.",
 )
-@option(
-    "--on",
-    type=_engine,
-    metavar="ENGINE",
-    help="Judge on a cluster: ray, or ray://HOST:PORT for that of a Ray Client server.",
-)
+@on_option
 @switch("--no-cache", help="Judge again what was judged before.")
 @switch("--strict", help="Exit with 1 for a file that is right within limits alone, too.")
 @option(
@@ -153,7 +142,7 @@ def command(
     jobs: str | None,
     resume: str | None,
     workers: int | None,
-    on: str | None,
+    on: Address | str | None,
     no_cache: bool,
     strict: bool,
     format: str | None,
@@ -190,10 +179,10 @@ def command(
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")
     if on is None:
-        pool = _local(workers, fields)
+        pool = local_pool(workers, fields.get("device"))
         cache = None if no_cache else user_verdicts()
     else:  # the nodes have caches of their own machines
-        pool, cache = _farm(on, workers, cached=not no_cache), None
+        pool, cache = farm(on, workers, cached=not no_cache), None
     batch = judge_batch(items, pool, cache=cache, finished=finished)
     interrupted = False
     resumed = resume is not None
@@ -215,21 +204,6 @@ def command(
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")
     return exit_code(verdicts, strict=strict)
-
-
-def _local(workers: int | None, fields: Mapping[str, Any]) -> Pool:
-    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
-
-    gpus = [] if fields.get("device") == "cpu" else usable_gpus()
-    return LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
-
-
-def _farm(address: str, workers: int | None, *, cached: bool) -> Pool:
-    from losscli.judge.farm import Farm
-    from losscli.judge.ray_cluster import RayCluster
-
-    cluster = RayCluster(address, workers=workers)
-    return Farm(cluster, workers=workers, cached=cached, notify=note)
 
 
 def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 
 from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
+from losscli.cli.part import part_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import (
     check_device,
@@ -31,7 +32,6 @@ from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
-from losscli.runs.parts import Part, parse_part
 from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -84,15 +84,6 @@ def resolve_config(config: str | None, **options: Any) -> Config:
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
     return loaded
-
-
-def refuse_listing_part(part: Part | None, *, listing: bool) -> None:
-    """Refuse --part beside --list or --dry-run, which list the cases of all parts."""
-    if part and listing:
-        raise UsageError(
-            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
-            "out."
-        )
 
 
 def overrides_of(**options: Any) -> dict[str, object]:
@@ -156,12 +147,6 @@ def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
     return option("--device", type=check_device, metavar="NAME", help=help, **more)
 
 
-part_option = option(
-    "--part",
-    type=parse_part,
-    metavar="K/N",
-    help="Run part K of N: the cases, dealt out so that all parts take as long.",
-)
 keep_going_option = option(
     "--keep-going/--fail-fast",
     default=True,

@@ -112,7 +112,6 @@ def run_jobs(
     writes = Writer(run, format, output, saved=saved, resumed=resumed, columns=columns)
     with writes as writer:
         finished = _run_all(jobs, results_of, writer, progress, keep_going)
-        writer.unfinished = not finished
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md", columns=columns))
@@ -154,7 +153,7 @@ def _run_all(
     progress: Progress,
     keep_going: bool,
 ) -> bool:
-    """Run the jobs and show progress; tell whether they were finished, not interrupted."""
+    """Run the jobs and show progress; tell whether they were not interrupted."""
     try:
         with progress:
             for job in jobs:
@@ -171,6 +170,7 @@ def _run_all(
                 progress.finish_one()
     except KeyboardInterrupt:
         return False
+    writer.unfinished = False
     return True
 
 

@@ -15,6 +15,7 @@ from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.notes import note, say
 from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
+from losscli.runs.files import is_replaceable
 from losscli.runs.journal import is_being_written
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 
@@ -64,7 +65,7 @@ def command(
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     Or merge the runs of `losscli bench --part K/N` or `verify --part K/N`, files or names, into one
-    record: JSON, or JSONL where PATH ends so. Without some parts, the record says which it has.
+    record: JSON, or JSONL if PATH ends in .jsonl. If some parts are missing, it lists those it has.
 
     The list has the oldest run first. A run that was killed has the cases that it had finished;
     `losscli bench --resume NAME` continues it.
@@ -160,8 +161,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     """Join the parts of a run."""
     if not names:
         raise UsageError("name the parts to join: losscli runs merge RUN... -o all.json.")
-    if format not in ("table", "json", "jsonl"):
-        raise UsageError(f"a merged record is written as json or jsonl, not as {format}.")
+    format = _merged_format(format, output)
     from msgspec.structs import replace
 
     from losscli.compare.cells import headline
@@ -186,14 +186,32 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     found = merge(runs, mixed=mixed)
     if found.kind == "bench":
         found = replace(found, headline=headline(found))
-    lines = format == "jsonl" or (output is not None and output.suffix == SUFFIX)
-    format = "jsonl" if lines else "json"
     write_report(render(found, format), format, output)
     say(f"{conclusion(found)}\n")
     if missing := missing_parts(found):
         note(f"without part {', '.join(missing)}: join the record with the rest when it is there")
     if output:
         note(f"wrote {output}")
+
+
+def _merged_format(format: str, output: Path | None) -> str:
+    """Return the format of a merged record: that of --format, else the one that its file ends in.
+
+    Raises:
+        UsageError: it is another than json and jsonl, or the file ends otherwise.
+    """
+    if format in ("json", "jsonl"):
+        return format
+    if format != "table":
+        raise UsageError(f"a merged record is written as json or jsonl, not as {format}.")
+    if output is None or not is_replaceable(output):
+        return "json"
+    if output.suffix not in (".json", SUFFIX):
+        raise UsageError(
+            f"-o '{output}' ends in neither .json nor .jsonl, which a merged record is written as. "
+            "Name such a file; `losscli report` and `losscli export` write it as something else."
+        )
+    return output.suffix.removeprefix(".")
 
 
 def _remove(names: Sequence[str]) -> None:

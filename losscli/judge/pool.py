@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import Protocol
 
 import click
-from msgspec.structs import replace
 
 from losscli.errors import LosscliError, UnfitError, UsageError
+from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
 from losscli.judge.verdict import Verdict, not_judged
@@ -35,7 +35,6 @@ WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
 """They and their candidates have a context each, half a GiB, and times are taken one at a time."""
-_ANY_GPU = ("auto", "cuda")
 _RENEW = {"broke_device", "quarantined", "error"}
 """Reasons after which a judge is not trusted with another job."""
 
@@ -90,7 +89,7 @@ class LocalPool:
             grace: seconds that a judge has to clean up when it is ended early.
         """
         self.workers, self._command, self._grace = workers, command, grace
-        self._gpus = _Gpus(gpus, notify)
+        self._gpus = Gpus(gpus, notify)
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`Pool.run`."""
@@ -163,41 +162,6 @@ class _Feed:
                         return
                     raise
             yield item
-
-
-class _Gpus:
-    """Assigns GPUs in turn, and takes those out of use that did not recover from a kernel."""
-
-    def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
-        self._names, self._notify = list(names), notify
-        self._broken: dict[str, None] = {}
-        self._next, self._lock = 0, threading.Lock()
-
-    def assign(self, job: Job) -> Item:
-        """Return the job with a GPU of its own, or the verdict that there is none left."""
-        with self._lock:
-            if job.device in self._broken:
-                return not_judged(job, "quarantined", f"{job.device} did not recover from a kernel")
-            if job.device not in _ANY_GPU or not self._names:
-                return job
-            left = [name for name in self._names if name not in self._broken]
-            if not left:
-                return not_judged(job, "quarantined", "no GPU recovered from the kernels before")
-            name = left[self._next % len(left)]
-            self._next += 1
-            return replace(job, device=name)
-
-    def look_at(self, verdict: Verdict) -> None:
-        """Put the GPU of a verdict in quarantine if it says so."""
-        if not any(reason.code == "quarantined" for reason in verdict.reasons):
-            return
-        with self._lock:
-            new = verdict.device not in self._broken
-            self._broken[verdict.device] = None
-        if new:
-            self._notify(
-                f"{verdict.device} did not recover from {verdict.file} and is judged on no more"
-            )
 
 
 class _Judges:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import re
 import signal
-import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -26,57 +25,51 @@ from losscli.errors import UnfitError
 from losscli.judge.farm import Answer, LostError, Room
 from losscli.judge.on_node import Order
 from losscli.judge.pool import WORKER_BYTES
+from losscli.judge.ray_address import AUTO, LOCAL, Address, address_of, done_within, usual_address
 
-ANSWER_SECONDS = 5.0
-"""How long an address may take to answer at all."""
 JOIN_SECONDS = 10.0
 """How long a cluster that answers may take to let this process in."""
 STORE_BYTES = 2**28
 """The object store of a cluster on this machine: sources and verdicts are small."""
-ADDRESS = "RAY_ADDRESS"
-"""Ray's own variable for the cluster to use."""
 
 
 class RayCluster:
     """A cluster that this process joins, or starts, until it is closed."""
 
-    def __init__(self, address: str = "", *, workers: int | None = None) -> None:
+    def __init__(self, address: Address | str | None = None, *, workers: int | None = None) -> None:
         """Join nothing yet.
 
         Args:
-            address: ``HOST:PORT`` of a Ray Client server; without it the cluster in RAY_ADDRESS or
-                that of `ray start` on this machine, else one of its own on this machine.
+            address: that of a cluster; ``auto`` for that of `ray start` on this machine, or where
+                there is none one of its own here; ``local`` for one of its own here. By default
+                that in RAY_ADDRESS.
             workers: cores of the cluster that is started on this machine; all by default.
+
+        Raises:
+            UsageError: RAY_ADDRESS has no address.
         """
-        self._address = f"ray://{address}" if address else os.environ.get(ADDRESS, "")
-        if self._address == "auto":  # which is what Ray does without an address
-            self._address = ""
+        self._address = usual_address() if address is None else address
+        self._until_closed = ExitStack()
         self._workers, self._memory = workers, 0.0
         self._ray: Any = None
         self._task: Any = None
 
     def open(self) -> None:
         """Join the cluster, or start one; see :meth:`losscli.judge.farm.Cluster.open`."""
-        try:
-            ray = import_module("ray")
-        except ImportError:
-            raise UnfitError(
-                "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
-            ) from None
-        self._ray = ray
+        ray = self._ray = _usable_ray()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         logging.getLogger("ray").setLevel(logging.ERROR)
-        _keep_from_printing()
+        self._until_closed.enter_context(_kept_from_printing())
         join = partial(ray.init, logging_level=logging.ERROR, log_to_driver=False)
-        if self._address:
-            _expect_answer(self._address)
-        if self._address or _runs_here():
-            address = self._address or "auto"  # by which Ray takes the token of this user, too
-            what = f"Ray at {address}" if self._address else "Ray on this machine"
-            _within(JOIN_SECONDS, what, partial(join, address=address))
+        if isinstance(self._address, Address):
+            self._address.expect_answer()
+            _join(f"Ray at {self._address}", partial(join, address=self._address.text))
+        elif self._address == AUTO and _runs_here():
+            # By this word Ray takes the token of this user, too.
+            _join("Ray on this machine", partial(join, address=AUTO))
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
-            start = partial(join, address="local", include_dashboard=False, **own)
+            start = partial(join, address=LOCAL, include_dashboard=False, **own)
             with _signals_kept():  # here, for what a thread has started ends with the thread
                 _told("Ray on this machine", start)
         self._task = self._ray.remote(_judge_on_node())
@@ -126,7 +119,8 @@ class RayCluster:
         with suppress(Exception):  # it may be the cluster that was lost
             for task in tasks:
                 self._ray.cancel(task, force=True)
-        self._ray.shutdown()
+        with suppress(Exception), self._until_closed:  # an error before is what has to be told
+            self._ray.shutdown()
 
 
 def _judge_on_node() -> Callable[[bytes], tuple[str, str, bytes]]:
@@ -152,67 +146,76 @@ def _judge_on_node() -> Callable[[bytes], tuple[str, str, bytes]]:
     return judge
 
 
-def _keep_from_printing() -> None:
+def _usable_ray() -> Any:
+    """Return the module of Ray.
+
+    Raises:
+        UnfitError: it is not installed, or something else has its name.
+    """
+    ray = None
+    try:
+        ray = import_module("ray")
+        for name in ("init", "remote", "shutdown"):
+            getattr(ray, name)
+    except ModuleNotFoundError as error:
+        if error.name == "ray":
+            raise UnfitError(
+                "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
+            ) from None
+        raise _unusable(ray, error) from None
+    except Exception as error:
+        raise _unusable(ray, error) from None
+    return ray
+
+
+def _unusable(ray: object, error: Exception) -> UnfitError:
+    path = getattr(ray, "__file__", None) or next(iter(getattr(ray, "__path__", ())), "")
+    where = f" {path} is what Python imports." if path else ""
+    return UnfitError(
+        f"--on ray needs Ray, and `import ray` finds nothing that works: {error}.{where} Install "
+        "Ray with pip install 'losscli[ray]', and remove what hides it."
+    )
+
+
+@contextmanager
+def _kept_from_printing() -> Iterator[None]:
     """Drop what Ray prints of each lost worker: standard output, where it does, is for verdicts.
 
     It has no setting for that, and a verdict says of a job that nobody could judge why.
     """
-    with suppress(ImportError):
-        worker: Any = import_module("ray._private.worker")
+    worker: Any = sys.modules.get("ray._private.worker")
+    before = getattr(worker, "print_to_stdstream", None)
+    if before:
         worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        if before:
+            worker.print_to_stdstream = before
 
 
 def _runs_here() -> bool:
     """Tell whether the cluster that `ray start` has started on this machine answers."""
     folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    with suppress(OSError, UnfitError):
-        _expect_answer(Path(folder, "ray", "ray_current_cluster").read_text().strip())
-        return True
+    with suppress(OSError, UnicodeError, UnfitError):
+        found = address_of(Path(folder, "ray", "ray_current_cluster").read_text().strip())
+        if found:
+            found.expect_answer()
+        return found is not None
     return False
 
 
-def _expect_answer(address: str) -> None:
-    """Refuse an address at which nobody listens.
+def _join(what: str, action: Callable[[], object]) -> None:
+    """Join a cluster, which may wait for minutes.
 
     Raises:
-        UnfitError: nobody does, or it is no address.
+        UnfitError: it took too long, or failed.
     """
-    match = re.fullmatch(r"(?:ray://)?(\[[0-9a-fA-F:]+\]|[^:/\s]+):([0-9]{1,5})", address)
-    if not match:
-        raise UnfitError(f"'{address}' is no address of a Ray cluster. Write HOST:PORT.")
-    try:
-        socket.create_connection((match[1].strip("[]"), int(match[2])), ANSWER_SECONDS).close()
-    except (OSError, OverflowError) as error:
+    if not done_within(JOIN_SECONDS, partial(_told, what, action)):
         raise UnfitError(
-            f"no Ray cluster answers at {address}: {error}. Start one with `ray start --head`; its "
-            "port for ray:// is that of the Ray Client server, 10001."
-        ) from None
-
-
-def _within(seconds: float, what: str, action: Callable[[], object]) -> None:
-    """Do something of Ray's that may wait for minutes, in a thread that is left behind if it does.
-
-    Raises:
-        UnfitError: it took longer, or failed.
-    """
-    failed: list[BaseException] = []
-
-    def act() -> None:
-        try:
-            _told(what, action)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        raise UnfitError(
-            f"{what} did not answer within {seconds:g} s. Is it a Ray cluster? One that asks for a "
-            "token is joined with RAY_AUTH_MODE=token."
+            f"{what} did not answer within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "
+            "for a token is joined with RAY_AUTH_MODE=token."
         )
-    if failed:
-        raise failed[0]
 
 
 def _told(what: str, action: Callable[[], object]) -> None:

@@ -64,7 +64,10 @@ class Writer:
     @property
     def run(self) -> Run:
         """The run with its results so far, and their headline."""
-        run = replace(self._run, results=tuple(self._results), unfinished=self.unfinished)
+        results = tuple(self._results)
+        run = replace(
+            self._run, results=results, result_count=len(results), unfinished=self.unfinished
+        )
         return replace(run, headline=headline(run))
 
     def add(self, result: Result) -> None:

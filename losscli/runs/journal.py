@@ -7,6 +7,8 @@ import fcntl
 from pathlib import Path
 from typing import TextIO
 
+from msgspec.structs import replace
+
 from losscli.errors import UnfitError, UsageError
 from losscli.runs.encoding import json_line
 from losscli.runs.files import replace_file
@@ -24,7 +26,7 @@ class Journal:
     def __init__(
         self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
     ) -> None:
-        """Begin with the header of ``run`` and the results that it has already.
+        """Begin with the header of ``run``, as unfinished, and the results that it has already.
 
         These are from the journal ``resumed``, which may be in the place of this. ``name`` is that
         by which the run is saved, where nothing but that was asked for.
@@ -38,7 +40,8 @@ class Journal:
         try:
             if resumed is None or resumed.resolve() != self.path.resolve():
                 _refuse_unreported(self.path, output, run.kind, *known)
-            records = [run.header.to_json(), *(result.to_json() for result in run.results)]
+            header = replace(run.header, unfinished=True)
+            records = [header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
             hold(self._file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -14,6 +15,13 @@ from losscli.runs.parts import Part, parse_part
 from losscli.runs.records import BenchResult, Result, Run, VerifyResult
 
 ONE_RUN = "Only the parts of one run can be joined"
+OF_A_PART = ("--part", "--output", "--format", "--save", "--resume", "-o")
+"""Options of `losscli bench` and `verify` that are of a part alone; each has a value."""
+_ATTACHED = re.compile(
+    r"(--part|--output|--format|--save|--resume)=|-o."
+    r"|LOSSCLI_(BENCH|VERIFY)_(PART|OUTPUT|FORMAT|SAVE|RESUME|FORCE)="
+)
+"""These options with the value in the same word, and their variables."""
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
@@ -28,9 +36,10 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     Raises:
         UsageError: they are not different parts of one run of one losscli.
     """
-    (first_name, first), *others = runs.items()
     for name, run in runs.items():
         _check_part(name, run)
+    runs = dict(sorted(runs.items(), key=lambda item: _number(item[1])))
+    (first_name, first), *others = runs.items()
     for name, run in others:
         _check_alike(first_name, first, name, run)
         _check_machine(first_name, first, name, run, mixed=mixed)
@@ -50,11 +59,12 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     results = [result for run in every for result in _marked(run, mark=are_mixed)]
     return replace(
         first,
-        command=_without_part(first.command),
+        command=_of_whole(first.command),
         created=min(run.created for run in every),
         environment=environment,
         parts=() if whole else tuple(parts),
         headline=None,
+        result_count=len(results),
         results=_in_order(results),
     )
 
@@ -67,22 +77,43 @@ def missing_parts(run: Run) -> list[str]:
 
 
 def _check_part(name: str, run: Run) -> None:
-    if run.unfinished:
-        raise UsageError(
-            f"{name} was interrupted: it does not have all results of part {run.parts[0]}. Finish "
-            f"it with --resume {name}, or measure the part again."
-            if run.parts
-            else f"{name} was interrupted, and is no part of a run. {ONE_RUN}."
-        )
     if not run.parts:
         raise UsageError(
             f"{name} is a whole run, measured without --part. {ONE_RUN}; `losscli compare` "
             "compares whole runs."
         )
+    if run.unfinished:
+        resume = f"Finish it with --resume {name}, or run" if run.kind == "bench" else "Run"
+        raise UsageError(
+            f"{name} was interrupted, or stopped at a failure: it does not have all results of "
+            f"{_parts(run)}. {resume} the part again."
+        )
+    if len(run.results) != run.result_count:
+        raise UsageError(
+            f"{name} is damaged: it has {len(run.results)} results of {_parts(run)}, and says that "
+            f"it has {run.result_count}. Copy the file again, or run the part again."
+        )
+    if twice := next((part for part in run.parts if run.parts.count(part) > 1), ""):
+        raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
+
+
+def _number(run: Run) -> int:
+    """Return the number of the first part of a run."""
+    return min(parse_part(part).number for part in run.parts)
+
+
+def _parts(run: Run) -> str:
+    """Return the parts of a run for a message: ``part 1/3, 2/3``."""
+    return f"part {', '.join(run.parts)}"
 
 
 def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
     """Refuse parts of another run: of another config, number of parts, or losscli."""
+    if first.kind != run.kind:
+        raise UsageError(
+            f"{first_name} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. "
+            f"{ONE_RUN}."
+        )
     counts = [parse_part(each.parts[0]).count for each in (first, run)]
     if counts[0] != counts[1]:
         raise UsageError(
@@ -93,7 +124,7 @@ def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
             raise UsageError(
                 f"{first_name} and {name} have different software, {difference}. {ONE_RUN}."
             )
-    if (first.kind, first.plan) != (run.kind, run.plan):
+    if first.plan != run.plan:
         raise UsageError(
             f"{first_name} and {name} have different configs: they are from `"
             f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
@@ -151,12 +182,15 @@ def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
     return tuple(sorted(results, key=place))
 
 
-def _without_part(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a command line without the option, or the variable, that chose the part."""
-    words: list[str] = []
-    for word in command:
-        if words and words[-1] == "--part":
-            words.pop()
-        elif not word.startswith("--part=") and "_PART=" not in word:
+def _of_whole(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of a part without the options, or variables, that are of the part alone.
+
+    These choose the part, or say where its record goes.
+    """
+    words, left = [], iter(command)
+    for word in left:
+        if word in OF_A_PART:
+            next(left, "")  # its value
+        elif word != "--force" and not _ATTACHED.match(word):
             words.append(word)
     return tuple(words)

@@ -392,7 +392,10 @@ class Header(Record, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
     """The parts of its cases that the run has, such as ``3/16``; empty where it has all cases."""
     unfinished: bool = False
-    """Whether it was interrupted, or stopped at a failure, before its last result."""
+    """Whether it was interrupted, or stopped at a failure, before its last result. The journal of a
+    run that is not reported yet is unfinished."""
+    result_count: int = 0
+    """How many results there are, for a file from which some are lost to be known."""
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None

@@ -1,0 +1,60 @@
+"""The engines of `losscli judge`: the processes of this machine, or with --on a Ray cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from losscli.cli.variables import option
+from losscli.errors import UsageError
+from losscli.judge.ray_address import client_address
+from losscli.notes import note
+
+if TYPE_CHECKING:
+    from losscli.judge.pool import Pool
+    from losscli.judge.ray_address import Address
+
+USUAL = "ray"
+"""The engine that looks for a cluster by itself."""
+
+
+def _engine(text: str) -> Address | str:
+    """Read an engine: the address of a cluster, or USUAL.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text == USUAL:
+        return USUAL
+    name, found, address = text.partition("://")
+    if name != USUAL or not found:
+        raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
+    return client_address(address)
+
+
+on_option = option(
+    "--on",
+    type=_engine,
+    metavar="ENGINE",
+    help="Judge on a cluster: ray, or ray://HOST:PORT for that of a Ray Client server.",
+)
+
+
+def local_pool(workers: int | None, device: str | None) -> Pool:
+    """Return the judges of this machine, for jobs that are for a device."""
+    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+
+    gpus = [] if device == "cpu" else usable_gpus()
+    return LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
+
+
+def farm(engine: Address | str, workers: int | None, *, cached: bool) -> Pool:
+    """Return the judges of a cluster.
+
+    Raises:
+        UsageError: the environment has an address that is none.
+    """
+    from losscli.judge.farm import Farm
+    from losscli.judge.ray_cluster import RayCluster
+
+    cluster = RayCluster(None if engine == USUAL else engine, workers=workers)
+    return Farm(cluster, workers=workers, cached=cached, notify=note)

@@ -1,0 +1,133 @@
+"""Addresses of Ray clusters: which are valid, where they are from, and whether anybody answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from losscli.errors import UnfitError, UsageError
+
+ANSWER_SECONDS = 5.0
+"""How long an address may take to answer at all, with the look-up of its name."""
+VARIABLE = "RAY_ADDRESS"
+"""Ray's own variable for the cluster to use."""
+CLIENT = "ray://"
+"""Begins the address of a Ray Client server."""
+LOCAL, AUTO = "local", "auto"
+"""Values of the variable: start a cluster on this machine; use the one of this machine."""
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a cluster is, and for messages where that was said."""
+
+    host: str
+    port: int
+    client: bool
+    """Whether a Ray Client server is there."""
+    variable: str = ""
+    """The environment variable that it is from."""
+
+    @property
+    def text(self) -> str:
+        """The address as Ray takes it."""
+        return f"{CLIENT if self.client else ''}{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        """Return the address for a message."""
+        return f"{self.text} ({self.variable})" if self.variable else self.text
+
+    def expect_answer(self) -> None:
+        """Refuse an address at which nobody listens.
+
+        Raises:
+            UnfitError: nobody does.
+        """
+        why = f"nobody did within {ANSWER_SECONDS:g} s"
+        try:
+            if done_within(ANSWER_SECONDS, self._connect):
+                return
+        except (OSError, UnicodeError) as error:  # the latter of a name that can be no host's
+            why = str(error)
+        raise UnfitError(
+            f"no Ray cluster answers at {self}: {why}. Start one with `ray start --head`; its port "
+            f"for {CLIENT} is that of the Ray Client server, 10001."
+        )
+
+    def _connect(self) -> None:
+        """Connect, and wait as long for each of the addresses that the host has."""
+        socket.create_connection((self.host.strip("[]"), self.port), ANSWER_SECONDS).close()
+
+
+def client_address(text: str) -> Address:
+    """Return the address of a Ray Client server, of ``HOST:PORT``.
+
+    Raises:
+        UsageError: it is no such text.
+    """
+    found = _parse(text, client=True)
+    if not found:
+        raise UsageError(
+            f"'{CLIENT}{text}' is no address of a Ray cluster. Write {CLIENT}HOST:PORT, such as "
+            f"{CLIENT}head:10001."
+        )
+    return found
+
+
+def usual_address() -> Address | str:
+    """Return the address in RAY_ADDRESS, or ``local`` or ``auto``; without one ``auto``.
+
+    Raises:
+        UsageError: it has another value.
+    """
+    text = os.environ.get(VARIABLE, "").strip() or AUTO
+    if text in (LOCAL, AUTO):
+        return text
+    found = _parse(text.removeprefix(CLIENT), client=text.startswith(CLIENT), variable=VARIABLE)
+    if not found:
+        raise UsageError(
+            f"{VARIABLE}: '{text}' is no address of a Ray cluster. Set it to HOST:PORT, "
+            f"{CLIENT}HOST:PORT, {AUTO} or {LOCAL}."
+        )
+    return found
+
+
+def address_of(text: str) -> Address | None:
+    """Return the address in ``HOST:PORT``, without a Ray Client; None where it is none."""
+    return _parse(text, client=False)
+
+
+def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if not match or not 0 < int(match[2]) < 2**16:
+        return None
+    return Address(match[1], int(match[2]), client, variable)
+
+
+def done_within(seconds: float, action: Callable[[], object]) -> bool:
+    """Do something that may wait for long, and tell whether it was done in so many seconds.
+
+    It is done in a thread, which is left behind if it takes longer. What it raises is raised.
+    """
+    failed: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return False
+    if failed:
+        raise failed[0]
+    return True

@@ -1,0 +1,155 @@
+"""Addresses of Ray clusters, and a Ray that does not work; none of these tests needs Ray."""
+
+import socket
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from losscli.cli import main
+from losscli.errors import EXIT_UNFIT, EXIT_USAGE, UnfitError
+from losscli.judge import ray_address
+from losscli.judge.ray_address import client_address, usual_address
+from losscli.judge.ray_cluster import RayCluster
+from tests.judging import write
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    write(tmp_path, "k.py")
+    return tmp_path
+
+
+@pytest.fixture
+def free_address():
+    """Return an address at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def open_and_close(cluster):
+    try:
+        cluster.open()
+    finally:
+        cluster.close([])
+
+
+@pytest.mark.parametrize("text", ["head:10001", "10.0.0.1:10001", "[fe80::1]:10001"])
+def test_address_of_a_client_server_is_given_to_ray_as_it_is(text):
+    assert client_address(text).text == str(client_address(text)) == f"ray://{text}"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("head:6379", "head:6379"), ("ray://head:10001", "ray://head:10001")],
+)
+def test_address_of_the_variable_is_named_with_it(monkeypatch, value, text):
+    monkeypatch.setenv("RAY_ADDRESS", value)
+    assert (usual_address().text, str(usual_address())) == (text, f"{text} (RAY_ADDRESS)")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(None, "auto"), ("", "auto"), ("auto", "auto"), ("local", "local")]
+)
+def test_words_of_the_variable_are_rays(monkeypatch, value, expected):
+    if value is not None:
+        monkeypatch.setenv("RAY_ADDRESS", value)
+    assert usual_address() == expected
+
+
+WRONG = ["localhost", "", "head:", "head:0", "head:65536", ":10001", "ray://x:1", "a b:1"]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_wrong_address_is_refused_before_the_output_is_opened(folder, capsys, text):
+    given = ["judge", "k.py", "--on", f"ray://{text}", "-o", "out.jsonl"]
+    assert main.run(given) == EXIT_USAGE
+    message = f"'ray://{text}' is no address of a Ray cluster. Write ray://HOST:PORT"
+    assert message in capsys.readouterr().err
+    assert not (folder / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize("value", ["localhost", "ray://", "ray://ray://x:1", "http://x:1"])
+def test_wrong_variable_is_refused_before_the_output_is_opened(folder, capsys, monkeypatch, value):
+    monkeypatch.setenv("RAY_ADDRESS", value)
+    assert main.run(["judge", "k.py", "--on", "ray", "-o", "out.jsonl"]) == EXIT_USAGE
+    message = f"RAY_ADDRESS: '{value}' is no address of a Ray cluster. Set it to HOST:PORT"
+    assert message in capsys.readouterr().err
+    assert not (folder / "out.jsonl").exists()
+
+
+def test_address_at_which_nobody_listens_is_refused(free_address):
+    with pytest.raises(UnfitError, match=f"no Ray cluster answers at ray://{free_address}: .*refu"):
+        client_address(free_address).expect_answer()
+
+
+def test_name_that_is_no_hosts_is_refused():
+    with pytest.raises(UnfitError, match="no Ray cluster answers at"):
+        client_address(f"{'x' * 80}.example:1").expect_answer()
+
+
+def test_host_whose_look_up_takes_long_is_given_up(monkeypatch):
+    looked_up = threading.Event()
+    monkeypatch.setattr(ray_address, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(socket, "create_connection", lambda *_: looked_up.wait())
+    with pytest.raises(UnfitError, match=r"at ray://head:1: nobody did within 0\.05 s"):
+        client_address("head:1").expect_answer()
+    looked_up.set()
+
+
+def test_variable_is_named_where_nobody_answers(monkeypatch, free_address):
+    ray = SimpleNamespace(init=print, remote=print, shutdown=lambda: None)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_ADDRESS", free_address)
+    with pytest.raises(UnfitError, match=rf"answers at {free_address} \(RAY_ADDRESS\): "):
+        open_and_close(RayCluster())
+
+
+@pytest.mark.parametrize("value", ["local", None])
+def test_local_is_a_cluster_of_ones_own_where_another_one_runs(monkeypatch, folder, value):
+    started = []
+    ray = SimpleNamespace(
+        init=lambda **options: started.append(options["address"]),
+        remote=lambda task: task,
+        shutdown=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    if value:
+        monkeypatch.setenv("RAY_ADDRESS", value)
+    (folder / "ray").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (folder / "ray" / "ray_current_cluster").write_text(address)
+        open_and_close(RayCluster())
+    assert started == [value or "auto"]
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnfitError, match=r"--on ray needs Ray, .*pip install 'losscli\[ray\]'"):
+        open_and_close(RayCluster())
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("", "module 'ray' has no attribute 'init'"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("raise TypeError('descriptors')", "descriptors"),
+    ],
+    ids=["empty", "import", "error"],
+)
+def test_ray_that_does_not_work_is_told_with_the_reason(folder, monkeypatch, capsys, source, why):
+    (folder / "ray.py").write_text(source)
+    monkeypatch.setitem(sys.modules, "ray", None)  # so that it is put back afterwards
+    del sys.modules["ray"]
+    monkeypatch.syspath_prepend(folder)
+    assert main.run(["judge", "k.py", "--on", "ray"]) == EXIT_UNFIT
+    error = capsys.readouterr().err
+    assert f"`import ray` finds nothing that works: {why}." in error
+    assert (str(folder / "ray.py") in error) == (not source)
