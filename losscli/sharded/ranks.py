@@ -120,9 +120,10 @@ class Ranks:
                     raise
                 raise RuntimeError(
                     f"{self.name}: the ranks could not exchange {mine.numel()} numbers of {rows} "
-                    "rows. All ranks must have the same rows, dtypes and settings and call the "
-                    "same losses in the same order; another rank may have raised an error, or have "
-                    "another number of classes than in an earlier call, for which there is sizes="
+                    "rows. All ranks must have the same rows, dtypes, settings and optional "
+                    "operands, and call the same losses in the same order; another rank may have "
+                    "raised an error, or have another number of classes than in an earlier call, "
+                    "for which there is sizes="
                 ) from error
         integer = torch.int64 if found.dtype == torch.float64 else torch.int32
         sizes = found.view(integer)[:, :_WORDS] ^ self.digest
