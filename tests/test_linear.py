@@ -41,6 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "label_smoothing": {"label_smoothing": 0.1},
     "temperature": {"temperature": 1.7},
+    "label_smoothing and temperature": {"label_smoothing": 0.1, "temperature": 1.7},
     "softcap": {"softcap": 5.0},
     "z_loss": {"z_loss": 1e-2},
     "all": {"label_smoothing": 0.1, "temperature": 1.7, "softcap": 5.0, "z_loss": 1e-2},

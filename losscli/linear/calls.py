@@ -11,6 +11,7 @@ from torch import Tensor
 from losscli.losses import find_loss
 from losscli.losses.calling import Calls
 from losscli.losses.linear.plan import WHOLE, Plan, Size, candidates, choose, least
+from losscli.losses.rows.forms import NO_INDEX
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.units import format_bytes
 
@@ -25,7 +26,7 @@ _SMALL = 1 / 16
 """The share of a GPU's memory up to which a loss takes its logits whole without looking."""
 _FEW_BYTES = 2**26
 """The same on a CPU."""
-_NO_TOKEN = -(2**31)
+_NO_TOKEN = int(NO_INDEX)
 """What rows that a mask leaves out have in place of their token."""
 
 
@@ -36,30 +37,49 @@ class Given(NamedTuple):
     linear_weight: Tensor
     numbers: Tensor
     linear_bias: Tensor | None
-    of_shard: Callable[[Tensor], Shard] | None = None
-    """Returns what a rank knows of others, from its hidden states as rows; None for no ranks."""
+    of_shard: Callable[..., Shard] | None = None
+    """Returns what a rank knows of others, from its hidden states as rows and all that the ranks
+    have to call alike; None for no ranks."""
+    wide: bool = False
+    """Whether the loss of 16 bits is left in float32, in which it was computed."""
+
+
+def settings_of(
+    ignore_index: int | None,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+    z_loss: float = 0.0,
+) -> Settings:
+    """Return the settings of a cross entropy as its caller gives them."""
+    ignored = -100 if ignore_index is None else ignore_index
+    return Settings(ignored, label_smoothing, temperature, softcap, z_loss)
 
 
 def compute_cross_entropy(
     name: str,
     given: Given,
-    settings: Settings,
+    *,
     weight: Tensor | None,
     reduction: str,
     token_weight: Tensor | None,
-    budget: int | None,
-    *,
     return_lse: bool,
+    memory_budget: int | None,
+    **of_logits: Any,
 ) -> Any:
-    """Return what :func:`losscli.linear.linear_cross_entropy` does."""
+    """Return what :func:`losscli.linear.linear_cross_entropy` does; ``of_logits``: its settings."""
+    settings = settings_of(**of_logits)
     check_settings(name, settings, reduction)
-    hidden, linear_weight, target, bias, of_shard = given
+    hidden, linear_weight, target, bias, of_shard, wide = given
     operands = operands_of(name, hidden, linear_weight, target, bias, "target")
     check_shape(name, "weight", weight, linear_weight.shape[:1], "a number for each class")
     check_class_weight(name, weight)
     check_shape(name, "token_weight", token_weight, operands.shape, "the shape of target")
     weight = None if weight is None else weight.to(operands.weight.dtype)
-    shard = None if of_shard is None else of_shard(operands.hidden)
+    shard = None
+    if of_shard is not None:
+        optional = (bias, weight, token_weight)
+        shard = of_shard(operands.hidden, settings, reduction, *(x is None for x in optional))
     both = weight is not None and token_weight is not None
     if shard is not None and both and reduction == "mean":
         raise NotImplementedError(
@@ -68,11 +88,11 @@ def compute_cross_entropy(
         )
     inner = reduction if token_weight is None else "none"
     losses, log_sums = _compute(
-        name, operands, weight, settings, inner, budget, shard, with_log_sums=return_lse
+        name, operands, weight, settings, inner, memory_budget, shard, with_log_sums=return_lse
     )
     if token_weight is not None:
         losses = _weighted(losses, token_weight, operands, weight, settings, reduction, shard)
-    losses = losses.to(operands.dtype)
+    losses = losses if wide else losses.to(operands.dtype)
     if return_lse:
         assert log_sums is not None
         return losses, log_sums.view(operands.shape)
@@ -82,15 +102,15 @@ def compute_cross_entropy(
 def compute_token_log_probs(
     name: str,
     given: Given,
+    *,
     temperature: float,
     softcap: float,
     mask: Tensor | None,
-    budget: int | None,
-    *,
     entropy: bool,
+    memory_budget: int | None,
 ) -> Any:
     """Return what :func:`losscli.linear.linear_token_log_probs` does."""
-    hidden, linear_weight, tokens, bias, of_shard = given
+    hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
     if mask is not None:
@@ -100,8 +120,10 @@ def compute_token_log_probs(
         )
     settings = Settings(_NO_TOKEN, 0.0, temperature, softcap, 0.0, entropy)
     check_settings(name, settings)
-    shard = None if of_shard is None else of_shard(operands.hidden)
-    found, _ = _compute(name, operands, None, settings, "none", budget, shard)
+    shard = None
+    if of_shard is not None:
+        shard = of_shard(operands.hidden, settings, bias is None)
+    found, _ = _compute(name, operands, None, settings, "none", memory_budget, shard)
     return (found[0], found[1]) if entropy else -found
 
 

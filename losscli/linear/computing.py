@@ -59,8 +59,8 @@ class Losses(torch.autograd.Function):
                 computed = _PLANS[ctx.plan.kind].backward
                 found = computed(rows, ctx.plan, layer, incoming, kept, wanted, *ctx.of_ranks)
                 return (*found, None, None, None)
-            if ctx.of_ranks:
-                refuse_second_derivatives()
+            for shard in ctx.of_ranks:
+                refuse_second_derivatives(shard.name)
             # Views, so that what one operand has to do with another is no part of the gradient.
             views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
             losses, _ = composed(rows, Layer(*views))

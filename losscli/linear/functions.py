@@ -11,7 +11,6 @@ from torch import Tensor
 from losscli.losses import operators
 
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
-from .kernels import Settings
 
 _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
 """Arguments of the function that the module has itself, or takes with each call."""
@@ -77,22 +76,20 @@ def linear_cross_entropy(
     operands = (input, linear_weight, target, linear_bias, weight, token_weight)
     if operators.are_distributed(operands):
         given = {name: value for name, value in locals().items() if name in _CROSS_ENTROPY}
-        return operators.of_hidden_states("linear_cross_entropy", linear_cross_entropy, given)
+        return operators.of_hidden_states("linear_cross_entropy", compute_cross_entropy, given)
     return compute_cross_entropy(
         "linear_cross_entropy",
         Given(input, linear_weight, target, linear_bias),
-        Settings(
-            -100 if ignore_index is None else ignore_index,
-            label_smoothing,
-            temperature,
-            softcap,
-            z_loss,
-        ),
-        weight,
-        reduction,
-        token_weight,
-        memory_budget,
+        weight=weight,
+        reduction=reduction,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        temperature=temperature,
+        softcap=softcap,
+        z_loss=z_loss,
+        token_weight=token_weight,
         return_lse=return_lse,
+        memory_budget=memory_budget,
     )
 
 
@@ -134,15 +131,15 @@ def linear_token_log_probs(
     """
     if operators.are_distributed((hidden, linear_weight, tokens, linear_bias, mask)):
         given = {name: value for name, value in locals().items() if name in _TOKEN_LOG_PROBS}
-        return operators.of_hidden_states("linear_token_log_probs", linear_token_log_probs, given)
+        return operators.of_hidden_states("linear_token_log_probs", compute_token_log_probs, given)
     return compute_token_log_probs(
         "linear_token_log_probs",
         Given(hidden, linear_weight, tokens, linear_bias),
-        temperature,
-        softcap,
-        mask,
-        memory_budget,
+        temperature=temperature,
+        softcap=softcap,
+        mask=mask,
         entropy=entropy,
+        memory_budget=memory_budget,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from losscli.losses.formulas import widened
 
 
 class Operands(NamedTuple):
@@ -36,15 +39,11 @@ def operands_of(
     check_numbers(name, said, numbers, "; for probabilities call cross_entropy of the logits")
     of = f"the shape of {first} without its last dimension"
     check_shape(name, said, numbers, hidden.shape[:-1], of)
-    shape, device = hidden.shape[:-1], hidden.device.type
-    dtype = hidden.dtype
-    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
-    is_autocast = device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
-    if is_autocast and hidden.dtype != torch.float64:
-        to = torch.get_autocast_dtype(device)
+    shape, dtype = hidden.shape[:-1], loss_dtype(hidden)
+    if is_autocast(hidden) and hidden.dtype != torch.float64:
+        to = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(to), weight.to(to)
         bias = None if bias is None else bias.to(to)
-        dtype = torch.float32
     for other, called in ((weight, "linear_weight"), (bias, "linear_bias")):
         if other is not None and other.dtype != hidden.dtype:
             raise TypeError(
@@ -54,6 +53,19 @@ def operands_of(
     rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
     # In uint8 numbers would be compared with others modulo 256.
     return Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
+
+
+def is_autocast(tensor: Tensor) -> bool:
+    """Tell whether autocast is on for the device of a tensor."""
+    device = tensor.device.type
+    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
+    return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
+
+
+def loss_dtype(*tensors: Tensor) -> torch.dtype:
+    """Return the dtype of a loss of logits or hidden states: under autocast float32 at least."""
+    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    return widened(dtype) if is_autocast(tensors[0]) else dtype
 
 
 def check_floating(name: str, said: str, tensor: Tensor) -> None:

@@ -29,6 +29,8 @@ from .rows import Rows
 class Shard:
     """Which of all classes a rank has, and how the ranks put together what each of them knows."""
 
+    name: str
+    """The loss that messages name."""
     first: int
     """The number of its first class."""
     classes: int
@@ -39,11 +41,11 @@ class Shard:
     """Returns the sum of a tensor over the ranks."""
 
 
-def refuse_second_derivatives() -> None:
+def refuse_second_derivatives(name: str) -> None:
     """Raise NotImplementedError in a backward pass of ranks that is to be differentiated."""
     if torch.is_grad_enabled():
         raise NotImplementedError(
-            "losses over ranks have first derivatives alone: call backward without "
+            f"{name}: losses over ranks have first derivatives alone: call backward without "
             "create_graph=True, or the loss of gathered logits"
         )
 

@@ -10,9 +10,9 @@ from losscli.operators.registration import when_imported
 from .divergence import kl_divergence as kl_divergence
 from .divergence import reverse_kl_divergence as reverse_kl_divergence
 from .functions import cross_entropy as cross_entropy
-from .functions import linear_cross_entropy as linear_cross_entropy
-from .functions import linear_token_log_probs as linear_token_log_probs
 from .functions import token_log_probs as token_log_probs
+from .hidden_states import linear_cross_entropy as linear_cross_entropy
+from .hidden_states import linear_token_log_probs as linear_token_log_probs
 
 
 def _take_dtensors() -> None:

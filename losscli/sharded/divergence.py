@@ -15,7 +15,7 @@ from torch import Tensor
 
 from losscli.linear.calls import check_settings
 from losscli.linear.kernels import Settings
-from losscli.linear.operands import check_floating, check_mask, check_shape
+from losscli.linear.operands import check_floating, check_mask, check_shape, loss_dtype
 from losscli.linear.parts import operators, refuse_second_derivatives
 from losscli.losses.formulas import widened
 from losscli.losses.rows.logit_pairs import KL_DIVERGENCE
@@ -88,13 +88,13 @@ def reverse_kl_divergence(
         As :func:`cross_entropy`.
     """
     name = "reverse_kl_divergence"
-    return _divergence(name, target, input, group, sizes, temperature, mask, reduction)
+    return _divergence(name, input, target, group, sizes, temperature, mask, reduction)
 
 
 def _divergence(
     name: str,
-    first: Tensor,
-    second: Tensor,
+    input: Tensor,
+    target: Tensor,
     group: Any,
     sizes: Sequence[int] | None,
     temperature: float,
@@ -102,21 +102,25 @@ def _divergence(
     reduction: str,
 ) -> Tensor:
     check_settings(name, Settings(temperature=temperature), reduction)
-    for said, logits in (("input", first), ("target", second)):
+    for said, logits in (("input", input), ("target", target)):
         check_floating(name, said, logits)
-    check_plain(name, first, second, mask)
-    check_shape(name, "target", second, first.shape, "the shape of input")
-    if first.dim() == 0:
+    check_plain(name, input, target, mask)
+    check_shape(name, "target", target, input.shape, "the shape of input")
+    if input.dim() == 0:
         raise ValueError(f"{name}: input must be (..., C_r), but is a number")
-    shape, width = first.shape[:-1], first.shape[-1]
+    shape, width = input.shape[:-1], input.shape[-1]
     check_mask(name, mask, shape, "the rows")
-    ranks = Ranks.of(name, group, width, sizes, first.device)
+    alike = (input.dtype, target.dtype, float(temperature), reduction, mask is None)
+    ranks = Ranks.of(name, group, width, sizes, input.device, alike)
     of_rows = None if mask is None else mask.reshape(-1)
     rows = shape.numel()
+    pair = [logits.reshape(rows, width) for logits in (input, target)]
+    if name == "reverse_kl_divergence":
+        pair.reverse()
     losses: Tensor = _Divergence.apply(  # type: ignore[no-untyped-call]
-        first.reshape(rows, width), second.reshape(rows, width), of_rows, temperature, ranks
+        *pair, of_rows, temperature, ranks
     )
-    dtype = torch.promote_types(first.dtype, second.dtype)
+    dtype = loss_dtype(input, target)
     if reduction == "none":
         return losses.view(shape).to(dtype)
     total = losses.sum(dtype=torch.float64)
@@ -141,13 +145,13 @@ class _Divergence(torch.autograd.Function):
         )
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(x, y, mask, whole)
-        ctx.temperature = temperature
+        ctx.name, ctx.temperature = ranks.name, temperature
         return whole[0]
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients, by one pass over both shards."""
-        refuse_second_derivatives()
+        refuse_second_derivatives(ctx.name)
         x, y, mask, whole = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         dtype = torch.promote_types(x.dtype, y.dtype)

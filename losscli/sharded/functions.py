@@ -1,4 +1,4 @@
-"""The public functions of the losses whose classes are spread over ranks."""
+"""The public functions of logits whose classes are spread over ranks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from losscli.linear.calls import (
-    Given,
-    check_class_weight,
-    check_settings,
-    compute_cross_entropy,
-    compute_token_log_probs,
-)
+from losscli.linear.calls import check_class_weight, check_settings, settings_of
 from losscli.linear.kernels import Settings
 from losscli.linear.operands import (
     check_classes,
@@ -21,15 +15,13 @@ from losscli.linear.operands import (
     check_numbers,
     check_shape,
     is_eager,
+    loss_dtype,
 )
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
 
 from .logits import Losses
 from .ranks import Ranks
-
-_NO_CLASS = -(2**31)
-"""A class number that no row has: nothing is ignored."""
 
 
 def cross_entropy(
@@ -63,9 +55,9 @@ def cross_entropy(
         group: the process group whose ranks have the classes, or a mesh of one dimension; None for
             all processes.
         sizes: how many classes each rank has. None: the first call with this group and this C_r
-            asks the other ranks, for which the host waits, and later calls take that it is still
-            so: then either all ranks' sizes have changed or none. Where what comes with the
-            collective does not agree, the CPU raises ValueError and a GPU returns NaN.
+            asks the other ranks, for which the host waits, and later calls use its answer again.
+            Where another rank's number has changed since, but not this one's, the CPU raises
+            ValueError and a GPU returns NaN.
         reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
         ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
             does not count.
@@ -76,19 +68,20 @@ def cross_entropy(
         z_loss: multiplies the square of each row's log of the sum of exponentials, which is added.
 
     Returns:
-        The loss, in the dtype of ``input``.
+        The loss, in the dtype of ``input``, under autocast in float32.
 
     Raises:
         RuntimeError: there is no process group.
-        ValueError: this process is not in the group, ``sizes`` or another shape does not fit, a
-            setting is out of its domain, or on the CPU ranks have different rows.
-        TypeError: ``input`` is not floating, ``target`` does not hold class numbers, or the dtype
-            of ``weight`` is not that of ``input``.
+        ValueError: this process is not in the group, ``sizes`` or another shape does not fit, no
+            rank has a class, a setting is out of its domain, or on the CPU ranks have different
+            rows, settings, dtypes or optional operands. On a GPU the loss of such ranks is NaN.
+        TypeError: ``input`` is not floating, ``target`` does not hold class numbers, the dtype of
+            ``weight`` is not that of ``input``, or ``group`` or ``sizes`` is something else.
         IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
             that row are NaN.
     """
     name = "cross_entropy"
-    settings = Settings(ignore_index, label_smoothing, temperature, softcap, z_loss)
+    settings = settings_of(ignore_index, label_smoothing, temperature, softcap, z_loss)
     check_settings(name, settings, reduction)
     check_floating(name, "input", input)
     check_numbers(name, "target", target, "; probabilities of classes cannot be sharded")
@@ -104,7 +97,7 @@ def cross_entropy(
             f"{name}: weight must have the dtype of input {input.dtype}, but is {weight.dtype}"
         )
     found = _losses(name, rows, target, weight, settings, reduction, group, sizes)
-    return (found.view(target.shape) if reduction == "none" else found).to(input.dtype)
+    return (found.view(target.shape) if reduction == "none" else found).to(loss_dtype(input))
 
 
 def token_log_probs(
@@ -138,7 +131,7 @@ def token_log_probs(
         As :func:`cross_entropy`.
     """
     name = "token_log_probs"
-    settings = Settings(_NO_CLASS, 0.0, temperature, 0.0, 0.0, entropy)
+    settings = Settings(temperature=temperature, entropy=entropy)
     check_settings(name, settings)
     check_floating(name, "logits", logits)
     check_numbers(name, "tokens", tokens)
@@ -154,144 +147,6 @@ def token_log_probs(
     return log_probs, entropies
 
 
-def linear_cross_entropy(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    group: Any = None,
-    sizes: Sequence[int] | None = None,
-    reduction: str = "mean",
-    ignore_index: int | None = -100,
-    label_smoothing: float = 0.0,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-    z_loss: float = 0.0,
-    token_weight: Tensor | None = None,
-    return_lse: bool = False,
-    memory_budget: int | None = None,
-    reduce_input_gradient: bool = True,
-) -> Any:
-    """Cross entropy of the logits of a linear layer whose classes are spread over ranks.
-
-    As :func:`losscli.functional.linear_cross_entropy`; each rank has the hidden states, and the
-    weight of some classes. The logits are made in slices of this rank's classes, as far as its
-    memory asks for it. One all-gather forward, and backward one all-reduce in float32 of the
-    gradient of the hidden states, of which each rank has a part of the sum.
-
-    Args:
-        input: hidden states, ``(D)`` or ``(..., D)``, the same on all ranks; differentiable once.
-        linear_weight: ``(C_r, D)`` for this rank's C_r classes; differentiable once.
-        target: the number of each row's class among those of all ranks, ``(...)``.
-        linear_bias: ``(C_r)``; differentiable once.
-        weight: a number for each of this rank's classes, ``(C_r)``.
-        group: as in :func:`cross_entropy`.
-        sizes: as in :func:`cross_entropy`.
-        reduction: ``none``, ``mean`` or ``sum``.
-        ignore_index: as in :func:`losscli.functional.linear_cross_entropy`, and so are the
-            arguments that follow.
-        label_smoothing: how much of each target is shared by the classes of all ranks.
-        temperature: divides the logits.
-        softcap: bounds the logits.
-        z_loss: multiplies the square of each row's log of the sum of exponentials.
-        token_weight: a number for each row; with ``weight`` not for a mean.
-        return_lse: also return the logarithm of each row's sum of exponentials.
-        memory_budget: bytes that this rank's logits and sums of gradients may take.
-        reduce_input_gradient: whether the gradient of ``input`` is added up over the ranks. False
-            leaves to the caller the part of the sum that this rank has: as where a reduce-scatter
-            follows.
-
-    Returns:
-        As :func:`losscli.functional.linear_cross_entropy`, the same bits on all ranks.
-
-    Raises:
-        As :func:`losscli.functional.linear_cross_entropy` and :func:`cross_entropy`.
-    """
-    name = "linear_cross_entropy"
-    check_plain(name, input, linear_weight, target, linear_bias, weight, token_weight)
-
-    def of_shard(hidden: Tensor) -> Any:
-        ranks = Ranks.of(name, group, len(linear_weight), sizes, hidden.device)
-        return ranks.shard(reduces=reduce_input_gradient)
-
-    return compute_cross_entropy(
-        name,
-        Given(input, linear_weight, target, linear_bias, of_shard),
-        Settings(
-            -100 if ignore_index is None else ignore_index,
-            label_smoothing,
-            temperature,
-            softcap,
-            z_loss,
-        ),
-        weight,
-        reduction,
-        token_weight,
-        memory_budget,
-        return_lse=return_lse,
-    )
-
-
-def linear_token_log_probs(
-    hidden: Tensor,
-    linear_weight: Tensor,
-    tokens: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    group: Any = None,
-    sizes: Sequence[int] | None = None,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-    mask: Tensor | None = None,
-    entropy: bool = False,
-    memory_budget: int | None = None,
-    reduce_input_gradient: bool = True,
-) -> Any:
-    """Log-probability of each row's token from hidden states, the vocabulary spread over ranks.
-
-    As :func:`losscli.functional.linear_token_log_probs`, with the collectives of
-    :func:`linear_cross_entropy`.
-
-    Args:
-        hidden: hidden states, ``(..., D)``, the same on all ranks; differentiable once.
-        linear_weight: ``(C_r, D)`` for this rank's tokens; differentiable once.
-        tokens: the number of each row's token among those of all ranks, ``(...)``.
-        linear_bias: ``(C_r)``; differentiable once.
-        group: as in :func:`cross_entropy`.
-        sizes: as in :func:`cross_entropy`.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        mask: whether a row counts, ``(...)``, bool; the same on all ranks.
-        entropy: whether to return the entropies as well.
-        memory_budget: as in :func:`linear_cross_entropy`.
-        reduce_input_gradient: as in :func:`linear_cross_entropy`.
-
-    Returns:
-        As :func:`losscli.functional.linear_token_log_probs`, the same bits on all ranks.
-
-    Raises:
-        As :func:`linear_cross_entropy`.
-    """
-    name = "linear_token_log_probs"
-    check_plain(name, hidden, linear_weight, tokens, linear_bias, mask)
-
-    def of_shard(rows: Tensor) -> Any:
-        ranks = Ranks.of(name, group, len(linear_weight), sizes, rows.device)
-        return ranks.shard(reduces=reduce_input_gradient)
-
-    return compute_token_log_probs(
-        name,
-        Given(hidden, linear_weight, tokens, linear_bias, of_shard),
-        temperature,
-        softcap,
-        mask,
-        memory_budget,
-        entropy=entropy,
-    )
-
-
 def _losses(
     name: str,
     logits: Tensor,
@@ -304,9 +159,10 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)``, of each row ``(N)``, in float32 at least."""
     width = logits.shape[-1]
-    ranks = Ranks.of(name, group, width, sizes, logits.device)
+    alike = (logits.dtype, settings, reduction, weight is None)
+    ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
     target = numbers.reshape(-1).long()
-    may_ignore = settings.ignore_index != _NO_CLASS
+    may_ignore = name != "token_log_probs"
     if not target.is_cuda:
         counted = target != settings.ignore_index if may_ignore else True
         check_classes(name, target, ranks.classes, counted)

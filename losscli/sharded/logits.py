@@ -21,6 +21,7 @@ class Losses(torch.autograd.Function):
         width = logits.shape[1]
         numbers = _part(rows, logits).numbers()
         losses, _, found = finished(rows, [numbers], width, width, shard)
+        ctx.name = shard.name
         ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, rows.target, rows.class_weight, *found)
@@ -29,7 +30,7 @@ class Losses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient of this rank's logits, without a collective."""
-        refuse_second_derivatives()
+        refuse_second_derivatives(ctx.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
         return _part(rows, logits).gradient(Found(*found), incoming), None, None

@@ -3,11 +3,16 @@
 The collective is an all-gather of one flat tensor in float32 (of float64 in float64): two words
 that hold the bits of how many classes and rows the rank has, a third with the sum of its weights
 of classes where label smoothing asks for that, then a few numbers of each row.
+
+The bits of both words are exclusive-ored with a digest of all that the ranks have to call alike.
+Each rank takes its own digest off: where another rank's differs, what is left are no sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -35,6 +40,8 @@ class Ranks:
     """This process in the group."""
     sizes: tuple[int, ...]
     """How many classes each rank has."""
+    digest: int = 0
+    """Of what the ranks have to call alike, 31 bits."""
 
     @classmethod
     def of(
@@ -44,6 +51,7 @@ class Ranks:
         width: int,
         sizes: Sequence[int] | None,
         device: torch.device,
+        alike: Sequence[Any] = (),
     ) -> Ranks:
         """Return the ranks of a group; the first call of a group and a width asks the others.
 
@@ -53,10 +61,13 @@ class Ranks:
             width: how many classes this rank has.
             sizes: how many classes each rank has, or None to ask the others.
             device: of the tensor by which they are asked.
+            alike: dtypes, settings, and which operands are there: the same on all ranks.
 
         Raises:
             RuntimeError: there is no process group.
-            ValueError: this process is not in the group, or ``sizes`` does not fit.
+            TypeError: ``group`` or ``sizes`` is of another type.
+            ValueError: this process is not in the group, ``sizes`` does not fit, or no rank has a
+                class.
         """
         group = _process_group(name, group)
         rank, count = distributed.get_rank(group), distributed.get_world_size(group)
@@ -66,9 +77,10 @@ class Ranks:
             if found is None:
                 found = of_group[width] = _asked(group, width, device)
         else:
-            found = tuple(map(int, sizes))
-            _check_sizes(name, found, rank, count, width)
-        return cls(name, group, rank, found)
+            found = _taken_sizes(name, sizes, rank, count, width)
+        if not any(found):
+            raise ValueError(f"{name}: one rank at least must have a class, but none has any")
+        return cls(name, group, rank, found, _digest(name, *alike))
 
     @property
     def first(self) -> int:
@@ -83,7 +95,7 @@ class Ranks:
     def shard(self, *, reduces: bool = True) -> Shard:
         """Return what the losses of parts ask of ranks; ``reduces``: sums are made of parts."""
         summed = self.summed if reduces else _as_it_is
-        return Shard(self.first, self.classes, self.exchange, summed)
+        return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
     def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
         """Return some numbers of each row, ``(numbers, N)``, of all ranks, by one collective.
@@ -93,8 +105,9 @@ class Ranks:
             words: more numbers, of shape ``(1)``, that are not of rows.
 
         Raises:
-            ValueError: on the CPU, the ranks have different numbers of rows or other classes than
-                is known. On a GPU nothing waits for what came: :attr:`Gathered.widths` tells.
+            ValueError: on the CPU, the ranks have different numbers of rows, other classes than is
+                known, or called with different settings. On a GPU nothing waits for what came: the
+                sum of :attr:`Gathered.widths` tells.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -107,16 +120,18 @@ class Ranks:
                     raise
                 raise RuntimeError(
                     f"{self.name}: the ranks could not exchange {mine.numel()} numbers of {rows} "
-                    "rows; all ranks must have the same rows and call the same losses in the same "
-                    "order"
+                    "rows. All ranks must have the same rows, dtypes, settings and optional "
+                    "operands, and call the same losses in the same order; another rank may have "
+                    "raised an error, or have another number of classes than in an earlier call, "
+                    "for which there is sizes="
                 ) from error
         integer = torch.int64 if found.dtype == torch.float64 else torch.int32
-        widths, counts = found.view(integer)[:, :_WORDS].unbind(1)
+        sizes = found.view(integer)[:, :_WORDS] ^ self.digest
         if not mine.is_cuda:
-            self._check(widths.tolist(), counts.tolist(), rows)
+            self._check(sizes.tolist(), rows)
         at = _WORDS + len(words)
         of_rows = found[:, at:].view(len(self.sizes), count, rows)
-        return Gathered(of_rows, found[:, _WORDS:at], widths)
+        return Gathered(of_rows, found[:, _WORDS:at], sizes[:, 0])
 
     def exchange(self, rows: Rows, numbers: Tensor) -> Whole:
         """Make the numbers of this rank's classes those of all ranks' classes."""
@@ -136,7 +151,7 @@ class Ranks:
 
     def _words(self, like: Tensor, rows: int) -> Tensor:
         """Return the bits of how many classes and rows this rank has, as numbers of a dtype."""
-        width = self.sizes[self.rank]
+        width, rows = self.sizes[self.rank] ^ self.digest, rows ^ self.digest
         if like.dtype == torch.float64:
             words = torch.full((2,), rows, dtype=torch.int64, device=like.device)
             words[:1].fill_(width)
@@ -145,16 +160,29 @@ class Ranks:
         both = torch.full((1,), width | rows << 32, dtype=torch.int64, device=like.device)
         return both.view(torch.float32)
 
-    def _check(self, widths: list[int], counts: list[int], rows: int) -> None:
-        if counts != [rows] * len(counts):
-            raise ValueError(
-                f"{self.name}: all ranks must have the same rows, but they have {counts}"
-            )
-        if widths != list(self.sizes):
+    def _check(self, found: list[list[int]], rows: int) -> None:
+        """Raise ValueError where ranks, of which each said its classes and its rows, do not fit."""
+        known = [[size, rows] for size in self.sizes]
+        if found == known:
+            return
+        widths, counts = map(list, zip(*found, strict=True))
+        if counts == [rows] * len(counts):
             raise ValueError(
                 f"{self.name}: the ranks have {widths} classes, but {list(self.sizes)} were known; "
                 "give sizes= where the shards of a group change"
             )
+        # Another digest is in both words, and not in their exclusive or.
+        if all(a ^ b == c ^ d for (a, b), (c, d) in zip(found, known, strict=True)):
+            others = ", ".join(str(k) for k, count in enumerate(counts) if count != rows)
+            raise ValueError(
+                f"{self.name}: all ranks must call the same loss with the same settings, "
+                "reduction, dtypes and optional operands, but rank "
+                f"{self.rank} of the group has others than {others}"
+            )
+        raise ValueError(
+            f"{self.name}: all ranks must have the same rows, and call the same loss with the same "
+            f"settings, but rank {self.rank} of the group has {rows} rows and other ranks have not"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +194,8 @@ class Gathered:
     words: Tensor
     """``(ranks, words)``."""
     widths: Tensor
-    """How many classes each rank says that it has, ``(ranks)``."""
+    """How many classes each rank says that it has, ``(ranks)``; another number where it was called
+    otherwise."""
 
 
 def _process_group(name: str, group: Any) -> Any:
@@ -176,9 +205,20 @@ def _process_group(name: str, group: Any) -> Any:
             "in processes that torchrun started"
         )
     if hasattr(group, "get_group"):
+        if group.ndim != 1:
+            raise ValueError(
+                f"{name}: group must be a process group or a mesh of one dimension, but is a mesh "
+                f"of {group.ndim}; give the group of one, as in mesh.get_group(0)"
+            )
         group = group.get_group()
     if group is None:
         group = distributed.group.WORLD
+    outside = distributed.GroupMember.NON_GROUP_MEMBER
+    if not (isinstance(group, distributed.ProcessGroup) or group == outside):
+        raise TypeError(
+            f"{name}: group must be a process group, a mesh of one dimension or None, but is "
+            f"{group!r}"
+        )
     if distributed.get_rank(group) < 0:
         raise ValueError(
             f"{name}: this process, rank {distributed.get_rank()}, is not in the group; only the "
@@ -204,7 +244,31 @@ def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
     return tuple(_all_gathered(mine, group).flatten().tolist())
 
 
-def _check_sizes(name: str, sizes: tuple[int, ...], rank: int, count: int, width: int) -> None:
+def _digest(*alike: Any) -> int:
+    """Return 31 bits of what the ranks have to call alike; a number is the same in any type."""
+    words = [float(x) if isinstance(x, int | float) else x for x in _flat(alike)]
+    return zlib.crc32(repr(words).encode()) >> 1
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _taken_sizes(
+    name: str, given: Sequence[int], rank: int, count: int, width: int
+) -> tuple[int, ...]:
+    """Return the sizes that a caller gave."""
+    try:
+        sizes = tuple(map(operator.index, given))
+    except TypeError:
+        raise TypeError(
+            f"{name}: sizes must have an integer for each rank, its number of classes, but is "
+            f"{given!r}"
+        ) from None
     if len(sizes) != count:
         raise ValueError(
             f"{name}: sizes must have the classes of each of the {count} ranks, but has "
@@ -217,6 +281,7 @@ def _check_sizes(name: str, sizes: tuple[int, ...], rank: int, count: int, width
         )
     if min(sizes) < 0:
         raise ValueError(f"{name}: sizes must be at least 0, but are {list(sizes)}")
+    return sizes
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

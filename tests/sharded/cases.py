@@ -28,6 +28,7 @@ SETTINGS: dict[str, dict[str, float]] = {
     "ignored": {"ignore_index": 3},
     "label_smoothing": {"label_smoothing": 0.1},
     "temperature": {"temperature": 1.7},
+    "label_smoothing and temperature": {"label_smoothing": 0.1, "temperature": 1.7},
     "softcap": {"softcap": 3.7},
     "z_loss": {"z_loss": 1e-2},
     "all": {

@@ -365,14 +365,14 @@ def a_part_of_the_input_gradient_is_left_to_the_caller() -> None:
 def second_derivatives_are_refused() -> None:
     x = _logits()[_mine()].clone().requires_grad_()
     hidden, weight = _logits(ROWS, 6).requires_grad_(), _logits(CLASSES, 6)[_mine(0)]
-    for loss, leaf in (
-        (sharded.cross_entropy(x, _classes()), x),
-        (sharded.kl_divergence(x, x.detach()), x),
-        (sharded.linear_cross_entropy(hidden, weight, _classes()), hidden),
+    for name, loss, leaf in (
+        ("cross_entropy", sharded.cross_entropy(x, _classes()), x),
+        ("kl_divergence", sharded.kl_divergence(x, x.detach()), x),
+        ("linear_cross_entropy", sharded.linear_cross_entropy(hidden, weight, _classes()), hidden),
     ):
         _raises(
             NotImplementedError,
-            "first derivatives alone",
+            f"{name}: losses over ranks have first derivatives alone",
             lambda: torch.autograd.grad(loss, leaf, create_graph=True),  # noqa: B023
         )
 
@@ -411,6 +411,25 @@ def bad_arguments_are_named_at_once() -> None:
     _raises(
         ValueError, "reduction must be", lambda: sharded.cross_entropy(x, target, reduction="max")
     )
+    for given in (count, str(count), [5.9] * count):
+        _raises(
+            TypeError,
+            "sizes must have an integer for each rank",
+            lambda: sharded.cross_entropy(x, target, sizes=given),  # type: ignore[arg-type]  # noqa: B023
+        )
+    _raises(
+        TypeError, "group must be a process", lambda: sharded.cross_entropy(x, target, group="x")
+    )
+    _raises(
+        ValueError,
+        "one rank at least must have a class",
+        lambda: sharded.cross_entropy(x[:, :0], target, sizes=[0] * count),
+    )
+    _raises(
+        TypeError,
+        "reverse_kl_divergence: target must be float32",
+        lambda: sharded.reverse_kl_divergence(x, x.long()),
+    )
     _raises(
         NotImplementedError,
         "not both",
@@ -430,6 +449,67 @@ def sizes_that_have_changed_are_noticed() -> None:
     wrong[other] += 1
     said = "were known; give sizes= where the shards of a group change"
     _raises(ValueError, said, lambda: sharded.cross_entropy(x, target, sizes=wrong))
+
+
+def ranks_that_call_differently_are_told() -> None:
+    """All but what has another number of bytes, which the backend notices."""
+    is_first = distributed.get_rank() == 0
+    x, target = _logits(dtype=torch.float32)[_mine()], _classes()
+    hidden, weight = _logits(ROWS, 6), _logits(CLASSES, 6)[_mine(0)]
+    bias = weight[:, 0].contiguous() if is_first else None
+    calls: list[Callable[[], Any]] = [
+        lambda: sharded.cross_entropy(x, target, temperature=1.0 + is_first),
+        lambda: sharded.cross_entropy(x.bfloat16() if is_first else x, target),
+        lambda: sharded.cross_entropy(x, target, reduction="sum" if is_first else "mean"),
+        lambda: sharded.kl_divergence(x, x, mask=target >= 0 if is_first else None),
+        lambda: sharded.linear_cross_entropy(hidden, weight, target, linear_bias=bias),
+        lambda: (sharded.cross_entropy if is_first else sharded.token_log_probs)(
+            x, target.abs() % 5
+        ),
+    ]
+    for call in calls:
+        _raises(ValueError, "all ranks must call the same loss with the same settings", call)
+    # The type of a number is none of its settings.
+    sharded.cross_entropy(x, target, temperature=1 if is_first else 1.0)
+
+
+def any_class_number_may_be_ignored() -> None:
+    for ignored in (-(2**31), -(2**63), 3):
+        target = _classes().masked_fill(_classes() == -100, ignored)
+        _agree(
+            lambda x: functional.cross_entropy(x, target, ignore_index=ignored),  # noqa: B023
+            lambda x: sharded.cross_entropy(x, target, ignore_index=ignored),  # noqa: B023
+            _logits(),
+        )
+
+
+def under_autocast_losses_are_float32() -> None:
+    x, target = _logits(dtype=torch.bfloat16)[_mine()], _classes()
+    tokens = target.clamp(min=0)
+    with torch.autocast("cpu", torch.bfloat16):
+        for loss in (
+            sharded.cross_entropy(x, target),
+            sharded.token_log_probs(x, tokens),
+            sharded.kl_divergence(x, x),
+            sharded.reverse_kl_divergence(x, x, reduction="none"),
+        ):
+            assert loss.dtype == torch.float32
+        assert sharded.cross_entropy(x.double(), target).dtype == torch.float64
+
+
+def a_mesh_of_two_dimensions_is_no_group() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    x = _logits()
+    part = x.chunk(2, 1)[mesh.get_local_rank("model")]
+    _raises(
+        ValueError,
+        "is a mesh of 2; give the group of one",
+        lambda: sharded.cross_entropy(part, _classes(), group=mesh),
+    )
+    found = sharded.cross_entropy(part, _classes(), group=mesh["model"])
+    torch.testing.assert_close(found, functional.cross_entropy(x, _classes()))
 
 
 def subgroups_and_groups_of_one() -> None:
@@ -485,6 +565,9 @@ EVERYWHERE: Sequence[Callable[[], None]] = (
     second_derivatives_are_refused,
     bad_arguments_are_named_at_once,
     sizes_that_have_changed_are_noticed,
+    ranks_that_call_differently_are_told,
+    any_class_number_may_be_ignored,
+    under_autocast_losses_are_float32,
     subgroups_and_groups_of_one,
 )
 CHECKS: dict[int, Sequence[Callable[[], None]]] = {
@@ -495,6 +578,6 @@ CHECKS: dict[int, Sequence[Callable[[], None]]] = {
         *DTENSOR_CHECKS,
     ),
     3: EVERYWHERE,
-    4: (*EVERYWHERE, *DTENSOR_CHECKS),
+    4: (*EVERYWHERE, a_mesh_of_two_dimensions_is_no_group, *DTENSOR_CHECKS),
 }
 """By the number of ranks."""

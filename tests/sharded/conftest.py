@@ -1,7 +1,8 @@
-"""What the ranks found, of all numbers of ranks: they are started once."""
+"""What the ranks found, of all numbers of ranks: they are started once, whoever runs the tests."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from losscli.processes.lock import locked
+
 from .cases import RANKS
 
 Found = dict[int, list[dict[str, Any]]]
@@ -17,17 +20,28 @@ Found = dict[int, list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Return what each rank found, by the number of ranks."""
-    folder = tmp_path_factory.mktemp("ranks")
-    done = subprocess.run(
+    """Return what each rank found, by the number of ranks; workers of xdist wait for the first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
+    folder.mkdir(exist_ok=True)
+    done = folder / "done"
+    with (folder / "lock").open("a+") as file, locked(file, lambda _: None):
+        if not done.exists():
+            done.write_text(_start(folder))
+    assert not done.read_text(), done.read_text()
+    return {
+        count: [torch.load(folder / f"{count}-{rank}.pt") for rank in range(count)]
+        for count in RANKS
+    }
+
+
+def _start(folder: Path) -> str:
+    """Run the ranks; return what they say if they fail."""
+    finished = subprocess.run(
         [sys.executable, "-m", "tests.sharded.ranks", str(folder)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, done.stderr
-    return {
-        count: [torch.load(folder / f"{count}-{rank}.pt") for rank in range(count)]
-        for count in RANKS
-    }
+    return "" if finished.returncode == 0 else finished.stderr or str(finished.returncode)

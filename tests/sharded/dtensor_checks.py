@@ -136,12 +136,13 @@ def any_loss_over_rows_takes_sharded_rows() -> None:
         )
         for loss in (functional.total_variation, functional.js_divergence):
             _agree(lambda x, y: loss(x, y, reduction=reduction), [x, y], [x_, y_])  # noqa: B023
-    # The weight's gradient is that of the rows of all ranks.
-    _agree(
-        lambda x, w, t: functional.cross_entropy(x, t, w, reduction="sum"),
-        *([x, weight], [x_, weight_]),
-        *(target, target_),
-    )
+    # The weight's gradient is that of the rows of all ranks, of which a mean is also divided by it.
+    for reduction in ("sum", "mean"):
+        _agree(
+            lambda x, w, t: functional.cross_entropy(x, t, w, reduction=reduction),  # noqa: B023
+            *([x, weight], [x_, weight_]),
+            *(target, target_),
+        )
     classes = torch.arange(3).expand(ROWS, 3).contiguous()
     teacher = torch.log_softmax(y, -1)[:, :3].contiguous()
     _agree(
@@ -188,6 +189,15 @@ def hidden_states_and_weights_may_be_sharded() -> None:
                 ),
                 *(operands, sharded, target, of_classes, target_, of_classes_),
             )
+            of_rows = torch.arange(1.0, ROWS + 1).double()
+            _agree(
+                lambda h, w, of_rows, t: functional.linear_cross_entropy(
+                    h, w, t, token_weight=of_rows
+                ),
+                [hidden, weight, of_rows],
+                [*sharded[:2], _distribute(of_rows, mesh, of_hidden)],
+                *(target, target_),
+            )
             tokens = target.clamp(min=0)
             _agree(
                 lambda h, w, b, t: functional.linear_token_log_probs(
@@ -197,17 +207,93 @@ def hidden_states_and_weights_may_be_sharded() -> None:
             )
 
 
-def the_loss_stays_where_it_is() -> None:
-    """Replicated where classes are sharded, a partial sum where rows are."""
-    from torch.distributed.tensor import Partial, Replicate, Shard
+def rows_that_count_nothing_have_a_loss() -> None:
+    """Of classes whose weight is 0, with smoothing: all rows of the last ranks."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    x, _, target, weight = _operands()
+    target[2:], weight[3] = 3, 0.0
+    mesh, _ = next(_meshes())
+    of_ranks = [_distribute(each, mesh, [Shard(0)]) for each in (x, target)]
+    weight_ = _distribute(weight, mesh, [Replicate()])
+    for given in ({"label_smoothing": 0.2}, {"z_loss": 0.1}, {"reduction": "sum", "z_loss": 0.1}):
+        _agree(
+            lambda x, t, w: functional.cross_entropy(x, t, w, **given),  # noqa: B023
+            *([x], of_ranks[:1]),
+            *(target, weight, of_ranks[1], weight_),
+        )
+
+
+def where_no_row_counts_a_mean_is_nan_and_its_gradient_0() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+
+    x, _, target, _ = _operands()
+    mesh, _ = next(_meshes())
+    target_ = _distribute(torch.full_like(target, IGNORED), mesh, [Shard(0)])
+    weight = _distribute(torch.eye(CLASSES, dtype=torch.float64), mesh, [Replicate()])
+    for call in (
+        lambda x: functional.cross_entropy(x, target_),
+        lambda x: functional.linear_cross_entropy(x, weight, target_),
+    ):
+        leaf = _distribute(x, mesh, [Shard(0)]).requires_grad_()
+        loss = call(leaf)
+        loss.backward()
+        assert loss.to_local().isnan()
+        assert not leaf.grad.full_tensor().any()
+
+
+def a_mean_of_16_bits_is_rounded_once() -> None:
+    """Whatever the ranks' sums are: those of float16 would be infinite."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    mesh, _ = next(_meshes())
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(4096, CLASSES, generator=generator) * 40
+    target = torch.randint(0, CLASSES, (4096,), generator=generator)
+    for dtype in (torch.bfloat16, torch.float16):
+        x, layer = logits.to(dtype), torch.eye(CLASSES, dtype=dtype)
+        exact = functional.cross_entropy(x.double(), target).to(dtype)
+        x_, target_ = (_distribute(each, mesh, [Shard(0)]) for each in (x, target))
+        layer_ = _distribute(layer, mesh, [Replicate()])
+        for found in (
+            functional.cross_entropy(x_, target_),
+            functional.linear_cross_entropy(x_, layer_, target_),
+        ):
+            assert torch.equal(found.to_local(), exact)
+
+
+def an_error_of_one_rank_is_told_to_the_others() -> None:
+    from torch.distributed.tensor import Replicate, Shard
+
+    x, _, target, _ = _operands()
+    mesh, _ = next(_meshes())
+    target[0] = CLASSES
+    x_, target_ = (_distribute(each, mesh, [Shard(0)]) for each in (x, target))
+    weight = _distribute(torch.eye(CLASSES, dtype=torch.float64), mesh, [Replicate()])
+    is_first = distributed.get_rank() == 0
+    kind, said = (IndexError, str(CLASSES)) if is_first else (RuntimeError, "another rank")
+    for call in (
+        lambda: functional.cross_entropy(x_, target_),
+        lambda: functional.linear_cross_entropy(x_, weight, target_),
+    ):
+        try:
+            call()
+        except (IndexError, RuntimeError) as error:
+            assert type(error) is kind and said in str(error), error  # noqa: PT017, PT018
+        else:
+            raise AssertionError("no error")
+
+
+def the_loss_is_on_all_ranks() -> None:
+    """But that of each row, which stays where the row is."""
+    from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.debug import CommDebugMode
 
     x, _, target, _ = _operands()
     mesh, _ = next(_meshes())
-    for place, of_loss, collectives in (
-        (Shard(1), Replicate(), {"mean": 1, "sum": 1, "none": 1}),
-        # A mean asks how many rows count on all ranks.
-        (Shard(0), Partial(), {"mean": 1, "sum": 0, "none": 0}),
+    for place, collectives in (
+        (Shard(1), {"mean": 1, "sum": 1, "none": 1}),
+        (Shard(0), {"mean": 1, "sum": 1, "none": 0}),
     ):
         leaf = _distribute(x, mesh, [place]).requires_grad_()
         target_ = _distribute(target, mesh, _of_rows([place]))
@@ -215,7 +301,7 @@ def the_loss_stays_where_it_is() -> None:
             with CommDebugMode() as communication:
                 loss = functional.cross_entropy(leaf, target_, reduction=reduction)
             assert communication.get_total_counts() == count, (place, reduction)
-            expected = of_loss if reduction != "none" else _of_rows([place])[0]
+            expected = Replicate() if reduction != "none" else _of_rows([place])[0]
             assert loss.placements == (expected,)
 
 
@@ -248,13 +334,19 @@ def what_is_not_supported_says_what_to_do() -> None:
                 "distribute_tensor",
             ),
             (
-                lambda: functional.cross_entropy(
+                lambda: functional.linear_cross_entropy(
                     _distribute(x, mesh, by_rows),  # noqa: B023
+                    _distribute(x, mesh, whole),  # noqa: B023
                     _distribute(target, mesh, by_rows),  # noqa: B023
-                    _distribute(x[0], mesh, whole).requires_grad_(),  # noqa: B023
+                    linear_bias=x[:, 0].clone().requires_grad_(),
                 ),
+                RuntimeError,
+                "linear_bias must be a DTensor as the others are, because its gradient is a sum",
+            ),
+            (
+                lambda: functional.cross_entropy(x_, x_.detach().softmax(1)),  # noqa: B023
                 NotImplementedError,
-                "no gradient of weight",
+                "cross_entropy: its classes cannot be sharded where target has probabilities",
             ),
             (lambda: functional.cross_entropy(x, target_), RuntimeError, "distribute_tensor"),  # noqa: B023
             (
@@ -293,7 +385,11 @@ DTENSOR_CHECKS: Sequence[Callable[[], None]] = (
     losses_of_dtensors_are_those_of_whole_logits,
     any_loss_over_rows_takes_sharded_rows,
     hidden_states_and_weights_may_be_sharded,
-    the_loss_stays_where_it_is,
+    rows_that_count_nothing_have_a_loss,
+    where_no_row_counts_a_mean_is_nan_and_its_gradient_0,
+    a_mean_of_16_bits_is_rounded_once,
+    an_error_of_one_rank_is_told_to_the_others,
+    the_loss_is_on_all_ranks,
     class_numbers_may_be_plain_where_rows_are_whole,
     what_is_not_supported_says_what_to_do,
 )

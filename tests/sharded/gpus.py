@@ -127,6 +127,13 @@ def ranks_that_disagree_about_their_classes_get_nan() -> None:
     assert loss.isnan() == (rank == 0), loss
 
 
+def ranks_that_call_differently_get_nan() -> None:
+    logits, target = _shard(_drawn(ROWS, CLASSES)), _classes()
+    own = 1.0 + distributed.get_rank()
+    assert sharded.cross_entropy(logits, target, temperature=own).isnan()
+    assert sharded.kl_divergence(logits, logits.flip(0), temperature=own).isnan()
+
+
 def a_rank_that_is_late_changes_nothing() -> None:
     """The others wait for it."""
     logits, target = _shard(_drawn(ROWS, CLASSES)), _classes()
@@ -251,6 +258,7 @@ ON_GPUS: tuple[Callable[[], None], ...] = (
     a_captured_step_replays_on_other_logits,
     two_groups_on_two_streams_do_not_mix,
     ranks_that_disagree_about_their_classes_get_nan,
+    ranks_that_call_differently_get_nan,
 )
 CHECKS: tuple[Callable[[], None], ...] = (
     a_rank_that_is_late_changes_nothing,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ..formulas import Reduction
 
-NO_INDEX = -(2.0**31)
-"""A class number that no row has: nothing is ignored."""
+NO_INDEX = -(2.0**63)
+"""A class number that no row has, the least of int64: nothing is ignored."""
 IGNORE_INDEX = Parameter(
     name="ignore_index",
     default=-100,

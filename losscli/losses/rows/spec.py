@@ -186,5 +186,5 @@ def counts_of_classes(
 
     kept = target != int(ignore_index)
     ones = torch.ones_like(target, dtype=input.dtype)
-    found = ones if weight is None else weight[torch.where(kept, target, 0).long()]
+    found = ones if weight is None else weight[target.long().clamp(0, len(weight) - 1)]
     return torch.where(kept, found, torch.zeros_like(found))

@@ -1,0 +1,154 @@
+"""How an operand of a loss lies over a mesh of ranks, and how those beside it have to lie."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What each dimension of a mesh shards."""
+
+    name: str
+    """The loss that messages name."""
+    mesh: Any
+    rows: dict[int, int]
+    """The dimensions of the mesh that shard rows, and which dimension of the rows."""
+    classes: int | None
+    """The dimension of the mesh that shards the classes."""
+
+    @classmethod
+    def of(cls, name: str, of: DTensor, dim: int | None) -> Layout:
+        """Return the layout of an operand, of which one dimension, or none, has the classes."""
+        rows, classes = {}, None
+        for k, placement in enumerate(of.placements):
+            if type(placement) is Shard and placement.dim % of.dim() == dim:
+                if classes is not None:
+                    raise NotImplementedError(
+                        f"{name}: two dimensions of the mesh shard the classes, {classes} and {k}; "
+                        "flatten them, or redistribute one to Replicate()"
+                    )
+                classes = k
+            elif type(placement) is Shard:
+                own = placement.dim % of.dim()
+                rows[k] = own - (dim is not None and own > dim)
+            elif not isinstance(placement, Replicate | Partial):
+                raise NotImplementedError(
+                    f"{name}: {placement} of dimension {k} of the mesh is not supported; "
+                    "redistribute to Shard(dim) or Replicate()"
+                )
+        return cls(name, of.device_mesh, rows, classes)
+
+    def placements(self, of_rows: Callable[[int], int] | None, classes: int | None) -> list[Any]:
+        """Return the placements of a tensor.
+
+        Args:
+            of_rows: returns which of its dimensions has a dimension of the rows; None without rows.
+            classes: which of its dimensions has the classes; None without.
+        """
+        found: list[Placement] = [Replicate()] * self.mesh.ndim
+        for k, dim in self.rows.items():
+            found[k] = found[k] if of_rows is None else Shard(of_rows(dim))
+        if self.classes is not None and classes is not None:
+            found[self.classes] = Shard(classes)
+        return found
+
+    def local(self, said: str, tensor: Any, placements: Sequence[Any]) -> Any:
+        """Return what this rank has of an operand, whose gradient is a partial sum where needed."""
+        if tensor is None:
+            return None
+        if not isinstance(tensor, DTensor):
+            is_sharded = any(isinstance(each, Shard) for each in placements)
+            if is_sharded or (self.rows and tensor.requires_grad):
+                why = "each rank needs a part of it"
+                if not is_sharded:
+                    why = "its gradient is a sum over the ranks"
+                raise RuntimeError(
+                    f"{self.name}: {said} must be a DTensor as the others are, because {why}; "
+                    "distribute it with distribute_tensor"
+                )
+            return tensor
+        if tensor.device_mesh != self.mesh:
+            raise NotImplementedError(f"{self.name}: the DTensors must be on one device mesh")
+        if tuple(placements) != tensor.placements:
+            tensor = tensor.redistribute(self.mesh, placements)
+        sums = [
+            Partial() if k in self.rows and not isinstance(each, Shard) else each
+            for k, each in enumerate(placements)
+        ]
+        return tensor.to_local(grad_placements=sums)
+
+    def ranks(self, classes: int) -> dict[str, Any]:
+        """Return the group that has the classes, and how many each rank has."""
+        assert self.classes is not None
+        count = self.mesh.size(self.classes)
+        each = -(-classes // count)
+        ends = [min(each * k, classes) for k in range(count + 1)]
+        sizes = [end - first for first, end in itertools.pairwise(ends)]
+        return {"group": self.mesh.get_group(self.classes), "sizes": sizes}
+
+    def reduced(self, mean: bool, parts: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
+        """Return the sum or the mean over the rows of all ranks, by one all-reduce in float64.
+
+        Args:
+            mean: whether to divide by what the rows of all ranks count.
+            parts: returns losses of this rank's rows, and what these rows count in a mean.
+
+        Returns:
+            The same number on all ranks, in the dtype of the losses.
+
+        Raises:
+            RuntimeError: on the CPU, another rank has raised an error in ``parts``.
+        """
+        try:
+            losses, counts = parts()
+        except Exception:
+            # The other ranks are told, so that they do not wait for this one.
+            failed = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+            self.summed(failed.to(self.mesh.device_type))
+            raise
+        own = [values.sum(dtype=torch.float64) for values in (losses, counts)]
+        sums = self.summed(torch.stack([*own, torch.zeros_like(own[0])]))
+        total, count, failed = sums.unbind()
+        if not failed.is_cuda and failed:
+            raise RuntimeError(
+                f"{self.name}: another rank of the mesh has raised an error, which says why"
+            )
+        total = total.masked_fill(failed != 0, torch.nan)
+        if mean:
+            # Where no row counts, the mean is no number, and its gradient 0.
+            nothing = count == 0
+            quotient = total / count.masked_fill(nothing, 1.0)
+            total = torch.where(nothing, (total / count).detach(), quotient)
+        return total.to(losses.dtype)
+
+    def summed(self, numbers: Tensor) -> Tensor:
+        """Return the sums of numbers over the ranks that share rows."""
+        places = [Partial() if k in self.rows else Replicate() for k in range(self.mesh.ndim)]
+        sums = DTensor.from_local(numbers, self.mesh, places, run_check=False)
+        for k in self.rows:  # PyTorch warns of several at once
+            places[k] = Replicate()
+            sums = sums.redistribute(self.mesh, places)
+        found: Tensor = sums.to_local()
+        return found
+
+    def loss(self, found: Any, reduction: str, shape: Sequence[int]) -> Any:
+        """Return what was found as DTensors; ``shape`` is that of the rows of all ranks."""
+        if isinstance(found, tuple):
+            return tuple(self.loss(each, reduction, shape) for each in found)
+        if reduction != "none":
+            shape, places = (), [Replicate()] * self.mesh.ndim
+        else:
+            places = self.placements(lambda dim: dim, None)
+        strides = torch.empty(shape, device="meta").stride()
+        loss: DTensor = DTensor.from_local(
+            found, self.mesh, places, run_check=False, shape=torch.Size(shape), stride=strides
+        )
+        return loss
