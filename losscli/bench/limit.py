@@ -104,6 +104,7 @@ class Limits:
         self,
         device: str,
         load_probe: Callable[[str], BandwidthProbe] = load_probe,
+        *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``load_probe`` loads the machine's probe, or a test's fake; ``clock`` tells seconds."""
