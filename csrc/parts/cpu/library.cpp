@@ -50,8 +50,7 @@ void write_row(const PartGradientArguments& a, int64_t row) {
   }
   if (!formula.counts) return;
   const Real inverse = static_cast<Real>(a.settings.inverse_divisor());
-  const auto power = [inverse](Real below)
-                         LOSSCLI_LAMBDA { return exponential(-below * inverse); };
+  const auto power = [inverse](Real below) LOSSCLI_LAMBDA { return exponential(-below * inverse); };
   constexpr int kRun = 64;
   for (int64_t first = 0; first < a.width; first += kRun) {
     const int64_t count = std::min<int64_t>(kRun, a.width - first);
