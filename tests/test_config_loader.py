@@ -64,8 +64,8 @@ def test_every_key_of_a_config_is_read(tmp_path):
     )
 
 
-def test_every_field_of_a_config_is_a_key():
-    assert {TABLES, "filters", *FIELDS} == {field.name for field in fields(Config)}
+def test_every_field_of_a_config_is_a_key_or_of_the_command_line():
+    assert {TABLES, "filters", "ranks", *FIELDS} == {field.name for field in fields(Config)}
 
 
 def test_a_config_needs_sizes_only(tmp_path):

@@ -202,8 +202,8 @@ CALL = (
     ),
     Mutation(
         "rows/cpu/transform.h",
-        "gradients[i] *= 4 * q / ((1 + q) * (1 + q));",
-        "gradients[i] *= 4 * q / (1 + q);",
+        "const double slope = 4 * q / ((1 + q) * (1 + q));",
+        "const double slope = 4 * q / (1 + q);",
         "the slope of the softcap",
         PLAIN,
     ),
