@@ -98,3 +98,16 @@ def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
 def printable(text: str) -> str:
     """Show the control characters of others' text, which a terminal would obey; lines stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's text."""
+    return text_of(error).strip().partition("\n")[0]
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, which may raise one itself."""
+    try:
+        return str(error)
+    except Exception:
+        return ""

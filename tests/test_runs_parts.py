@@ -157,7 +157,7 @@ ALIKE = "Only the parts of one run can be joined"
     ],
     ids=["twice", "in itself", "whole", "count", "kind", "config", "interrupted"],
 )
-def test_what_are_no_parts_of_one_run_is_refused(parts, changes, message):
+def test_merge_refuses_records_that_are_no_parts_of_one_run(parts, changes, message):
     parts["2.json"] = replace(parts["2.json"], **changes)
     with pytest.raises(UsageError, match=message):
         merge(parts)

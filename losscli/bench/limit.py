@@ -29,8 +29,7 @@ from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases import Case
 from losscli.config.schema import Timing
-from losscli.errors import LosscliError
-from losscli.implementations.errors import first_line
+from losscli.errors import LosscliError, first_line
 from losscli.implementations.timer import Timer
 from losscli.losses import MODEL
 from losscli.machine import memory

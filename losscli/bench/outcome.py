@@ -16,8 +16,9 @@ from losscli.bench.plan import Right, Task
 from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
+from losscli.errors import first_line
 from losscli.implementations import find_implementation
-from losscli.implementations.errors import SubjectError, first_line
+from losscli.implementations.errors import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import (

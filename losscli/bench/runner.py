@@ -295,11 +295,13 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
     if disagreement:
         return Untimed(FAILED, disagreement, entry.error, sampled=True)
     found = conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
-    if isinstance(found, Timed) and task.case.placement:
+    if not isinstance(found, Timed):
+        return found
+    if task.case.placement:
         found = _with_ranks(found, entry)
-    if task.energy and isinstance(found, Timed) and task.case.placement:
-        found = replace(found, energy=Energy(reason="it is not measured over ranks"))
-    elif task.energy and isinstance(found, Timed):
+        none = Energy(reason="it is not measured over ranks")
+        return replace(found, energy=none) if task.energy else found
+    if task.energy:
         energy = contender.run(partial(measure, device, timed.looped, found.seconds.median))
         if contender.failure:
             return gone_wrong(contender.failure, sampled=True)

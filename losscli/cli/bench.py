@@ -24,7 +24,7 @@ from losscli.cli.options import (
     resolve_config,
 )
 from losscli.cli.part import refuse_listing_part
-from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_along, start
+from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Timing
@@ -149,7 +149,7 @@ def command(
     from losscli.config.expansion import excluded
     from losscli.machine import devices, memory
     from losscli.operators import loading
-    from losscli.ranks.group import announce, join, leave
+    from losscli.ranks.group import announce, join
     from losscli.runs.parts import WHOLE, deal
     from losscli.runs.saved import prepare
 
@@ -196,12 +196,7 @@ def command(
     if place:
         loading.build_ahead(libraries_of(tasks, device))
         results_of = runner_of_ranks(group, device, notify).run
-        if place.rank:
-            code = run_along(tasks, results_of, keep_going)
-        else:
-            code = run_jobs(run, tasks, results_of, **report)
-        leave()
-        return code
+        return run_in_ranks(place, tasks, results_of, lambda: run, **report)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
         if tasks and tasks[0].timing.several_processes:
             processes_of_run.start(tasks[0].timing.processes or 1)  # while the compilers run

@@ -23,7 +23,7 @@ from losscli.ranks.placements import CUTS, PLACEMENTS
 if TYPE_CHECKING:
     from losscli.cli.running import AnyJob
     from losscli.ranks.group import Group
-    from losscli.runs.records import Result
+    from losscli.runs.records import Result, Run
 
 MOST_RANKS = 1024
 
@@ -171,12 +171,37 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
     return {"ranks": group.gather("tells its device", own)}
 
 
-def run_along(
+def run_in_ranks(
+    place: Place,
+    jobs: Sequence[AnyJob],
+    results_of: Callable[[AnyJob], Generator[Result, None, None]],
+    begun: Callable[[], Run],
+    *,
+    keep_going: bool,
+    **report: Any,
+) -> int:
+    """Run jobs as one of several ranks, and leave their group; return the exit code.
+
+    The first reports, as ``run_jobs`` does with the rest of the arguments; ``begun`` returns its
+    run.
+    """
+    from losscli.cli.running import run_jobs
+    from losscli.ranks.group import leave
+
+    if place.rank:
+        code = _run_along(jobs, results_of, keep_going)
+    else:
+        code = run_jobs(begun(), jobs, results_of, keep_going=keep_going, **report)
+    leave()
+    return code
+
+
+def _run_along(
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
     keep_going: bool,
 ) -> int:
-    """Run the jobs of a rank that reports nothing, as ``run_jobs`` does on the first rank."""
+    """Run the jobs of a rank that reports nothing."""
     from losscli.runs.records import FAIL, FAILED
 
     try:

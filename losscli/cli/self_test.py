@@ -14,7 +14,7 @@ import click
 
 from losscli.cli.completion import OneOf
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
-from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_along, start
+from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks, start
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.notes import note
 from losscli.progress import Progress
@@ -113,10 +113,10 @@ def _checks_of_ranks(
     place: Place, device: str, keep_going: bool, format: str, output: Path | None
 ) -> int:
     """Test the checks on losses over ranks, as one of them."""
-    from losscli.cli.running import begin, run_jobs
+    from losscli.cli.running import begin
     from losscli.implementations import libraries
     from losscli.operators import loading
-    from losscli.ranks.group import join, leave
+    from losscli.ranks.group import join
     from losscli.verify import ranks
     from losscli.verify.selftest import run as checks
 
@@ -125,14 +125,10 @@ def _checks_of_ranks(
     tests = checks.plan_of_ranks(own, place.size)
     loading.build_ahead(libraries(((t.case, t.implementation.name) for t in tests), own))
     results_of = partial(checks.run, run_job=partial(ranks.run, group=group))
-    facts = facts_of(group, own)
-    if place.rank:
-        code = run_along(tests, results_of, keep_going)
-    else:
-        run = begin("self-test", own, facts=facts)
-        code = run_jobs(run, tests, results_of, format=format, output=output, keep_going=keep_going)
-    leave()
-    return code
+    begun = partial(begin, "self-test", own, facts=facts_of(group, own))
+    return run_in_ranks(
+        *(place, tests, results_of, begun), keep_going=keep_going, format=format, output=output
+    )
 
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:

@@ -20,7 +20,7 @@ from losscli.cli.options import (
     resolve_config,
 )
 from losscli.cli.part import refuse_listing_part
-from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_along, start
+from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
@@ -31,7 +31,7 @@ from losscli.notes import LOADING, status
 if TYPE_CHECKING:
     from losscli.ranks.place import Place
     from losscli.runs.parts import Part
-    from losscli.runs.records import VerifyResult
+    from losscli.runs.records import Run, VerifyResult
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
@@ -170,11 +170,11 @@ def _verify_rank(
     report: Mapping[str, Any],
 ) -> int:
     """Verify as one of several ranks, of which the first reports."""
-    from losscli.cli.running import begin, run_jobs
+    from losscli.cli.running import begin
     from losscli.config.expansion import excluded
     from losscli.implementations import libraries
     from losscli.operators import loading
-    from losscli.ranks.group import announce, free_bytes, join, leave
+    from losscli.ranks.group import announce, free_bytes, join
     from losscli.runs.parts import WHOLE, deal
     from losscli.verify import ranks
     from losscli.verify.pool import seconds_of
@@ -193,17 +193,17 @@ def _verify_rank(
         yield from shrinker.follow(ranks.run(job, group))
 
     facts = facts_of(group, device)
-    if place.rank:
-        code = run_along(jobs, results_of, keep_going)
-    else:
+
+    def begun() -> Run:
         left_out = excluded(config, device)
-        run = begin(
+        return begin(
             "verify", device, plan=plan_id(every), part=part, excluded=left_out, facts=facts
         )
-        weights = list(map(len, jobs))
-        code = run_jobs(run, jobs, results_of, keep_going=keep_going, weights=weights, **report)
-    leave()
-    return code
+
+    weights = list(map(len, jobs))
+    return run_in_ranks(
+        place, jobs, results_of, begun, keep_going=keep_going, weights=weights, **report
+    )
 
 
 def _of_our_own(config: Config) -> Config:

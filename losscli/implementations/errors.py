@@ -39,16 +39,3 @@ class NotBuiltError(SandboxError):
         """``compiler``: whether a compiler or linker failed."""
         super().__init__("does_not_build", text)
         self.compiler = compiler
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's text."""
-    return text_of(error).strip().partition("\n")[0]
-
-
-def text_of(error: BaseException) -> str:
-    """Return the text of an exception, which may raise one itself."""
-    try:
-        return str(error)
-    except Exception:
-        return ""

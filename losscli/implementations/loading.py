@@ -6,8 +6,7 @@ from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 
 from losscli.build.diagnosis import placed_error
-from losscli.errors import BuildError
-from losscli.implementations.errors import text_of
+from losscli.errors import BuildError, text_of
 
 if TYPE_CHECKING:
     from torch import Tensor

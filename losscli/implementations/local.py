@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.errors import LosscliError
+from losscli.errors import LosscliError, first_line
 from losscli.garbage import without_garbage_collection
 from losscli.implementations import inspection
 from losscli.implementations.call_data import (
@@ -27,7 +27,7 @@ from losscli.implementations.call_data import (
     Operands,
     Replay,
 )
-from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.passes import Pass, PassFactory, capture_graph
 from losscli.implementations.process_state import ProcessState, StateChange

@@ -72,10 +72,7 @@ def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
     if not settings.softcap:
         found: Tensor = call(logits, number, *rest)
         return found
-    parts = [
-        call(settings.bent(logits[rows].to(widened(logits.dtype))), number[rows], *rest)
-        for rows in some_rows(logits)
-    ]
+    parts = [call(bent, number[rows], *rest) for rows, bent in _some_bent(logits, settings)]
     return torch.cat(parts, 1)
 
 
@@ -83,10 +80,8 @@ def weighed_logits(logits: Tensor, weight: Tensor | None, settings: Settings) ->
     """Return the sum of each row's logits times the weights of classes, as a loss takes them."""
     if settings.softcap:
         plain = settings._replace(softcap=0.0, temperature=1.0)
-        parts = [
-            settings.bent(logits[rows].to(widened(logits.dtype))) for rows in some_rows(logits)
-        ]
-        return torch.cat([weighed_logits(part, weight, plain) for part in parts])
+        parts = [weighed_logits(bent, weight, plain) for _, bent in _some_bent(logits, settings)]
+        return torch.cat(parts)
     if weight is None:
         return logits.sum(1, dtype=widened(logits.dtype)) / settings.temperature
     found: Tensor = products.wide(logits, weight.to(logits.dtype).unsqueeze(1))
@@ -100,6 +95,8 @@ def log_sums_of(logits: Tensor, settings: Settings) -> Tensor:
     return found[1] / settings.divisor + found[2]
 
 
-def some_rows(logits: Tensor) -> Iterator[slice]:
-    """Yield rows, so many that a cache holds them in float32."""
-    return products.parts(len(logits), max(_CHUNK // max(logits.shape[1] * 4, 1), 1))
+def _some_bent(logits: Tensor, settings: Settings) -> Iterator[tuple[slice, Tensor]]:
+    """Yield rows, so many that a cache holds them in float32, and their logits, bent."""
+    dtype = widened(logits.dtype)
+    for rows in products.parts(len(logits), max(_CHUNK // max(logits.shape[1] * 4, 1), 1)):
+        yield rows, settings.bent(logits[rows].to(dtype))

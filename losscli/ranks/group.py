@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from losscli.errors import RankError
+from losscli.errors import RankError, first_line
 from losscli.machine import memory
 from losscli.notes import note
 from losscli.processes import end_with_parent
@@ -69,7 +69,7 @@ class ProcessGroup:
         try:
             store, rank, size = next(rendezvous("env://", timeout=timeout))
         except RuntimeError as error:
-            text = f"nobody answers at torchrun's MASTER_ADDR and MASTER_PORT: {_first_line(error)}"
+            text = f"nobody answers at torchrun's MASTER_ADDR and MASTER_PORT: {first_line(error)}"
             raise RankError(text, is_told=self.rank > 0) from error
         store.set_timeout(timeout)
         self._store = dist.distributed_c10d.PrefixStore("losscli", store)
@@ -138,7 +138,7 @@ class ProcessGroup:
             text += f" of {self.size} ended, or did not come within the {TIMEOUT_VARIABLE} of "
             text += f"{seconds_of_collectives()} s"
         else:
-            text = f"a collective of all {self.size} ranks failed: {_first_line(error)}"
+            text = f"a collective of all {self.size} ranks failed: {first_line(error)}"
         raise RankError(f"{text}.", is_told=self.rank != min(here)) from error
 
 
@@ -208,7 +208,7 @@ def together(group: Group, call: Callable[[], T]) -> T:
     except Exception as error:
         failure = error
     kind = type(failure).__name__ if failure else ""
-    text = f"raised {kind}: {_first_line(failure)}" if failure else "raised nothing"
+    text = f"raised {kind}: {first_line(failure)}" if failure else "raised nothing"
     told = group.gather("has made a call", (kind, text))
     texts = [text for _, text in told]
     if len({kind for kind, _ in told}) > 1:
@@ -234,7 +234,3 @@ def announce(group: Group) -> None:
     """Say once what a group of one means."""
     if group.size == 1:
         note("a group of one rank: nothing is exchanged, all classes are on it")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

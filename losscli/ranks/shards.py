@@ -32,11 +32,11 @@ def put_together(part: Tensor, dim: int, length: int) -> Tensor:
     return torch.cat(wholes, dim).narrow(dim, 0, length).contiguous()
 
 
-def gather_into(parts: Tensor, mine: Tensor) -> None:
-    """Gather a flat tensor of each rank into one, in the order of the ranks."""
+def gather_into(parts: Tensor, mine: Tensor, group: Any = None) -> None:
+    """Gather a flat tensor of each rank of a group into one, in the order of the ranks."""
     # PyTorch 2.13 renamed it.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(parts, mine)
+    gather(parts, mine, group=group)
 
 
 class Cut(torch.autograd.Function):

@@ -23,6 +23,7 @@ from torch import Tensor, distributed
 
 from losscli.linear.parts import Shard, Whole, join
 from losscli.linear.rows import Rows
+from losscli.ranks.shards import gather_into
 
 _WORDS = 2
 """Words before the numbers of rows: the classes and the rows of a rank."""
@@ -232,10 +233,7 @@ def _all_gathered(mine: Tensor, group: Any) -> Tensor:
     """Return a flat tensor of each rank, ``(ranks, ...)``."""
     count = distributed.get_world_size(group)
     found = mine.new_empty(count * mine.numel())
-    # PyTorch 2.13 renamed it.
-    name = "all_gather_single"
-    gather = getattr(distributed, name, None) or distributed.all_gather_into_tensor
-    gather(found, mine, group=group)
+    gather_into(found, mine, group)
     return found.view(count, mine.numel())
 
 

@@ -185,7 +185,7 @@ def test_self_test_over_ranks_has_no_surprise():
         (("self-test", "--ranks", "2"), "name the self-test checks"),
     ],
 )
-def test_what_cannot_be_split_is_refused_before_any_rank_is_started(
+def test_a_config_that_cannot_be_split_is_refused_before_any_rank_is_started(
     capsys, monkeypatch, arguments, message
 ):
     from losscli.cli import main

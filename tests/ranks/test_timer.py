@@ -92,7 +92,7 @@ def test_a_call_that_raises_on_all_ranks_is_its_own_failure():
     assert {type(each) for each in on_ranks(2, program)} == {CallFailedError}
 
 
-def test_what_one_rank_alone_raises_ends_the_run_on_all_with_its_name():
+def test_an_error_of_one_rank_ends_the_run_of_all_and_names_the_rank():
     def program(rank):
         return together(rank, partial(int, "x") if rank.rank else int)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from losscli.cases import Case
-from losscli.errors import LosscliError
+from losscli.errors import LosscliError, first_line
 from losscli.implementations import loading
 from losscli.implementations.call_data import Answer, Call
-from losscli.implementations.errors import NoSecondDerivativesError, SubjectError, first_line
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
