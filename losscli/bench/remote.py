@@ -48,7 +48,7 @@ LARGEST_GPU_LOOP = 20_000
 CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
 """How many times as long as its samples a call of a loop may take: other programs disturb a CPU,
 and the host's part of a call to a GPU."""
-CLOCK_SLACK = {"cpu": 50e-6, "cuda": 200e-6}
+CLOCK_SLACK = {"cpu": 10e-6, "cuda": 200e-6}
 """Seconds of a call that are always allowed."""
 LONG_RUN_SECONDS = 0.02
 LONG_RUN_TOLERANCE = 1.1

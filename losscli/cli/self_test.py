@@ -186,6 +186,7 @@ def _report(found: list[Judged], format: str) -> str:
     for each in found:
         if not each.as_expected:
             codes = f" ({', '.join(each.codes)})" if each.codes else ""
-            due = f"{each.word}{codes}, where {each.expected} is due"
+            why = f": {each.reason}" if each.reason else ""
+            due = f"{each.word}{codes}, where {each.expected} is due{why}"
             parts.append(fill(f"{each.file}, {each.what}: {due}"))
     return "\n\n".join(parts)

@@ -146,6 +146,8 @@ class Judged(Record, frozen=True):
     expected: str
     word: str
     codes: tuple[str, ...]
+    reason: str
+    """The first reason in words, where the verdict is not as expected."""
     as_expected: bool
     seconds: float
 
@@ -178,6 +180,7 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
     by_file = {str(each.path): each for each in of}
     for verdict in judged:
         candidate = by_file[verdict.file]
+        due = candidate.is_due(verdict)
         yield Judged(
             candidate.path.name,
             candidate.kind,
@@ -185,7 +188,8 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
             " or ".join(candidate.words),
             verdict.word,
             tuple(dict.fromkeys(reason.code for reason in verdict.reasons)),
-            candidate.is_due(verdict),
+            verdict.reasons[0].text if verdict.reasons and not due else "",
+            due,
             round(sum(verdict.seconds.values()), 1),
         )
 

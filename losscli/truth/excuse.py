@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ LUCK = 4.0
 """How many times the largest error of some elements that of others may be, where many are wrong."""
 _UNLUCKY = 1e-4
 """How often the errors of a formula may all be smaller than that, where few are wrong."""
+ROUNDED_TWICE = 2.0
+"""How many times as far off, in ULP, as a formula's elements within the bar others may be: one that
+takes the same steps in another order, or a step more, is beyond it in a few elements."""
 
 
 def excused(
@@ -49,7 +52,7 @@ def excused(
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
-        noise = _noise(result, truths(), own) if noisy else None
+        noise = _Noise.of(own, truths()) if noisy else None
         if judge(compare(result, _lenient(result, truths(), own, noise))).status != FAIL:
             return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
     return outcome
@@ -60,27 +63,46 @@ def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Ten
     return (error <= torchs) | (wrong & (error <= torchs + slack))
 
 
-def _noise(result: Tensor, truths: Iterable[Truth], torchs: Tensor) -> Tensor:
-    """Return how wrong results may be, by the exponent of the truth, for torch's own is wrong, too.
+@dataclass(frozen=True)
+class _Noise:
+    """How wrong results may be in other places than torch's own."""
 
-    Its largest error counts among truths so large, a little larger, and all smaller ones. The
-    smallest truths of many are few, so those of the next sizes count until ENOUGH are wrong.
-    """
-    largest = torch.zeros(EXPONENTS, dtype=torch.float64, device=result.device)
-    count = torch.zeros_like(largest)
-    for truth in truths:
-        error = _errors(torchs.detach()[truth.block].double(), truth, result.dtype)
-        slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
-        wrong = ((error > slack) & error.isfinite()).flatten()
-        places = _exponents(truth.value).flatten().expand_as(wrong)
-        largest.scatter_reduce_(0, places, torch.where(wrong, error.flatten(), 0.0), "amax")
-        count.scatter_add_(0, places, wrong.double())
-    largest, count = largest.cummax(0).values, count.cumsum(0)
-    enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
-    up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=result.device)
-    up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
-    # Errors that are spread evenly are all n smaller than 1/x of the most with probability x^-n.
-    return largest[up_to] * (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(min=LUCK)
+    by_exponent: Tensor
+    """The largest error by the exponent of the truth, where torch's own is wrong."""
+    rounding: Tensor
+    """The largest error in ULP where it is not."""
+
+    @classmethod
+    def of(cls, torchs: Tensor, truths: Iterable[Truth]) -> _Noise:
+        """Measure the errors of torch's own.
+
+        The largest error counts among truths so large, a little larger, and all smaller ones. The
+        smallest truths of many are few, so those of the next sizes count until ENOUGH are wrong.
+        """
+        largest = torch.zeros(EXPONENTS, dtype=torch.float64, device=torchs.device)
+        count, rounding = torch.zeros_like(largest), largest[0].clone()
+        for truth in truths:
+            error = _errors(torchs.detach()[truth.block].double(), truth, torchs.dtype)
+            one = ulp(truth.scale, torchs.dtype)
+            right, finite = error <= ELEMENT_ULP * one, error.isfinite()
+            wrong = (finite & ~right).flatten()
+            places = _exponents(truth.value).flatten().expand_as(wrong)
+            largest.scatter_reduce_(0, places, torch.where(wrong, error.flatten(), 0.0), "amax")
+            count.scatter_add_(0, places, wrong.double())
+            if error.numel():
+                rounding = rounding.maximum(torch.where(right & finite, error / one, 0.0).amax())
+        largest, count = largest.cummax(0).values, count.cumsum(0)
+        enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
+        up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=torchs.device)
+        up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
+        # Errors spread evenly are all n smaller than 1/x of the most with probability x^-n.
+        luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(min=LUCK)
+        return cls(largest[up_to] * luck, rounding)
+
+    def covers(self, error: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
+        """Tell which errors are no larger."""
+        rounding = ROUNDED_TWICE * self.rounding * ulp(truth.scale, dtype)
+        return (error <= self.by_exponent[_exponents(truth.value)]) | (error <= rounding)
 
 
 def _exponents(values: Tensor) -> Tensor:
@@ -91,7 +113,7 @@ def _exponents(values: Tensor) -> Tensor:
 
 
 def _lenient(
-    result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: Tensor | None
+    result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: _Noise | None
 ) -> Iterator[Truth]:
     """Yield the truths, replaced by the result itself wherever torch's own is at least as wrong."""
     for truth in truths:
@@ -101,7 +123,7 @@ def _lenient(
         slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
         excuse = no_worse(errors[0], errors[1], errors[1] > slack, slack)
         if noise is not None:
-            excuse |= errors[0] <= noise[_exponents(truth.value)]
+            excuse |= noise.covers(errors[0], truth, result.dtype)
         yield replace(truth, value=torch.where(excuse, got, truth.value))
 
 

@@ -15,6 +15,20 @@ CANCELLED = 3e-8
 """What a formula loses that takes 1 away from what is near 1, in float32."""
 
 
+def status_of(result, values, torchs):
+    """Return what becomes of a wrong result beside PyTorch's own."""
+
+    def truths():
+        return [Truth(whole(values.shape), values)]
+
+    def judge(errors):
+        return judge_elements(errors, None)
+
+    outcome = judge(compare(result, truths()))
+    assert outcome.status == FAIL
+    return excused(outcome, result, truths, [torchs], judge, noisy=True).status
+
+
 @pytest.mark.parametrize(
     ("count", "lost", "status"),
     [(1001, 3, WARN), (1001, 5, FAIL), (3, 50, WARN), (3, 200, FAIL)],
@@ -26,12 +40,16 @@ def test_the_smallest_result_may_be_as_wrong_as_others_are(count, lost, status):
     result = values.float()
     result[0] = -lost * CANCELLED
 
-    def truths():
-        return [Truth(whole(values.shape), values)]
+    assert status_of(result, values, torchs) == status
 
-    def judge(errors):
-        return judge_elements(errors, None)
 
-    outcome = judge(compare(result, truths()))
-    assert outcome.status == FAIL
-    assert excused(outcome, result, truths, [torchs], judge, noisy=True).status == status
+@pytest.mark.parametrize(
+    ("torchs_ulp", "ulp", "status"), [(3, 5, WARN), (3, 7, FAIL), (1, 5, FAIL)]
+)
+def test_a_result_may_be_twice_as_far_off_as_torchs_roundings(torchs_ulp, ulp, status):
+    values = torch.linspace(1, 1.9, 1000).float().double()
+    torchs, result = values.float(), values.float()
+    torchs[500] += torchs_ulp * torch.finfo(torch.float32).eps
+    result[0] += ulp * torch.finfo(torch.float32).eps
+
+    assert status_of(result, values, torchs) == status
