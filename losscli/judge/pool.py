@@ -8,6 +8,7 @@ and sends verdicts; one that crashes fails its own job, and is replaced for the 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sys
 import threading
@@ -94,7 +95,7 @@ class LocalPool:
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`Pool.run`."""
         verdicts: queue.SimpleQueue[Verdict | BaseException | None] = queue.SimpleQueue()
-        feed, judges = _Feed(jobs), _Judges(self._command)
+        feed, judges = _Feed(jobs), _Judges(self._command, shared=self.workers > 1)
 
         def work() -> None:
             try:
@@ -167,19 +168,23 @@ class _Feed:
 class _Judges:
     """The processes of a run, one for each thread that asks."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = command
+    def __init__(self, command: Sequence[str], *, shared: bool) -> None:
+        """``shared``: other processes compute on the same cores."""
+        self._command, self._shared = command, shared
         self._all: dict[int, JudgeProcess] = {}
         self._lock, self._stopping = threading.Lock(), False
 
     def own(self, job: Job) -> Verdict | None:
         """Have this thread's process judge a job; None where the run is ending."""
         thread = threading.get_ident()
+        yields = self._shared and not job.timed
+        if (last := self._all.get(thread)) and last.yields != yields:
+            self.retire()
         with self._lock:
             if self._stopping:
                 return None
             if thread not in self._all:
-                self._all[thread] = JudgeProcess(self._command)
+                self._all[thread] = JudgeProcess(self._command, yields=yields)
             judge = self._all[thread]
         verdict = judge.ask(job)
         if self._stopping:
@@ -218,15 +223,26 @@ class JudgeProcess:
     """One process that judges one job after another."""
 
     def __init__(
-        self, command: Sequence[str] = COMMAND, environ: Mapping[str, str] | None = None
+        self,
+        command: Sequence[str] = COMMAND,
+        environ: Mapping[str, str] | None = None,
+        *,
+        yields: bool = False,
     ) -> None:
         """Start the process, with an environment in place of this process's.
+
+        ``yields``: its threads sleep as soon as they have nothing to do. By default they look out
+        for work for some milliseconds, which keeps a core from other processes; but it is how
+        users' programs are timed.
 
         Raises:
             UnfitError: it cannot be started.
         """
+        self.yields = yields
         if environ is None and not allocator.unsettable():
             environ = allocator.environment(keeps=True)
+        if yields:
+            environ = {"OMP_WAIT_POLICY": "passive", **(environ or os.environ)}
         try:
             self.process = Process(command, environ)
         except OSError as error:
