@@ -4,8 +4,9 @@ memcheck finds accesses out of bounds, racecheck races on shared memory between 
 block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
 reach. Each tool prints a line; the exit code is 1 if one finds something, 4 where there is no
 compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--rows` makes only the calls of
-losses over rows, `--calls` makes the calls without a tool. `--jobs N` shares the calls of a tool
-out to N processes, for a tool takes most of its time on the CPU.
+losses over rows, `--parts` only those of rows whose classes are in parts, `--calls` makes the calls
+without a tool. `--jobs N` shares the calls of a tool out to N processes, for a tool takes most of
+its time on the CPU.
 
 racecheck is the slow one: it watches the fewest and smallest calls that together launch every
 kernel which any call launches, in each layout. `--share K/N` makes part K of N of the calls of each
@@ -34,7 +35,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import general_row_calls, row_calls
+from . import general_row_calls, part_calls, row_calls
 from . import sanitize_coverage as coverage
 from .kernels.layouts import LAYOUTS, Make
 from .machinery import MACHINERY
@@ -57,6 +58,9 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "synccheck": OURS,
 }
 
+ROWS, PARTS = "rows", "parts"
+PARTS_NEED = ("token_log_probs", "kl_divergence")
+"""The losses whose libraries give the numbers of a part."""
 MANY_ROWS = 100
 """Rows from which on a block takes several."""
 SLOW = ("racecheck",)
@@ -285,44 +289,49 @@ def make(call: Call) -> None:
         torch.autograd.grad(gradients, wanted, toward, allow_unused=True)
 
 
-def prepare(only_rows: bool = False) -> None:
+def prepare(only: str = "") -> None:
     """Build and load the kernels: a build under the sanitizer would be watched as well."""
     from losscli import functional as functional  # defines the operators
     from losscli.losses import ROW_LOSSES
     from losscli.operators import loading
 
-    for loss in ROW_LOSSES:
+    for loss in PARTS_NEED if only == PARTS else ROW_LOSSES:
         loading.load_loss(loss, "cuda")
-    if only_rows:
+    loading.load_parts("cuda")
+    if only:
         return
     loading.load("cuda")
     for loss in MACHINERY:
         loading.load_loss(loss, "cuda", strategies=True)
 
 
-def every_call(only_rows: bool = False) -> Iterator[tuple[object, Callable[[], None]]]:
+def every_call(only: str = "") -> Iterator[tuple[object, Callable[[], None]]]:
     """Yield what to print of each call, and what makes it."""
     from losscli.losses import ROW_LOSSES
 
+    for part_call in part_calls.calls():
+        yield part_call, partial(part_calls.make, part_call)
+    if only == PARTS:
+        return
     for row_call in row_calls.calls():
         yield row_call, partial(row_calls.make, row_call, next(_sites))
     for spec in ROW_LOSSES.values():
         if not spec.name.startswith("cross_entropy"):
             for general in general_row_calls.calls(spec.name, spec.rows, spec.roles):
                 yield general, partial(general_row_calls.make, general, next(_sites))
-    if not only_rows:
+    if only != ROWS:
         for call in calls():
             yield call, partial(make, call)
 
 
-def make_all(only_rows: bool, numbers: Sequence[int] | None = None) -> int:
+def make_all(only: str, numbers: Sequence[int] | None = None) -> int:
     """Make every call, or those of some numbers; the sanitizer reports CUDA errors."""
     import torch
 
-    prepare(only_rows)
+    prepare(only)
     wanted = None if numbers is None else {*numbers}
     count = 0
-    for number, (call, run) in enumerate(every_call(only_rows)):
+    for number, (call, run) in enumerate(every_call(only)):
         if wanted is not None and number not in wanted:
             continue
         try:
@@ -337,10 +346,10 @@ def make_all(only_rows: bool, numbers: Sequence[int] | None = None) -> int:
     return 0
 
 
-def profile_all(only_rows: bool, path: Path) -> int:
+def profile_all(only: str, path: Path) -> int:
     """Make every call without a tool, and write which kernels each launches."""
-    prepare(only_rows)
-    reached = [kernels_of(loss_of(call), run) for call, run in every_call(only_rows)]
+    prepare(only)
+    reached = [kernels_of(loss_of(call), run) for call, run in every_call(only)]
     path.write_text(json.dumps(reached), encoding="utf-8")
     return 0
 
@@ -357,26 +366,26 @@ def loss_of(call: Any) -> str:
 class Plan:
     """All calls, with the kernels that each launches."""
 
-    only_rows: bool
+    only: str
     calls: list[Any]
     reached: list[list[str]]
 
     @classmethod
-    def of(cls, only_rows: bool, *, profiled: bool) -> Plan:
+    def of(cls, only: str, *, profiled: bool) -> Plan:
         """Return the calls; ``profiled``: with their kernels, from a process of its own."""
-        made = [call for call, _ in every_call(only_rows)]
+        made = [call for call, _ in every_call(only)]
         reached: list[list[str]] = [[] for _ in made]
         if profiled:
             with tempfile.TemporaryDirectory(prefix="sanitize-") as folder:
                 path = Path(folder) / "kernels.json"
-                words = ["--profile", str(path), *["--rows"] * only_rows]
+                words = ["--profile", str(path), *_words(only)]
                 done = subprocess.run([sys.executable, "-m", "tests.sanitize", *words], check=False)
                 if done.returncode == 0:
                     reached = json.loads(path.read_text(encoding="utf-8"))
             if not any(reached):
                 told = "the profiler names no kernels, so every tool watches all calls"
                 print(f"sanitize: {told}", file=sys.stderr)
-        return cls(only_rows, made, reached)
+        return cls(only, made, reached)
 
     def numbers(self, tool: str, *, every: bool) -> list[int]:
         """Return the numbers of the calls that a tool watches."""
@@ -391,6 +400,10 @@ class Plan:
             for call, kernels in zip(self.calls, self.reached, strict=True)
         ]
         return fewest(wanted, list(map(cost, self.calls)))
+
+
+def _words(only: str) -> list[str]:
+    return [f"--{only}"] if only else []
 
 
 def find_sanitizer() -> str | None:
@@ -416,7 +429,7 @@ def run_tool(
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sanitizer, "--tool", name, "--error-exitcode", str(EXIT_FOUND), *TOOLS[name]]
-    command += [sys.executable, "-m", "tests.sanitize", "--calls", *["--rows"] * plan.only_rows]
+    command += [sys.executable, "-m", "tests.sanitize", "--calls", *_words(plan.only)]
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
     for job in range(jobs):
@@ -499,7 +512,11 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
-    parser.add_argument("--rows", action="store_true", help="only the losses over rows")
+    for only, of in ((ROWS, "losses over rows"), (PARTS, "rows whose classes are in parts")):
+        parser.add_argument(
+            f"--{only}", dest="only", action="store_const", const=only, help=f"only {of}"
+        )
+    parser.set_defaults(only="")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the calls")
     parser.add_argument(
         "--share", type=_share, default=(1, 1), metavar="K/N", help="make part K of N of the calls"
@@ -537,10 +554,10 @@ def main(arguments: list[str] | None = None) -> int:
         print("sanitize: torch finds no GPU; run this where there is one", file=sys.stderr)
         return EXIT_UNFIT
     if given.profile:
-        return profile_all(given.rows, given.profile)
+        return profile_all(given.only, given.profile)
     if given.calls:
         numbers = json.loads(given.numbers.read_text(encoding="utf-8")) if given.numbers else None
-        return make_all(given.rows, numbers)
+        return make_all(given.only, numbers)
     if not sanitizer:
         print(
             "sanitize: there is no compute-sanitizer on the PATH, under CUDA_HOME or beside nvcc; "
@@ -548,9 +565,9 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return EXIT_UNFIT
-    prepare(given.rows)
+    prepare(given.only)
     tools = given.tool or list(TOOLS)
-    plan = Plan.of(given.rows, profiled=bool(given.output or {*SLOW} & {*tools}))
+    plan = Plan.of(given.only, profiled=bool(given.output or {*SLOW} & {*tools}))
     clean = True
     for name in tools:
         every = plan.numbers(name, every=given.every)

@@ -9,11 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from losscli import functional as functional  # defines the operators
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.losses.domain import POSITIVE
 from losscli.operators import loading
 from tests import general_row_calls as general
-from tests import row_calls, sanitize
+from tests import part_calls, row_calls, sanitize
 from tests import sanitize_coverage as coverage
 from tests.machinery import MACHINERY
 from tests.standin import write_program
@@ -39,12 +40,12 @@ def gpu(monkeypatch, tmp_path):
     write_program(tmp_path / "compute-sanitizer", SANITIZER)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(sanitize, "prepare", lambda only_rows: None)
+    monkeypatch.setattr(sanitize, "prepare", lambda only: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     calls = [row_calls.RowCall("float32", classes) for classes in (16, 1, 7)]
     reached = [["cross_entropy: losscli::team<1>"], ["cross_entropy: losscli::team<1>"], []]
     monkeypatch.setattr(
-        sanitize.Plan, "of", lambda only_rows, *, profiled: sanitize.Plan(True, calls, reached)
+        sanitize.Plan, "of", lambda only, *, profiled: sanitize.Plan(sanitize.ROWS, calls, reached)
     )
 
 
@@ -90,6 +91,19 @@ def test_the_calls_of_a_loss_over_rows_cover_its_forms(monkeypatch, loss):
     for call in made:
         if call.length in {9, 1025} and not call.wrong:
             general.make(call, 1)
+
+
+def test_the_calls_of_parts_cover_their_forms():
+    for loss in sanitize.PARTS_NEED:
+        loading.load_loss(loss, "cpu")
+    made = list(part_calls.calls())
+    forms = (*part_calls.SETTINGS, part_calls.ENTROPIES, part_calls.DIVERGENCE)
+    assert {(c.dtype, c.widths, c.form) for c in made} == {
+        *itertools.product(part_calls.DTYPES, part_calls.WIDTHS, forms)
+    }
+    for call in made:
+        if call.classes < 100:
+            part_calls.make(call, "cpu")
 
 
 @pytest.mark.parametrize("order", [0, 1, 2])
@@ -168,7 +182,7 @@ def test_jobs_share_the_calls_of_a_tool(gpu, capsys, monkeypatch):
 def test_process_makes_the_calls_of_its_numbers(gpu, capsys, monkeypatch, tmp_path):
     made = []
     calls = [(number, lambda number=number: made.append(number)) for number in range(10)]
-    monkeypatch.setattr(sanitize, "every_call", lambda only_rows: iter(calls))
+    monkeypatch.setattr(sanitize, "every_call", lambda only: iter(calls))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     (tmp_path / "numbers.json").write_text("[2, 5, 9]")
     assert sanitize.main(["--calls", "--numbers", str(tmp_path / "numbers.json")]) == 0
@@ -206,7 +220,7 @@ def test_racecheck_watches_each_kernel_in_each_layout():
         row_calls.RowCall("float32", classes, layout=layout, rows=rows)
         for classes, layout, rows in itertools.product((9, 1025), ("dense", "shifted"), (5, 3000))
     ]
-    plan = sanitize.Plan(True, calls, [["team"], *[["team", "sum"]] * 7])
+    plan = sanitize.Plan(sanitize.ROWS, calls, [["team"], *[["team", "sum"]] * 7])
     numbers = plan.numbers("racecheck", every=False)
     chosen = [calls[number] for number in numbers]
     assert {(c.layout, c.rows) for c in chosen} == {(c.layout, c.rows) for c in calls}

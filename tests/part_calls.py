@@ -1,0 +1,105 @@
+"""The calls of rows in parts that `make sanitize` makes: csrc/parts, and what gives its numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# Of a part, by its bytes: less than a vector, packs with ragged ends, a block's stretch of a row.
+WIDTHS = ((1, 8), (37, 3), (1029, 1024), (33001, 7))
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "z_loss": {"z_loss": 0.1, "temperature": 1.7},
+    "softcap": {"softcap": 5.0},
+    "smoothing": {"label_smoothing": 0.2, "softcap": 5.0},
+}
+ENTROPIES, DIVERGENCE = "entropies", "divergence"
+
+
+@dataclass(frozen=True)
+class PartCall:
+    """One loss of rows whose classes are in two parts, and the gradients of both."""
+
+    dtype: str
+    widths: tuple[int, int]
+    form: str
+    """One of SETTINGS, ``entropies`` or ``divergence``."""
+    rows: int = 5
+    reduction: str = "mean"
+    layout: str = "dense"
+    """``dense``, or ``shifted``: rows that begin within a vector."""
+    weighted: bool = False
+
+    @property
+    def loss(self) -> str:
+        """The loss whose parts these are, which names their kernels."""
+        return f"parts of {self.form}"
+
+    @property
+    def classes(self) -> int:
+        """All classes."""
+        return sum(self.widths)
+
+
+def calls() -> Iterator[PartCall]:
+    """Yield the calls."""
+    for dtype, widths in itertools.product(DTYPES, WIDTHS):
+        for form in (*SETTINGS, ENTROPIES, DIVERGENCE):
+            reduction = "none" if form in (ENTROPIES, DIVERGENCE) else "mean"
+            yield PartCall(dtype, widths, form, reduction=reduction)
+        yield PartCall(dtype, widths, "plain", layout="shifted", reduction="sum")
+        yield PartCall(dtype, widths, DIVERGENCE, layout="shifted", reduction="none")
+        yield PartCall(dtype, widths, "smoothing", weighted=True)
+        yield PartCall(dtype, widths, "plain", weighted=True, reduction="none")
+    for dtype, form in itertools.product(("float32", "bfloat16"), ("plain", DIVERGENCE)):
+        reduction = "none" if form == DIVERGENCE else "mean"
+        yield PartCall(dtype, (37, 3), form, 3001, reduction)
+
+
+def make(call: PartCall, device: str = "cuda") -> None:
+    """Make one call; values come from the host, so that initcheck knows they were written."""
+    import torch
+
+    from losscli.linear.kernels import Settings
+    from losscli.linear.parts import Part, finished, operators
+    from losscli.linear.rows import Rows
+
+    generator = torch.Generator().manual_seed(call.classes)
+    dtype, first = getattr(torch, call.dtype), call.widths[0]
+    classes = slice(0, first), slice(first, call.classes)
+
+    def drawn() -> torch.Tensor:
+        beside = int(call.layout == "shifted")
+        shape = (call.rows, call.classes + beside)
+        return torch.randn(shape, generator=generator).to(device, dtype)[:, beside:]
+
+    logits = drawn()
+    if call.form == DIVERGENCE:
+        other = drawn()
+        mask = (torch.arange(call.rows) != 1).to(device)
+        held = torch.tensor(call.widths).to(device)
+        halves = [(logits[:, each], other[:, each]) for each in classes]
+        numbers_of = torch.ops.losscli.kl_divergence_of_part
+        numbers = torch.stack([numbers_of(*half, mask, call.reduction, 1.4) for half in halves])
+        own = operators(logits)
+        whole = own.join_divergences(numbers, held, mask, call.classes, -1, 0, 1.4)
+        for half, wanted in itertools.product(halves, ((True, True), (False, True))):
+            own.divergence_gradients(whole[0], *half, mask, whole, 1.4, wanted)
+        return
+    weight = torch.rand(call.classes, generator=generator).to(device, dtype)
+    target = torch.randint(call.classes, (call.rows,), generator=generator)
+    if call.form != ENTROPIES:
+        target[1] = -100
+    with_entropies = call.form == ENTROPIES
+    settings = Settings(entropy=with_entropies, **SETTINGS.get(call.form, {}))
+    rows = Rows(
+        *(target.to(device), call.classes, weight if call.weighted else None, settings),
+        *(call.reduction, not with_entropies, False),
+    )
+    parts = [Part(rows, logits[:, each], each) for each in classes]
+    loss, _, found = finished(rows, [part.numbers() for part in parts], first, call.classes)
+    for part in parts:
+        part.gradient(found, loss)
