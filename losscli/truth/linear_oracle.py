@@ -31,6 +31,9 @@ _FEWEST = 512
 _MOST_OFF = 1 / 16
 """The relative error up to which a gradient is judged as a whole. Where rounded logits leave less
 of it, a few elements decide."""
+_UNDECIDED = 0.5
+"""What roundings may take from a probability in a row that leaves no gradient to be judged as a
+whole: which of two classes has it is decided by roundings, once or not."""
 
 
 class _Settings(NamedTuple):
@@ -247,10 +250,14 @@ class LinearOracle(Oracle):
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
         z = self._settings.z_loss
-        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1.
-        logs = logits.value - log_sums + logits.moved + log_sums_moved
-        most = logs.clamp_(max=0.0).exp_()
-        moved = (most - p) * (1 + 2 * z * log_sums.abs()) + most * (2 * z * log_sums_moved)
+        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1: so
+        # of two classes with nearly the same logit, the likelier one loses more than it can gain.
+        off = logits.moved + log_sums_moved
+        most = (logits.value - log_sums + off).clamp_(max=0.0).exp_()
+        least = (logits.value - log_sums).sub_(off).exp_()
+        loses = p - least
+        moved = torch.maximum(most - p, loses) * (1 + 2 * z * log_sums.abs())
+        moved = moved + most * (2 * z * log_sums_moved)
         # Its two terms are rounded beside each other, and so is the product with the slope.
         terms = (p * (1 + 2 * z * log_sums.abs())).add_((value - p).abs())
         moved = moved + ELEMENT_ULP * self._rounding * terms
@@ -268,6 +275,7 @@ class LinearOracle(Oracle):
             own = self._logits(place, rounded=True)
             rounded = (self._slopes(own, numbers)[0] * own.slope).to(self._dtype).double()
             once = (rounded - value).mul_(incoming)
+            once[(loses > _UNDECIDED).any(1)] = math.nan
         return _Gradient(value * incoming, _finite(moved), once)
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -234,6 +234,32 @@ def test_the_mean_of_no_tokens_is_nan_and_its_gradient_zero() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("likelier", [4, 7])
+def test_roundings_may_decide_which_of_two_classes_is_likelier(dtype: str, likelier: int) -> None:
+    """Both logits are rounded to the same number, so that any share of the two may be right."""
+    case = make_case(shape=(8, 128, 9), dtype=dtype)
+    operands = make_inputs(case)
+    operands["input"][2, 5] = 1e17
+    operands["linear_weight"][[4, 7], 5] = 100.0
+    operands["linear_weight"][likelier, 6] = 1 / operands["input"][2, 6]
+    operands["target"][2] = 1
+    problem = Problem(case, operands)
+    incoming = Incoming("1", ("input", "linear_weight"), torch.ones(()))
+    logits = operands["input"].double() @ operands["linear_weight"].double().t()
+    share = torch.softmax(logits, 1)
+    share[2, [4, 7]] = 0.5
+    share.scatter_add_(1, operands["target"][:, None], torch.full_like(share[:, :1], -1.0))
+    share /= len(share)
+    halves = {
+        "input": share @ operands["linear_weight"].double(),
+        "linear_weight": share.t() @ operands["input"].double(),
+    }
+    for name, gradient in halves.items():
+        got = gradient.to(operands[name].dtype)
+        assert problem.judge_gradient(name, got, incoming)[0].status == PASS
+
+
 def test_no_rounding_explains_what_is_no_number() -> None:
     case = make_case(shape=(8, 4, 9))
     operands = make_inputs(case)
