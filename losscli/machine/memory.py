@@ -23,13 +23,21 @@ def free_bytes(device: str) -> int:
     return int(unused + cached)
 
 
+_OUT_OF_MEMORY = re.compile(
+    r"DefaultCPUAllocator|CUDA (driver )?error: out of memory|Triton Error \[CUDA\]: out of memory"
+    r"|CUBLAS_STATUS_ALLOC_FAILED"
+)
+"""What says so in its message alone: torch's CPU allocator, and what allocates on a GPU beside
+torch's allocator, such as a new stream, the first call of a library, and Triton's launch."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an allocator ran out; torch's CPU allocator says so only in its message."""
+    """Tell whether an allocator ran out."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, RuntimeError) and bool(_OUT_OF_MEMORY.search(str(error)))
 
 
 def cache_bytes(device: str) -> int:

@@ -1,4 +1,4 @@
-# expect: CHEATS clock_disagrees: Python's clock is slowed in its table of C functions
+# expect: CHEATS clock_disagrees,slows_others,impossible: slows Python's clock in its C functions
 import ctypes
 import time
 
