@@ -47,6 +47,7 @@ DOCUMENTS = (
     DOCS.parent / "README.md",
     DOCS / "training-code.md",
     DOCS / "performance.md",
+    DOCS / "sharded.md",
     DOCS / "kernel-notes.md",
     DOCS / "mutations.md",
     RESULTS / "README.md",
@@ -59,6 +60,9 @@ EAGER = ("reference", "functional")
 PEERS = (*EAGER, "compile")
 OTHERS = ("compile", *(implementation.name for implementation in PACKAGES))
 """The peers that have a column of their own in a table of losses over rows."""
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")
+SHARDING = (*EAGER, "loss_parallel", "liger")
+"""The peers that have a column of their own in a table of losses over ranks."""
 LARGE = 2**22
 """The least elements of a case in a table of losses over rows: less is not bound by memory."""
 
@@ -131,8 +135,9 @@ def environment(run: Run) -> str:
     torch = f"torch {facts['torch']}"
     if facts["gpu"]:
         memory, cache = (format_bytes(facts[f"gpu_{name}_bytes"]) for name in ("memory", "cache"))
+        gpus = NUMBERS[len(facts.get("ranks") or (0,))]
         parts = [
-            f"one {facts['gpu']}: {facts['gpu_sms']} multiprocessors, {memory}, {cache} of L2",
+            f"{gpus} {facts['gpu']}: {facts['gpu_sms']} multiprocessors, {memory}, {cache} of L2",
             f"driver {facts['gpu_driver']}",
             cpu,
         ]
@@ -257,6 +262,39 @@ def linear(run: Run) -> str:
         rows.append([name, SHORT_PASSES[custom.pass_], *own, *peers])
     headers = ["case", "pass", CUSTOM, "TFLOP/s", "% of limit", "extra memory", *EAGER, *OTHERS]
     return _table(headers, rows)
+
+
+def sharded(run: Run) -> str:
+    """Return a row per case over ranks: losscli's time, its collective, and the peers' times.
+
+    Beside a time stands the memory beyond operands and results, beside a peer's the ratio as well.
+    """
+    rows = []
+    for group in cells(run):
+        custom = group.get(CUSTOM)
+        if custom is None or not custom.seconds or not custom.collective:
+            continue
+        case = custom.case
+        words = (case.reduction, case.distribution, f"ranks={case.ranks}")
+        peers = []
+        for peer in SHARDING:
+            found = group.get(peer)
+            told = [f"{custom.speedup[peer]:.2f}x"] if peer in custom.speedup else []
+            peers.append(", ".join([_with_memory(found), *told]) if found else "")
+        exchanged = custom.collective
+        rows.append(
+            [
+                f"{_without(case.name, *words)}, {SHORT_PASSES[custom.pass_]}",
+                _time(custom),
+                _share(custom),
+                _extra(custom),
+                f"{exchanged.bytes / case.shape[0]:.0f}",
+                format_seconds(exchanged.seconds),
+                *peers,
+            ]
+        )
+    own = [CUSTOM, "% of limit", "extra memory", "bytes a row", "collective alone"]
+    return _table(["case", *own, *SHARDING], rows)
 
 
 def _with_memory(result: BenchResult) -> str:
@@ -528,6 +566,7 @@ KINDS: dict[str, Callable[[Run], str]] = {
         limits,
         floors,
         linear,
+        sharded,
         goals,
         rows,
         ratios,
