@@ -297,8 +297,10 @@ def prepare(only: str = "") -> None:
 
     for loss in PARTS_NEED if only == PARTS else ROW_LOSSES:
         loading.load_loss(loss, "cuda")
+    if only == ROWS:
+        return
     loading.load_parts("cuda")
-    if only:
+    if only == PARTS:
         return
     loading.load("cuda")
     for loss in MACHINERY:
@@ -309,8 +311,9 @@ def every_call(only: str = "") -> Iterator[tuple[object, Callable[[], None]]]:
     """Yield what to print of each call, and what makes it."""
     from losscli.losses import ROW_LOSSES
 
-    for part_call in part_calls.calls():
-        yield part_call, partial(part_calls.make, part_call)
+    if only != ROWS:
+        for part_call in part_calls.calls():
+            yield part_call, partial(part_calls.make, part_call)
     if only == PARTS:
         return
     for row_call in row_calls.calls():
@@ -319,9 +322,10 @@ def every_call(only: str = "") -> Iterator[tuple[object, Callable[[], None]]]:
         if not spec.name.startswith("cross_entropy"):
             for general in general_row_calls.calls(spec.name, spec.rows, spec.roles):
                 yield general, partial(general_row_calls.make, general, next(_sites))
-    if only != ROWS:
-        for call in calls():
-            yield call, partial(make, call)
+    if only == ROWS:
+        return
+    for call in calls():
+        yield call, partial(make, call)
 
 
 def make_all(only: str, numbers: Sequence[int] | None = None) -> int:
@@ -512,8 +516,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
+    group = parser.add_mutually_exclusive_group()
     for only, of in ((ROWS, "losses over rows"), (PARTS, "rows whose classes are in parts")):
-        parser.add_argument(
+        group.add_argument(
             f"--{only}", dest="only", action="store_const", const=only, help=f"only {of}"
         )
     parser.set_defaults(only="")

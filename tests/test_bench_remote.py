@@ -52,6 +52,12 @@ def test_calls_that_take_longer_than_they_say_disagree_on_any_machine(stolen):
     assert "says 4000 us a call, its samples 1000 us" in found.text
 
 
+@pytest.mark.parametrize(("seconds", "agrees"), [(15e-6, True), (25e-6, False)])
+def test_ten_microseconds_more_are_allowed_on_a_cpu(seconds, agrees):
+    found = Machine(seconds).disagreement("cpu", claimed=3e-6)
+    assert (found is None) == agrees
+
+
 def test_calls_that_take_very_long_are_not_waited_for_a_hundred_times():
     machine = Machine(1000 * CLAIMED)
     assert machine.disagreement()

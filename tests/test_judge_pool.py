@@ -96,6 +96,27 @@ def test_note_of_a_judge_names_the_file(jobs, capfd):
     assert capfd.readouterr().err.endswith("k0.py: told\n")
 
 
+@pytest.mark.parametrize(("workers", "untimed"), [(2, "passive"), (1, "its own")])
+def test_threads_sleep_beside_other_workers_unless_a_job_is_timed(jobs, capfd, workers, untimed):
+    for timed, policy in ((False, untimed), (True, "its own")):
+        run(jobs("policy", timed=timed), workers=workers)
+        assert capfd.readouterr().err.endswith(f": {policy}\n")
+
+
+def test_a_process_judges_no_timed_job_after_untimed_ones(jobs, log):
+    pool = LocalPool(2, command=COMMAND)
+    asked = queue.Queue()
+    verdicts = pool.run(iter(asked.get, None))
+    for timed in (False, True):
+        for job in jobs("RIGHT", "RIGHT", timed=timed):
+            asked.put(job)
+        next(verdicts), next(verdicts)
+    asked.put(None)
+    assert not list(verdicts)
+    before, after = ({log()[f"{number} RIGHT"] for number in pair} for pair in ((0, 1), (2, 3)))
+    assert before.isdisjoint(after)
+
+
 def test_verdict_among_the_jobs_is_passed_on(jobs):
     broken = not_judged(Job("x.py", id="x"), "bad_job", "no.")
     assert run([broken, *jobs("RIGHT")])["x"] == broken

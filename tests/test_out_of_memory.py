@@ -17,6 +17,8 @@ from losscli.machine.memory import is_out_of_memory
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
         RuntimeError("CUDA driver error: out of memory"),
         RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        RuntimeError("NCCL error: Cuda failure 2 'out of memory'"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     ],
     ids=str,

@@ -147,7 +147,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
         # What needs no GPU comes first: more of it can be judged at once.
         for gpus in (0, 1):
             chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
-            chosen.sort(key=lambda job: job.timed)
+            chosen.sort(key=lambda job: job.timed)  # a process that yields the cores times nothing
             pool = LocalPool(default_workers(gpus), notify=note)
             with closing(judge_batch(chosen, pool)) as verdicts:
                 yield from verdicts

@@ -242,7 +242,7 @@ class JudgeProcess:
         if environ is None and not allocator.unsettable():
             environ = allocator.environment(keeps=True)
         if yields:
-            environ = {"OMP_WAIT_POLICY": "passive", **(environ or os.environ)}
+            environ = {"OMP_WAIT_POLICY": "passive", **(os.environ if environ is None else environ)}
         try:
             self.process = Process(command, environ)
         except OSError as error:

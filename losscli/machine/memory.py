@@ -25,10 +25,11 @@ def free_bytes(device: str) -> int:
 
 _OUT_OF_MEMORY = re.compile(
     r"DefaultCPUAllocator|CUDA (driver )?error: out of memory|Triton Error \[CUDA\]: out of memory"
-    r"|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|(CUBLAS_STATUS|CUDNN_STATUS|CUSPARSE_STATUS|CUFFT)_ALLOC_FAILED"
+    r"|Cuda failure 2 'out of memory'"
 )
 """What says so in its message alone: torch's CPU allocator, and what allocates on a GPU beside
-torch's allocator, such as a new stream, the first call of a library, and Triton's launch."""
+torch's allocator, such as a new stream, the first call of a library, Triton's launch, and NCCL."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

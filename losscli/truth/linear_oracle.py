@@ -250,13 +250,14 @@ class LinearOracle(Oracle):
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
         z = self._settings.z_loss
-        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1: so
-        # of two classes with nearly the same logit, the likelier one loses more than it can gain.
+        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1. It
+        # loses no more than the others gain: all of it where another logit is nearly the same.
         off = logits.moved + log_sums_moved
         most = (logits.value - log_sums + off).clamp_(max=0.0).exp_()
         least = (logits.value - log_sums).sub_(off).exp_()
-        loses = p - least
-        moved = torch.maximum(most - p, loses) * (1 + 2 * z * log_sums.abs())
+        gains = most - p
+        loses = torch.minimum(p - least, gains.sum(1, keepdim=True) - gains)
+        moved = torch.maximum(gains, loses) * (1 + 2 * z * log_sums.abs())
         moved = moved + most * (2 * z * log_sums_moved)
         # Its two terms are rounded beside each other, and so is the product with the slope.
         terms = (p * (1 + 2 * z * log_sums.abs())).add_((value - p).abs())
@@ -275,14 +276,14 @@ class LinearOracle(Oracle):
             own = self._logits(place, rounded=True)
             rounded = (self._slopes(own, numbers)[0] * own.slope).to(self._dtype).double()
             once = (rounded - value).mul_(incoming)
-            once[(loses > _UNDECIDED).any(1)] = math.nan
+            once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
         return _Gradient(value * incoming, _finite(moved), once)
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the derivative for each logit, its probability, and the log of the row's sum."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums = _log_sums(x).unsqueeze(1)
-        p = torch.exp(x - log_sums)
+        p = torch.softmax(x, 1)  # the exponential of x - log_sums is 1 for each of two huge ones
         value = p * (1 + 2 * z * log_sums) - smoothing / x.shape[1]
         return value.scatter_add_(1, numbers, torch.full_like(x[:, :1], smoothing - 1)), p, log_sums
 

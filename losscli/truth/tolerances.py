@@ -66,7 +66,7 @@ within the bound, and nothing warns.
 states, and added up in float32: a logit ``x`` moves by ``e``, ``u_out * abs(x)`` and ``sqrt(D)``
 times ``u_acc`` times the sum of the magnitudes of its D products. What that does to results follows
 exactly: ``lse`` moves by at most ``L = lse(x + e) - lse(x)``, a probability to at most
-``exp(x - lse + e + L)``. An element of the gradient of a hidden state is the sum over the classes
+``exp(x - lse + e + L)``, and down by no more than those of the other classes may go up. An element of the gradient of a hidden state is the sum over the classes
 of ``g * w``, where the gradient ``g`` of a logit is off by what its probability moves by, by its
 own rounding to the dtype and by that of its product with the incoming gradient; that of the weight
 is a sum over the rows of ``g * h``. So each element may be off by the sum of the products of these
@@ -80,7 +80,8 @@ that is added up in parts, are beyond it. Up to four times others get a warning.
 
 **What PyTorch's own formula gets wrong as well**, on the same inputs and in the same elements, by
 as much or by more, is a warning: no worse than torch (losscli/truth/excuse.py). Not of losscli's
-own kernels, which are held to the oracle alone.
+own kernels, which are held to the oracle alone. Files that are judged may be as wrong in other
+elements of the size, for they may take the steps of a formula in another order.
 
 A tolerance that a config gives for a case by name, in ULP, replaces a bar only where it is wider.
 """

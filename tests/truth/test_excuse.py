@@ -1,5 +1,7 @@
 """What a wrong result is excused by: PyTorch's own formula, as wrong in results of the size."""
 
+import math
+
 import pytest
 import torch
 
@@ -44,12 +46,36 @@ def test_the_smallest_result_may_be_as_wrong_as_others_are(count, lost, status):
 
 
 @pytest.mark.parametrize(
-    ("torchs_ulp", "ulp", "status"), [(3, 5, WARN), (3, 7, FAIL), (1, 5, FAIL)]
+    ("torchs_ulp", "ulp", "count", "status"),
+    [(3, 5, 1, WARN), (3, 7, 1, FAIL), (1, 5, 1, FAIL), (3, 5, 10, WARN), (3, 5, 20, FAIL)],
 )
-def test_a_result_may_be_twice_as_far_off_as_torchs_roundings(torchs_ulp, ulp, status):
+def test_a_few_results_may_be_twice_as_far_off_as_torchs(torchs_ulp, ulp, count, status):
     values = torch.linspace(1, 1.9, 1000).float().double()
     torchs, result = values.float(), values.float()
     torchs[500] += torchs_ulp * torch.finfo(torch.float32).eps
-    result[0] += ulp * torch.finfo(torch.float32).eps
+    result[:count] += ulp * torch.finfo(torch.float32).eps
 
     assert status_of(result, values, torchs) == status
+
+
+def test_results_of_16_bits_are_rounded_once_and_not_twice_as_far_off():
+    values = torch.linspace(1, 1.9, 1000).bfloat16().double()
+    torchs, result = values.bfloat16(), values.bfloat16()
+    torchs[500] += 3 * torch.finfo(torch.bfloat16).eps
+    result[0] += 5 * torch.finfo(torch.bfloat16).eps
+
+    assert status_of(result, values, torchs) == FAIL
+
+
+@pytest.mark.parametrize(
+    ("truth", "got"),
+    [(math.nan, 0.0), (math.nan, math.inf), (math.inf, 0.0), (math.inf, math.nan)],
+)
+def test_what_is_no_number_is_excused_by_nothing_that_torch_rounds(truth, got):
+    values = torch.linspace(1, 1.9, 1000).float().double()
+    values[3] = truth
+    torchs, result = values.float(), values.float()
+    torchs[500] += 3 * torch.finfo(torch.float32).eps
+    result[3] = got
+
+    assert status_of(result, values, torchs) == FAIL

@@ -234,30 +234,59 @@ def test_the_mean_of_no_tokens_is_nan_and_its_gradient_zero() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("likelier", [4, 7])
-def test_roundings_may_decide_which_of_two_classes_is_likelier(dtype: str, likelier: int) -> None:
-    """Both logits are rounded to the same number, so that any share of the two may be right."""
-    case = make_case(shape=(8, 128, 9), dtype=dtype)
-    operands = make_inputs(case)
-    operands["input"][2, 5] = 1e17
-    operands["linear_weight"][[4, 7], 5] = 100.0
-    operands["linear_weight"][likelier, 6] = 1 / operands["input"][2, 6]
-    operands["target"][2] = 1
-    problem = Problem(case, operands)
-    incoming = Incoming("1", ("input", "linear_weight"), torch.ones(()))
-    logits = operands["input"].double() @ operands["linear_weight"].double().t()
+def gradients_of(logits: Tensor, operands: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the gradients of a mean are of such logits, with products in float64."""
     share = torch.softmax(logits, 1)
-    share[2, [4, 7]] = 0.5
     share.scatter_add_(1, operands["target"][:, None], torch.full_like(share[:, :1], -1.0))
     share /= len(share)
-    halves = {
+    return {
         "input": share @ operands["linear_weight"].double(),
         "linear_weight": share.t() @ operands["input"].double(),
     }
-    for name, gradient in halves.items():
-        got = gradient.to(operands[name].dtype)
-        assert problem.judge_gradient(name, got, incoming)[0].status == PASS
+
+
+def with_logits(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[Problem, Tensor]:
+    """Return a problem in bfloat16, and its logits.
+
+    Those of classes 4 and 7 of token 2 are the sums of these parts.
+    """
+    case = make_case(shape=(16, 128, 64), dtype="bfloat16")
+    operands = make_inputs(case)
+    places = slice(5, 5 + len(first))
+    operands["input"][2] = 0
+    operands["input"][2, places] = 1
+    operands["linear_weight"][:, places] *= 0.1
+    operands["linear_weight"][4, places] = torch.tensor(first).bfloat16()
+    operands["linear_weight"][7, places] = torch.tensor(second).bfloat16()
+    operands["target"].clamp_(min=0)[2] = 1
+    logits = operands["input"].double() @ operands["linear_weight"].double().t()
+    return Problem(case, operands), logits
+
+
+BOTH = Incoming("1", ("input", "linear_weight"), torch.ones(()))
+
+
+def test_roundings_may_decide_which_of_two_classes_is_likelier() -> None:
+    problem, logits = with_logits((300.0, 0.90625), (298.0, 1.125))
+    rounded = logits.bfloat16().double()
+    assert rounded[2, 4] == rounded[2, 7] == 300
+    for name, gradient in gradients_of(rounded, dict(problem.operands)).items():
+        assert problem.judge_gradient(name, gradient.bfloat16(), BOTH)[0].status == PASS
+        assert next(iter(problem.gradient(name, BOTH))).once_rounded is None
+
+
+def test_a_token_whose_class_is_decided_leaves_gradients_judged_as_a_whole() -> None:
+    problem, logits = with_logits((300.0,), (20.0,))
+    for name, gradient in gradients_of(logits, dict(problem.operands)).items():
+        judged = [problem.judge_gradient(name, (f * gradient).bfloat16(), BOTH) for f in (1, 4)]
+        assert [outcome.status for outcome, _ in judged] == [PASS, FAIL]
+        assert next(iter(problem.gradient(name, BOTH))).once_rounded is not None
+
+
+def test_two_huge_logits_that_are_equal_share_their_probability() -> None:
+    problem, _ = with_logits((1e19,), (1e19,))
+    [truth] = problem.gradient("input", BOTH)
+    assert float(truth.value[2, 5]) == pytest.approx(1e19 / 16, rel=0.01)
 
 
 def test_no_rounding_explains_what_is_no_number() -> None:

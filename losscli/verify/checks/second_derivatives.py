@@ -32,7 +32,7 @@ from losscli.runs.records import (
     VerifyResult,
 )
 from losscli.truth.distances import index_of, misfit
-from losscli.truth.excuse import ROUNDED_TWICE, no_worse
+from losscli.truth.excuse import TWICE_AS_FAR, no_worse
 from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
@@ -287,7 +287,7 @@ def _is_no_worse(
     bound = torch.tensor(_bound(truth), dtype=error.dtype, device=error.device)
     passes = (error <= bound) | no_worse(error, own, own > bound, bound)
     if noisy and own.numel():
-        passes |= error <= ROUNDED_TWICE * own.where(own <= bound, 0.0).amax()
+        passes |= error <= TWICE_AS_FAR * own.where(own <= bound, 0.0).amax()
     return bool(passes.all())
 
 
