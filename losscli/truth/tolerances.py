@@ -65,18 +65,19 @@ within the bound, and nothing warns.
 **Losses of hidden states.** Their logits are a product that is rounded to the dtype of the hidden
 states, and added up in float32: a logit ``x`` moves by ``e``, ``u_out * abs(x)`` and ``sqrt(D)``
 times ``u_acc`` times the sum of the magnitudes of its D products. What that does to results follows
-exactly: ``lse`` moves by at most ``L = lse(x + e) - lse(x)``, a probability to at most
-``exp(x - lse + e + L)``, and down by no more than those of the other classes may go up. An element of the gradient of a hidden state is the sum over the classes
-of ``g * w``, where the gradient ``g`` of a logit is off by what its probability moves by, by its
-own rounding to the dtype and by that of its product with the incoming gradient; that of the weight
-is a sum over the rows of ``g * h``. So each element may be off by the sum of the products of these
-magnitudes, what the sums in float32 may lose among them, and by 4 ULP of itself. These bounds hold
-however roundings fall, and are seldom reached: many roundings of either sign cancel. So in 16 bits
-each gradient of 512 elements and more is judged as a whole as well: its error, by its norm, may be
-twice that of one product, with sums in float64, of logits and their gradient that are rounded once.
-Twice, because implementations round the product with the incoming gradient as well (a factor of
-``sqrt(2)``), and other values. Sums that are in 16 bits themselves, as those of a weight's gradient
-that is added up in parts, are beyond it. Up to four times others get a warning.
+exactly: ``lse`` moves by at most ``L = lse(x + e) - lse(x)``, a probability to at most ``exp(x -
+lse + e + L)``, and down by no more than those of the other classes may go up. An element of the
+gradient of a hidden state is the sum over the classes of ``g * w``, where the gradient ``g`` of a
+logit is off by what its probability moves by, by its own rounding to the dtype and by that of its
+product with the incoming gradient; that of the weight is a sum over the rows of ``g * h``. So each
+element may be off by the sum of the products of these magnitudes, what the sums in float32 may lose
+among them, and by 4 ULP of itself. These bounds hold however roundings fall, and are seldom
+reached: many roundings of either sign cancel. So in 16 bits each gradient of 512 elements and more
+is judged as a whole as well: its error, by its norm, may be twice that of one product, with sums in
+float64, of logits and their gradient that are rounded once. Twice, because implementations round
+the product with the incoming gradient as well (a factor of ``sqrt(2)``), and other values. Sums
+that are in 16 bits themselves, as those of a weight's gradient that is added up in parts, are
+beyond it. Up to four times others get a warning.
 
 **What PyTorch's own formula gets wrong as well**, on the same inputs and in the same elements, by
 as much or by more, is a warning: no worse than torch (losscli/truth/excuse.py). Not of losscli's
