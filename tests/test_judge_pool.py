@@ -97,7 +97,10 @@ def test_note_of_a_judge_names_the_file(jobs, capfd):
 
 
 @pytest.mark.parametrize(("workers", "untimed"), [(2, "passive"), (1, "its own")])
-def test_threads_sleep_beside_other_workers_unless_a_job_is_timed(jobs, capfd, workers, untimed):
+def test_threads_sleep_beside_other_workers_unless_a_job_is_timed(
+    jobs, capfd, monkeypatch, workers, untimed
+):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     for timed, policy in ((False, untimed), (True, "its own")):
         run(jobs("policy", timed=timed), workers=workers)
         assert capfd.readouterr().err.endswith(f": {policy}\n")
