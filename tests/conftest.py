@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -118,3 +119,11 @@ def slower(write: Callable[..., None]) -> None:
 
     write("base.json", machine(1))
     write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")
+
+
+@pytest.fixture
+def free_address() -> str:
+    """Return an address at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from losscli.linear.parts import Found, Part
+    from losscli.linear.rows import Rows
 
 # Of a part, by its bytes: less than a vector, packs with ragged ends, a block's stretch of a row.
 WIDTHS = ((1, 8), (37, 3), (1029, 1024), (33001, 7))
@@ -59,17 +65,32 @@ def calls() -> Iterator[PartCall]:
         yield PartCall(dtype, (37, 3), form, 3001, reduction)
 
 
+def put_together(
+    logits: Tensor, widths: Sequence[int], rows: Rows
+) -> tuple[Tensor, Found, list[Part]]:
+    """Return the losses of rows whose classes are in parts of such widths."""
+    from losscli.linear.parts import Part, finished
+
+    firsts = itertools.accumulate(widths, initial=0)
+    parts = [
+        Part(rows, logits[:, first:end], slice(first, end))
+        for first, end in itertools.pairwise(firsts)
+    ]
+    numbers = [part.numbers() for part in parts]
+    losses, _, found = finished(rows, numbers, widths[0], logits.shape[1])
+    return losses, found, parts
+
+
 def make(call: PartCall, device: str = "cuda") -> None:
     """Make one call; values come from the host, so that initcheck knows they were written."""
     import torch
 
     from losscli.linear.kernels import Settings
-    from losscli.linear.parts import Part, finished, operators
+    from losscli.linear.parts import operators
     from losscli.linear.rows import Rows
 
     generator = torch.Generator().manual_seed(call.classes)
-    dtype, first = getattr(torch, call.dtype), call.widths[0]
-    classes = slice(0, first), slice(first, call.classes)
+    dtype = getattr(torch, call.dtype)
 
     def drawn() -> torch.Tensor:
         beside = int(call.layout == "shifted")
@@ -81,7 +102,7 @@ def make(call: PartCall, device: str = "cuda") -> None:
         other = drawn()
         mask = (torch.arange(call.rows) != 1).to(device)
         held = torch.tensor(call.widths).to(device)
-        halves = [(logits[:, each], other[:, each]) for each in classes]
+        halves = list(zip(*(each.split(call.widths, 1) for each in (logits, other)), strict=True))
         numbers_of = torch.ops.losscli.kl_divergence_of_part
         numbers = torch.stack([numbers_of(*half, mask, call.reduction, 1.4) for half in halves])
         own = operators(logits)
@@ -99,7 +120,6 @@ def make(call: PartCall, device: str = "cuda") -> None:
         *(target.to(device), call.classes, weight if call.weighted else None, settings),
         *(call.reduction, not with_entropies, False),
     )
-    parts = [Part(rows, logits[:, each], each) for each in classes]
-    loss, _, found = finished(rows, [part.numbers() for part in parts], first, call.classes)
+    loss, found, parts = put_together(logits, call.widths, rows)
     for part in parts:
         part.gradient(found, loss)

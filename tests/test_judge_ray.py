@@ -35,14 +35,6 @@ def log(tmp_path, monkeypatch):
     return path
 
 
-@pytest.fixture
-def free_address():
-    """Return an address at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 def judged(log):
     """Return the ids that were judged, and by which process."""
     return [line.rsplit(" ", 1) for line in log.read_text().splitlines()]

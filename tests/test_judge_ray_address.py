@@ -23,14 +23,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture
-def free_address():
-    """Return an address at which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 def open_and_close(cluster):
     try:
         cluster.open()

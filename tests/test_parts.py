@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from losscli import functional
 from losscli.linear.kernels import Settings
-from losscli.linear.parts import Found, Part, finished, operators
+from losscli.linear.parts import operators
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
+from tests.part_calls import put_together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 ROWS = 7
@@ -64,17 +64,6 @@ def _tolerances(dtype: torch.dtype) -> dict[str, Any]:
     return {"rtol": relative, "atol": relative / 100}
 
 
-def _found(logits: Tensor, widths: tuple[int, ...], rows: Rows) -> tuple[Tensor, Found, list[Part]]:
-    firsts = [0, *torch.tensor(widths).cumsum(0).tolist()]
-    parts = [
-        Part(rows, logits[:, first:end], slice(first, end))
-        for first, end in itertools.pairwise(firsts)
-    ]
-    numbers = [part.numbers() for part in parts]
-    losses, _, found = finished(rows, numbers, widths[0], logits.shape[1])
-    return losses, found, parts
-
-
 @pytest.mark.parametrize("weighted", [False, True], ids=("alike", "weighted"))
 @pytest.mark.parametrize(("widths", "settings"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
@@ -93,7 +82,7 @@ def test_parts_make_the_cross_entropy_of_whole_rows(
     truth = functional.cross_entropy(exact, target, wide, **settings)
     truth.backward(torch.tensor(3.0, device=device))
     rows = Rows(target, classes, weight, Settings(**settings), "mean", True, False)
-    loss, found, parts = _found(logits, widths, rows)
+    loss, found, parts = put_together(logits, widths, rows)
     incoming = torch.tensor(3.0, device=device, dtype=loss.dtype)
     gradient = torch.cat([part.gradient(found, incoming) for part in parts], 1)
     assert gradient.dtype == dtype
@@ -121,7 +110,7 @@ def test_parts_make_the_log_probabilities_and_entropies_of_whole_rows(
     truth.backward(incoming.double())
     settings = Settings(temperature=1.3, entropy=entropy)
     rows = Rows(target, classes, None, settings, "none", False, False)
-    values, found, parts = _found(logits, (37, 3), rows)
+    values, found, parts = put_together(logits, (37, 3), rows)
     gradient = torch.cat([part.gradient(found, incoming) for part in parts], 1)
     close = _tolerances(dtype)
     torch.testing.assert_close(values.double(), truth.detach(), **close)
@@ -134,7 +123,7 @@ def test_a_class_number_of_no_part_makes_the_row_nan(device: str):
     target = _target(40, device)
     target[5] = 40
     rows = Rows(target, 40, None, Settings(), "none", True, False)
-    losses, found, parts = _found(logits, (37, 3), rows)
+    losses, found, parts = put_together(logits, (37, 3), rows)
     gradient = parts[1].gradient(found, torch.ones_like(losses))
     expected = torch.arange(ROWS, device=device) == 5
     assert torch.equal(losses.isnan(), expected)

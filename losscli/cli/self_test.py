@@ -16,6 +16,7 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks, start
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
+from losscli.machine.devices import let_threads_sleep
 from losscli.notes import note
 from losscli.progress import Progress
 
@@ -81,7 +82,7 @@ def command(
         return _judge(device, keep_going, format, output)
 
     if test == CHECKS:  # as verify does; the timer is to see threads as bench does
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        let_threads_sleep(os.environ)
 
     if ranks is not None:
         place = place_of(ranks)

@@ -26,6 +26,7 @@ from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
+from losscli.machine.devices import let_threads_sleep
 from losscli.notes import LOADING, status
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def command(
     if axes["config"] is None:
         axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
     # Threads that wait for each other sleep: the tensors are small, and the processes several.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    let_threads_sleep(os.environ)
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)

@@ -24,7 +24,12 @@ from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
-from losscli.machine.devices import core_count, find_gpus, torch_without_cuda
+from losscli.machine.devices import (
+    core_count,
+    find_gpus,
+    let_threads_sleep,
+    torch_without_cuda,
+)
 from losscli.machine.memory import free_bytes
 from losscli.processes import Process, how_ended, to_parent
 from losscli.reasons import Code
@@ -231,9 +236,8 @@ class JudgeProcess:
     ) -> None:
         """Start the process, with an environment in place of this process's.
 
-        ``yields``: its threads sleep as soon as they have nothing to do. By default they look out
-        for work for some milliseconds, which keeps a core from other processes; but it is how
-        users' programs are timed.
+        ``yields``: its threads leave the cores to others while they have no work. What is timed
+        does not, as users' programs do not.
 
         Raises:
             UnfitError: it cannot be started.
@@ -242,7 +246,8 @@ class JudgeProcess:
         if environ is None and not allocator.unsettable():
             environ = allocator.environment(keeps=True)
         if yields:
-            environ = {"OMP_WAIT_POLICY": "passive", **(os.environ if environ is None else environ)}
+            environ = dict(os.environ if environ is None else environ)
+            let_threads_sleep(environ)
         try:
             self.process = Process(command, environ)
         except OSError as error:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import platform
 import re
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -107,6 +108,15 @@ def resolve_device(name: str) -> str:
         there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise UnfitError(f"there is no {name}; this machine has {there}")
     return f"cuda:{index}"
+
+
+def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
+    """Have the CPU threads of programs with this environment sleep while they have no work.
+
+    By default OpenMP's look out for work for some milliseconds, which takes cores from other
+    processes. What a user sets comes first.
+    """
+    environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def set_threads(count: int) -> None:

@@ -72,7 +72,7 @@ class _Noise:
     by_exponent: Tensor
     """The largest error by the exponent of the truth, where torch's own is wrong."""
     rounding: Tensor
-    """The largest error in ULP where it is not; 0 in 16 bits, which are rounded once."""
+    """The largest share of the bar where it is not; 0 in 16 bits, which are rounded once."""
 
     @classmethod
     def of(cls, torchs: Tensor, truths: Iterable[Truth]) -> _Noise:
@@ -85,14 +85,14 @@ class _Noise:
         count, rounding = torch.zeros_like(largest), largest[0].clone()
         for truth in truths:
             error = _errors(torchs.detach()[truth.block].double(), truth, torchs.dtype)
-            one = ulp(truth.scale, torchs.dtype)
-            right, finite = error <= ELEMENT_ULP * one, error.isfinite()
+            slack = _slack(truth, torchs.dtype)
+            right, finite = error <= slack, error.isfinite()
             wrong = (finite & ~right).flatten()
             places = _exponents(truth.value).flatten().expand_as(wrong)
             largest.scatter_reduce_(0, places, torch.where(wrong, error.flatten(), 0.0), "amax")
             count.scatter_add_(0, places, wrong.double())
             if error.numel() and torchs.dtype.itemsize > 2:
-                rounding = rounding.maximum(torch.where(right & finite, error / one, 0.0).amax())
+                rounding = rounding.maximum(torch.where(right & finite, error / slack, 0.0).amax())
         largest, count = largest.cummax(0).values, count.cumsum(0)
         enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
         up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=torchs.device)
@@ -101,11 +101,10 @@ class _Noise:
         luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(min=LUCK)
         return cls(largest[up_to] * luck, rounding)
 
-    def covers(self, error: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
+    def covers(self, error: Tensor, truth: Truth, slack: Tensor) -> Tensor:
         """Tell which errors are no larger."""
-        one = ulp(truth.scale, dtype)
-        near = (error <= TWICE_AS_FAR * self.rounding * one) & error.isfinite()
-        beyond = near & (error > ELEMENT_ULP * one)
+        near = (error <= TWICE_AS_FAR * self.rounding * slack) & error.isfinite()
+        beyond = near & (error > slack)
         if beyond.sum() > max(_FEW * beyond.numel(), 1):
             near = torch.zeros_like(near)
         return near | (error <= self.by_exponent[_exponents(truth.value)])
@@ -126,10 +125,10 @@ def _lenient(
         got = result.detach()[truth.block].double()
         own = torchs.detach()[truth.block].double()
         errors = [_errors(value, truth, result.dtype) for value in (got, own)]
-        slack = ELEMENT_ULP * ulp(truth.scale, result.dtype)
+        slack = _slack(truth, result.dtype)
         excuse = no_worse(errors[0], errors[1], errors[1] > slack, slack)
         if noise is not None:
-            excuse |= noise.covers(errors[0], truth, result.dtype)
+            excuse |= noise.covers(errors[0], truth, slack)
         yield replace(truth, value=torch.where(excuse, got, truth.value))
 
 
@@ -137,3 +136,8 @@ def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
     """Return the distance of each element, which is infinite where NaN or an infinity differs."""
     error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
     return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)
+
+
+def _slack(truth: Truth, dtype: torch.dtype) -> Tensor:
+    """Return the bar of elements."""
+    return ELEMENT_ULP * ulp(truth.scale, dtype)

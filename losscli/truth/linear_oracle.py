@@ -252,9 +252,9 @@ class LinearOracle(Oracle):
         z = self._settings.z_loss
         # A probability moves as the logarithm of the sum and its own logit do, and is at most 1. It
         # loses no more than the others gain: all of it where another logit is nearly the same.
-        off = logits.moved + log_sums_moved
-        most = (logits.value - log_sums + off).clamp_(max=0.0).exp_()
-        least = (logits.value - log_sums).sub_(off).exp_()
+        logs, off = logits.value - log_sums, logits.moved + log_sums_moved
+        most = (logs + off).clamp_(max=0.0).exp_()
+        least = logs.sub_(off).exp_()
         gains = most - p
         loses = torch.minimum(p - least, gains.sum(1, keepdim=True) - gains)
         moved = torch.maximum(gains, loses) * (1 + 2 * z * log_sums.abs())

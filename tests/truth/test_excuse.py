@@ -71,7 +71,7 @@ def test_results_of_16_bits_are_rounded_once_and_not_twice_as_far_off():
     ("truth", "got"),
     [(math.nan, 0.0), (math.nan, math.inf), (math.inf, 0.0), (math.inf, math.nan)],
 )
-def test_what_is_no_number_is_excused_by_nothing_that_torch_rounds(truth, got):
+def test_a_wrong_value_at_nan_or_infinity_is_not_excused_by_roundings_elsewhere(truth, got):
     values = torch.linspace(1, 1.9, 1000).float().double()
     values[3] = truth
     torchs, result = values.float(), values.float()

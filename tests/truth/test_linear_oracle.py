@@ -150,6 +150,18 @@ def test_errors_of_honest_products_are_within_the_bound_and_within_reach_of_it(d
         assert 0.005 < max(shares) < 1, shares
 
 
+def gradients_of(p: Tensor, operands: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return what the gradients of a mean are of such probabilities, with products in float64."""
+    target = operands["target"]
+    share = p.scatter_add(1, target.clamp(min=0)[:, None], torch.full_like(p[:, :1], -1.0))
+    share[target < 0] = 0
+    share /= int((target >= 0).sum())
+    return {
+        "input": share @ operands["linear_weight"].double(),
+        "linear_weight": share.t() @ operands["input"].double(),
+    }
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["input", "linear_weight"])
 def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(
@@ -159,14 +171,9 @@ def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(
     incoming = problem.usual
     right = subject_of("custom", problem.case).answer(problem.call(incoming)).gradients[name]
     assert right is not None
-    target = problem.operands["target"]
-    hidden, weight = problem.operands["input"].double(), problem.operands["linear_weight"].double()
-    p = torch.softmax(hidden @ weight.t(), 1)
-    p = torch.where(p < 2.0**-12, 0.0, p)
-    p.scatter_add_(1, target.clamp(min=0)[:, None], torch.full_like(p[:, :1], -1.0))
-    p[target < 0] = 0
-    p /= int((target >= 0).sum())
-    filtered = (p @ weight if name == "input" else p.t() @ hidden).to(right.dtype)
+    operands = dict(problem.operands)
+    p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)
+    filtered = gradients_of(torch.where(p < 2.0**-12, 0.0, p), operands)[name].to(right.dtype)
 
     assert problem.judge_gradient(name, right, incoming)[0].status == PASS
     assert problem.judge_gradient(name, torch.zeros_like(right), incoming)[0].status == FAIL
@@ -234,17 +241,6 @@ def test_the_mean_of_no_tokens_is_nan_and_its_gradient_zero() -> None:
     )
 
 
-def gradients_of(logits: Tensor, operands: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return what the gradients of a mean are of such logits, with products in float64."""
-    share = torch.softmax(logits, 1)
-    share.scatter_add_(1, operands["target"][:, None], torch.full_like(share[:, :1], -1.0))
-    share /= len(share)
-    return {
-        "input": share @ operands["linear_weight"].double(),
-        "linear_weight": share.t() @ operands["input"].double(),
-    }
-
-
 def with_logits(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[Problem, Tensor]:
     """Return a problem in bfloat16, and its logits.
 
@@ -270,14 +266,14 @@ def test_roundings_may_decide_which_of_two_classes_is_likelier() -> None:
     problem, logits = with_logits((300.0, 0.90625), (298.0, 1.125))
     rounded = logits.bfloat16().double()
     assert rounded[2, 4] == rounded[2, 7] == 300
-    for name, gradient in gradients_of(rounded, dict(problem.operands)).items():
+    for name, gradient in gradients_of(torch.softmax(rounded, 1), dict(problem.operands)).items():
         assert problem.judge_gradient(name, gradient.bfloat16(), BOTH)[0].status == PASS
         assert next(iter(problem.gradient(name, BOTH))).once_rounded is None
 
 
 def test_a_token_whose_class_is_decided_leaves_gradients_judged_as_a_whole() -> None:
     problem, logits = with_logits((300.0,), (20.0,))
-    for name, gradient in gradients_of(logits, dict(problem.operands)).items():
+    for name, gradient in gradients_of(torch.softmax(logits, 1), dict(problem.operands)).items():
         judged = [problem.judge_gradient(name, (f * gradient).bfloat16(), BOTH) for f in (1, 4)]
         assert [outcome.status for outcome, _ in judged] == [PASS, FAIL]
         assert next(iter(problem.gradient(name, BOTH))).once_rounded is not None
