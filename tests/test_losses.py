@@ -22,6 +22,7 @@ from losscli.losses import (
     WEIGHTED,
     Parameter,
     Tolerance,
+    aten,
 )
 from losscli.truth.inputs import make_inputs
 from tests import handmade
@@ -101,13 +102,13 @@ def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_rou
 ) -> None:
     """On a GPU torch's backward reads both operands in the dtype of the gradient it writes."""
     seen = []
-    own = torch.nn.functional.smooth_l1_loss
+    own = aten.smooth_l1_loss
 
     def look(input, target, **settings):
         seen.extend([input.dtype, target.dtype])
         return own(input, target, **settings)
 
-    monkeypatch.setattr(torch.nn.functional, "smooth_l1_loss", look)
+    monkeypatch.setattr(aten, "smooth_l1_loss", look)
     operands = {
         name: torch.ones(5, dtype=getattr(torch, dtype)).requires_grad_(name in asked)
         for name, dtype in zip(("input", "target"), dtypes, strict=True)

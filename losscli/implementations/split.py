@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import CUSTOM, Implementation
 from losscli.implementations.other_projects import lacking
-from losscli.losses import HIDDEN_STATE
+from losscli.losses import HIDDEN_STATE, aten
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
 from losscli.reasons import Reason
 
@@ -57,8 +57,6 @@ def _custom(case: Case) -> BoundLoss:
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     """Return a formula of all logits, which each rank gathers from the others."""
-    import torch
-
     from losscli.ranks.shards import PutTogether, SumOfGradients
 
     settings = {"reduction": case.reduction, **case.params}
@@ -78,7 +76,7 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
         # The logits are gathered, which are smaller than the weight of a large vocabulary.
         shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
-        logits = together(torch.nn.functional.linear(shared, *layer), -1)
+        logits = together(aten.linear(shared, *layer), -1)
         return formula(logits, target, **settings)
 
     return of_hidden_states if case.spec.unit == HIDDEN_STATE else of_logits
@@ -120,7 +118,7 @@ def _no_functional(case: Case) -> Reason | None:
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    """Return ``F.cross_entropy`` of a DTensor, within ``loss_parallel``."""
+    """Return PyTorch's cross entropy of a DTensor, within ``loss_parallel``."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
 
@@ -136,7 +134,7 @@ def _loss_parallel(case: Case) -> BoundLoss:
         logits = DTensor.from_local(
             input, mesh, [Shard(-1)], run_check=False, shape=shape, stride=(case.classes, 1)
         )
-        found: Any = torch.nn.functional.cross_entropy(logits, target, **settings)
+        found: Any = aten.cross_entropy(logits, target, **settings)
         local: Tensor = found.full_tensor()
         return local
 

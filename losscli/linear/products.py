@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+
+from losscli.losses.aten import linear
 
 NARROW = (torch.float16, torch.bfloat16)
 

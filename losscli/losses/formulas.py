@@ -49,14 +49,11 @@ def alike(*operands: Tensor) -> tuple[Tensor, ...]:
     return shaped
 
 
-def torchs_own(name: str) -> Callable[..., Tensor]:
-    """Return a loss of torch.nn.functional, which gets its operands in one dtype and shape."""
+def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a loss of ``aten.py``, which gets its operands in one dtype and shape."""
 
-    def functional(*operands: Tensor, reduction: str, **settings: float) -> Tensor:
-        import torch
-
-        own: Callable[..., Tensor] = getattr(torch.nn.functional, name)
-        return own(*alike(*operands), reduction=reduction, **settings)
+    def functional(*operands: Tensor, reduction: str) -> Tensor:
+        return loss(*alike(*operands), reduction=reduction)
 
     return functional
 

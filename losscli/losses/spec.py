@@ -194,7 +194,7 @@ class Spec:
     functional: LossFunction | None = None
     """What PyTorch has, or what one writes with it, where it differs from the reference.
 
-    torch.nn.functional's own function where there is one, without what makes the reference a truth:
+    PyTorch's own where there is one, by ``aten.py``, without what makes the reference a truth:
     it computes 16 bits in 16, and may lose digits that the reference keeps. So it is what losscli's
     kernels are compared with in time. It has the gradients of the reference's operands."""
     loss: LossFunction

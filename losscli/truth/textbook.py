@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn import functional
 
 from losscli.cases import Case
 from losscli.implementations.implementation import Implementation
+from losscli.losses import aten
 from losscli.losses.formulas import reduce
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _with_sigmoid(input: Tensor, target: Tensor) -> Tensor:
 
 def _with_softplus(input: Tensor, target: Tensor) -> Tensor:
     """Each class's own term; the gradient of the target is a difference of two of them."""
-    return target * functional.softplus(-input) + (1 - target) * functional.softplus(input)
+    return target * aten.softplus(-input) + (1 - target) * aten.softplus(input)
 
 
 def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def _log_cosh(input: Tensor, target: Tensor) -> Tensor:
 
 def _log_cosh_by_softplus(input: Tensor, target: Tensor) -> Tensor:
     difference = input - target
-    return difference + functional.softplus(-2 * difference) - math.log(2)
+    return difference + aten.softplus(-2 * difference) - math.log(2)
 
 
 def _log_cosh_by_exponentials(input: Tensor, target: Tensor) -> Tensor:
@@ -139,14 +139,14 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
 def _multi_margin_of_torch(
     input: Tensor, target: Tensor, *, reduction: str, p: float, margin: float
 ) -> Tensor:
-    return functional.multi_margin_loss(
+    return aten.multi_margin_loss(
         input, target.long(), p=int(p), margin=margin, reduction=reduction
     )
 
 
 def _smooth_l1_of_torch(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
-    return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+    return aten.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
 OWN: Mapping[str, Callable[..., Tensor]] = {

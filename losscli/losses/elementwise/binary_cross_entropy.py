@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import at_least_float32, reduce, torchs_own
@@ -18,11 +19,10 @@ if TYPE_CHECKING:
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """torch's own binary cross entropy; 16 bits in float32."""
     import torch
-    from torch.nn import functional
 
     input, target = torch.broadcast_tensors(input, target)
     (input, target), dtype = at_least_float32(input, target)
-    return functional.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
+    return aten.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
 
 
 def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -94,7 +94,7 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, refused=True),
     ),
     reference=reference,
-    functional=torchs_own("binary_cross_entropy"),
+    functional=torchs_own(aten.binary_cross_entropy),
     widens=True,
     second_order=twice,
     terms=Terms(terms, "the target's gradient log(1 - input) - log(input) is a difference"),

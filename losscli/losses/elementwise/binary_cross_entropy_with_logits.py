@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import at_least_float32, reduce, torchs_own
@@ -77,7 +78,7 @@ SPEC = element_loss(
     ),
     reference=reference,
     # Whose loss loses its digits where it is small.
-    functional=torchs_own("binary_cross_entropy_with_logits"),
+    functional=torchs_own(aten.binary_cross_entropy_with_logits),
     branch_coordinate=prediction,
     temporaries=7,
     widens=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
 from ..formulas import alike, at_least_float32, reduce
@@ -17,39 +18,30 @@ if TYPE_CHECKING:
 
 def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
     """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
-    from torch.nn.functional import logsigmoid
-
     (input, target, pos_weight), dtype = at_least_float32(input, target, pos_weight)
-    positive = pos_weight * (target * -logsigmoid(input))
-    return reduce(positive - (1 - target) * logsigmoid(-input), reduction).to(dtype)
+    positive = pos_weight * (target * -aten.logsigmoid(input))
+    return reduce(positive - (1 - target) * aten.logsigmoid(-input), reduction).to(dtype)
 
 
 def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own function, whose loss loses its digits where it is small.
+    """PyTorch's own function, whose loss loses its digits where it is small.
 
     It has no gradient for ``pos_weight``; where that is asked for, its formula in PyTorch's ops.
     """
-    import torch
-
     input, target, pos_weight = alike(input, target, pos_weight)
     if not pos_weight.requires_grad:
-        return torch.nn.functional.binary_cross_entropy_with_logits(
-            input, target, reduction=reduction, pos_weight=pos_weight
-        )
-    softplus = torch.nn.functional.softplus
-    return reduce(
-        pos_weight * target * softplus(-input) + (1 - target) * softplus(input), reduction
-    )
+        return aten.binary_cross_entropy_with_logits(input, target, pos_weight, reduction=reduction)
+    of_positive, of_negative = aten.softplus(-input), aten.softplus(input)
+    return reduce(pos_weight * target * of_positive + (1 - target) * of_negative, reduction)
 
 
 def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
     """What positive and negative targets pull at a logit, and what each of them costs."""
     import torch
-    from torch.nn.functional import logsigmoid
 
     of_positive = pos_weight * (target * torch.sigmoid(-input))
     of_negative = (1 - target) * torch.sigmoid(input)
-    costs = -pos_weight * logsigmoid(input), -logsigmoid(-input)
+    costs = -pos_weight * aten.logsigmoid(input), -aten.logsigmoid(-input)
     return {
         "input": torch.maximum(of_positive.abs(), of_negative.abs()),
         "target": torch.maximum(costs[0].abs(), costs[1]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, Calls
 from ..making import element_loss
 from ..parameter import Parameter
@@ -16,11 +17,10 @@ if TYPE_CHECKING:
 def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
     """torch's own Huber loss."""
     import torch
-    from torch.nn import functional
 
     input, target = torch.broadcast_tensors(input, target)
     wide = torch.promote_types(input.dtype, target.dtype)
-    return functional.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)
+    return aten.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)
 
 
 def huber_loss(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..formulas import reduce
 from ..making import element_loss
@@ -19,11 +20,11 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own op."""
+    """PyTorch's own."""
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
-    return torch.nn.functional.l1_loss(input, target, reduction=reduction)
+    return aten.l1_loss(input, target, reduction=reduction)
 
 
 def l1_loss(

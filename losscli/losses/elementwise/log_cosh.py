@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
@@ -35,10 +36,8 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Log-cosh as a person writes it without overflow; small differences lose their digits."""
-    import torch
-
     d = input - target
-    return reduce(d + torch.nn.functional.softplus(-2 * d) - math.log(2), reduction)
+    return reduce(d + aten.softplus(-2 * d) - math.log(2), reduction)
 
 
 def log_cosh_loss(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..formulas import reduce, torchs_own
 from ..making import element_loss
@@ -39,6 +40,6 @@ SPEC = element_loss(
     reference=reference,
     # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
     # operands to the dtype of the gradient that it writes.
-    functional=torchs_own("mse_loss"),
+    functional=torchs_own(aten.mse_loss),
     branches=QUADRATIC,
 )

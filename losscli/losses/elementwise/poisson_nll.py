@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
 from ..formulas import at_least_float32, reduce
@@ -41,12 +42,9 @@ def reference(
 def functional(
     input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
 ) -> Tensor:
-    """torch.nn.functional's own op."""
-    import torch
-
-    return torch.nn.functional.poisson_nll_loss(
-        input, target, bool(log_input), bool(full), eps=eps, reduction=reduction
-    )
+    """PyTorch's own."""
+    switches = {"log_input": bool(log_input), "full": bool(full)}
+    return aten.poisson_nll_loss(input, target, reduction=reduction, **switches, eps=eps)
 
 
 def terms(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..formulas import alike, at_least_float32, reduce
@@ -48,7 +49,7 @@ def as_written(
 
     input, target = alike(input, target)
     p = torch.sigmoid(input)
-    entropy = torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction="none")
+    entropy = aten.binary_cross_entropy_with_logits(input, target, reduction="none")
     right = p * target + (1 - p) * (1 - target)
     loss = entropy * (1 - right) ** gamma
     if alpha >= 0:

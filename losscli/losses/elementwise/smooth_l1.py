@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..making import element_loss
 from ..parameter import Parameter
@@ -16,14 +17,13 @@ if TYPE_CHECKING:
 def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
     """torch's own smooth L1; its formula is that of Girshick, Fast R-CNN (2015), with beta."""
     import torch
-    from torch.nn import functional
 
     input, target = torch.broadcast_tensors(input, target)
     # On a GPU torch's backward rounds both operands to the dtype of the gradient that it writes.
     wide = torch.promote_types(input.dtype, target.dtype)
     if any(operand.requires_grad and operand.dtype != wide for operand in (input, target)):
         input, target = input.to(wide), target.to(wide)
-    return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
+    return aten.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
 def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
 from ..formulas import alike, at_least_float32, reduce
@@ -46,14 +47,14 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     more = 1 + torch.where(target.abs() == 1, 0.0, product.abs() / 4)
     slope = torch.sigmoid(-product) * more
     return {
-        LOSS: torch.nn.functional.softplus(-product) * more,
+        LOSS: aten.softplus(-product) * more,
         "input": slope * target.abs(),
         "target": slope * input.abs(),
     }
 
 
 def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch.nn.functional's own function, which is infinite where ``exp(-input * target)`` is.
+    """PyTorch's own function, which is infinite where ``exp(-input * target)`` is.
 
     It has no gradient for the target; where that is asked for, its formula in PyTorch's ops.
     """
@@ -61,7 +62,7 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
     input, target = alike(input, target)
     if not target.requires_grad:
-        return torch.nn.functional.soft_margin_loss(input, target, reduction=reduction)
+        return aten.soft_margin_loss(input, target, reduction=reduction)
     return reduce(torch.log1p(torch.exp(-target * input)), reduction)
 
 

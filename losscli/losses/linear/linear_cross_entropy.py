@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .. import aten
 from ..rows import cross_entropy
 from .spec import MEMORY_BUDGET, LinearSpec, logits_of, operands, public
 
@@ -21,7 +22,7 @@ def reference(
     memory_budget: float = 0.0,
     **settings: float,
 ) -> Tensor:
-    """``F.linear`` and ``F.cross_entropy``."""
+    """PyTorch's linear layer and its cross entropy."""
     logits = logits_of(input, linear_weight, linear_bias)
     loss = cross_entropy.functional(
         logits, target.reshape(-1), None, reduction=reduction, **settings
@@ -42,9 +43,8 @@ def functional(
     """PyTorch's own function, in chunks of rows, which know no label smoothing."""
     import torch
 
-    own: Any = torch.nn.functional
     options: Any = torch.nn
-    loss: Tensor = own.linear_cross_entropy(
+    loss: Tensor = aten.linear_cross_entropy(
         input,
         linear_weight,
         target,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .. import operators
+from .. import aten, operators
 from ..domain import CLASSES
 from ..formulas import Reduction
 from ..parameter import Parameter
@@ -187,9 +187,7 @@ def public(name: str) -> Callable[..., Any]:
 
 def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return the logits of each token, in the dtype of the hidden states: ``(N, C)``."""
-    import torch
-
-    return torch.nn.functional.linear(hidden, weight, bias).reshape(-1, len(weight))
+    return aten.linear(hidden, weight, bias).reshape(-1, len(weight))
 
 
 def forms(spec: LinearSpec) -> Iterator[LinearSpec]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import reduce as reduced
@@ -154,7 +155,7 @@ def functional(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """torch.nn.functional.cross_entropy, where it has what is asked for; else the reference."""
+    """PyTorch's own, where it has what is asked for; else the reference."""
     import torch
 
     settings: dict[str, Any] = {
@@ -169,7 +170,7 @@ def functional(
     logits = input if temperature == 1 else input / temperature
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     target = target.long() if has_numbers else target
-    return torch.nn.functional.cross_entropy(logits, target, weight, **settings)
+    return aten.cross_entropy(logits, target, weight, **settings)
 
 
 def _terms(

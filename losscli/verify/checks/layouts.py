@@ -47,7 +47,7 @@ def _inside(*beside: int) -> Relayout:
     """Make values a view of a tensor that has more to their left and right, above and below."""
 
     def relayout(values: Tensor) -> Tensor:
-        view = torch.nn.functional.pad(values, beside, value=no_value(values.dtype))
+        view = torch.constant_pad_nd(values, beside, no_value(values.dtype))
         for dimension, before in zip((-1, -2), beside[::2], strict=False):
             view = view.narrow(dimension, before, values.shape[dimension])
         return view

@@ -1,0 +1,167 @@
+"""PyTorch's own functions, below ``torch.nn.functional``.
+
+A program may replace functions of ``torch.nn.functional``, by losscli's for example. What losscli
+computes with PyTorch calls the operators below them, so that no function of losscli ends up calling
+itself, and references and baselines stay PyTorch's. A copy of ``torch.nn.functional`` made at
+import would not do: where a torch function mode is active, as in ``with torch.device(...)``, each
+function of it looks up its own name again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .formulas import REDUCTIONS
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _number(reduction: str) -> Any:
+    """Return what the operators call a reduction; PyTorch's stubs say that it is a string."""
+    return REDUCTIONS.index(reduction)
+
+
+def softplus(input: Tensor) -> Tensor:
+    """``log(1 + exp(input))``, which is ``input`` from 20 on."""
+    import torch
+
+    return torch._C._nn.softplus(input)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """``-log(1 + exp(-input))``."""
+    import torch
+
+    return torch._C._nn.log_sigmoid(input)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``."""
+    import torch
+
+    return torch._C._nn.linear(input, weight, bias)
+
+
+def l1_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Absolute error of operands of one shape."""
+    import torch
+
+    return torch._C._nn.l1_loss(input, target, _number(reduction))
+
+
+def mse_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Squared error of operands of one shape."""
+    import torch
+
+    return torch._C._nn.mse_loss(input, target, _number(reduction))
+
+
+def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
+    """Smooth L1 of operands of one shape; ``beta=0`` is the absolute error."""
+    import torch
+
+    if beta == 0:
+        return l1_loss(input, target, reduction=reduction)
+    return torch._C._nn.smooth_l1_loss(input, target, _number(reduction), beta)
+
+
+def huber_loss(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
+    """Huber loss of operands of one shape."""
+    import torch
+
+    return torch._C._nn.huber_loss(input, target, _number(reduction), delta)
+
+
+def binary_cross_entropy(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Binary cross entropy of probabilities."""
+    import torch
+
+    return torch._C._nn.binary_cross_entropy(input, target, None, _number(reduction))
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, pos_weight: Tensor | None = None, *, reduction: str
+) -> Tensor:
+    """Binary cross entropy of logits."""
+    import torch
+
+    return torch.binary_cross_entropy_with_logits(
+        input, target, None, pos_weight, _number(reduction)
+    )
+
+
+def kl_div(input: Tensor, target: Tensor, *, reduction: str, log_target: bool) -> Tensor:
+    """Kullback-Leibler divergence of each element."""
+    import torch
+
+    return torch.kl_div(input, target, _number(reduction), log_target=log_target)
+
+
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, *, reduction: str, log_input: bool, full: bool, eps: float
+) -> Tensor:
+    """Negative log-likelihood of a Poisson distribution."""
+    import torch
+
+    return torch.poisson_nll_loss(input, target, log_input, full, eps, _number(reduction))
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """Logistic loss."""
+    import torch
+
+    return torch._C._nn.soft_margin_loss(input, target, _number(reduction))
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: int
+) -> Tensor:
+    """Negative log-likelihood of class numbers."""
+    import torch
+
+    return torch._C._nn.nll_loss_nd(input, target, weight, _number(reduction), ignore_index)
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Cross entropy of logits."""
+    import torch
+
+    return torch._C._nn.cross_entropy_loss(
+        input, target, weight, _number(reduction), ignore_index, label_smoothing
+    )
+
+
+def multi_margin_loss(
+    input: Tensor, target: Tensor, *, reduction: str, p: float, margin: float
+) -> Tensor:
+    """Multi-class margin loss."""
+    import torch
+
+    return torch._C._nn.multi_margin_loss(input, target, p, margin, None, _number(reduction))
+
+
+def linear_cross_entropy(*operands: Tensor, **settings: Any) -> Tensor:
+    """The one function that is more than an operator, and is taken from ``torch.nn.functional``.
+
+    Raises:
+        RuntimeError: the program has replaced it.
+    """
+    import torch
+
+    own: Any = torch.nn.functional.linear_cross_entropy
+    if own.__module__ != "torch.nn.functional":
+        raise RuntimeError(
+            "PyTorch's own torch.nn.functional.linear_cross_entropy is asked for, but "
+            f"{own.__module__}.{own.__qualname__} has replaced it; put PyTorch's back"
+        )
+    found: Tensor = own(*operands, **settings)
+    return found

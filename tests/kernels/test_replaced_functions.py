@@ -1,0 +1,156 @@
+"""A program may replace the functions of ``torch.nn.functional``, by losscli's or by its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import losscli
+from losscli import functional
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
+from losscli.truth.inputs import make_inputs
+from losscli.truth.textbook import OWN
+from tests import handmade
+from tests.parameters import naming
+
+EVERY = {**LOSSES, **ROW_FORMS, **LINEAR_LOSSES}
+FUNCTIONS = [
+    name
+    for name, each in vars(torch.nn.functional).items()
+    if not name.startswith("_") and callable(each) and not isinstance(each, type)
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+
+
+def results(loss: str) -> Iterator[tuple[str, Any]]:
+    """Yield what each transform makes of a loss, and its reference and baseline, by names."""
+    spec = EVERY[loss]
+    shape = (3, 4) if spec.takes((3, 4)) else (3, 2, 4)
+    case = handmade.case(
+        loss=loss,
+        shape=shape,
+        target_shape=spec.default_target_shape(shape),
+        dtype="float64",
+        distribution="normal",
+        reduction=spec.reductions[-1],
+        params=spec.resolve({}),
+    )
+    first, *others = make_inputs(case).values()
+    along = 0.5 * torch.ones_like(first)
+    bound = spec.bound(case.reduction, case.params)
+
+    def loss_of(input: Tensor, *rest: Tensor) -> Tensor:
+        return bound(input, *rest).sum()
+
+    def of_first(input: Tensor) -> Tensor:
+        return loss_of(input, *others)
+
+    def of_samples(function: Callable[..., Any]) -> Any:
+        return torch.func.vmap(function)(*(torch.stack([each, each]) for each in (first, *others)))
+
+    def by_autograd() -> tuple[Tensor, ...]:
+        leaf = first.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(of_first(leaf), leaf, create_graph=True)
+        if not gradient.requires_grad:
+            return (gradient,)
+        return gradient.detach(), *torch.autograd.grad((gradient**2).sum(), leaf)
+
+    yield "first and second derivatives", by_autograd()
+    yield "torch.func.grad", torch.func.grad(of_first)(first)
+    yield "vmap", of_samples(loss_of)
+    yield "vmap of grad", of_samples(torch.func.grad(loss_of))
+    yield "jvp", torch.func.jvp(of_first, (first,), (along,))
+    yield "hessian", torch.func.hessian(of_first)(first)
+    yield "forward over reverse", torch.func.jvp(torch.func.grad(of_first), (first,), (along,))
+    settings = {"reduction": case.reduction, **case.params}
+    # Within a mode of torch functions those of torch.nn.functional look up their own names.
+    with torch.device("cpu"):
+        yield "loss in a mode", of_first(first)
+        yield "grad in a mode", torch.func.grad(of_first)(first)
+        yield "reference", spec.reference(first, *others, **settings)
+        if spec.functional is not None and loss not in LINEAR_LOSSES:
+            yield "functional", spec.functional(first, *others, **settings)
+        if own := OWN.get(loss):
+            yield "PyTorch's own", own(first, *others, **settings)
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_losses_call_no_function_that_a_program_may_have_replaced(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = dict(results(loss))
+    for name in FUNCTIONS:
+
+        def refuse(*given: Any, name: str = name, **named: Any) -> Tensor:
+            raise AssertionError(f"torch.nn.functional.{name} was called")
+
+        monkeypatch.setattr(torch.nn.functional, name, refuse)
+    for name, found in results(loss):
+        with naming(name):
+            torch.testing.assert_close(found, due[name], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("loss", ["nll", "cross_entropy", "mse"])
+def test_losses_that_replace_all_of_torchs_do_not_call_themselves(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = dict(results(loss))
+    for name in FUNCTIONS:
+        if own := getattr(functional, name, None):
+            monkeypatch.setattr(torch.nn.functional, name, own)
+    for name, found in results(loss):
+        with naming(name):
+            torch.testing.assert_close(found, due[name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_replaced_function_is_never_taken_for_the_one_baseline_that_has_no_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    baseline = LINEAR_LOSSES["linear_cross_entropy"].functional
+    assert baseline is not None
+    operands = torch.randn(3, 2), torch.zeros(3).long(), torch.randn(4, 2)
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "linear_cross_entropy",
+        functional.linear_cross_entropy,
+        raising=False,
+    )
+    with pytest.raises(RuntimeError, match="linear_cross_entropy has replaced it"):
+        baseline(*operands, reduction="mean")
+
+
+USERS = {
+    "losses/aten.py": "has the one function that is no operator",
+    "implementations/process_state.py": "sees whether a call has changed it",
+    "verify/selftest/wrong/behaviour.py": "is wrong on purpose: it changes it",
+    "verify/selftest/honest.py": "is what a person writes",
+    "verify/selftest/wrong/linear.py": "is what a person writes",
+}
+
+
+def test_only_listed_files_use_torch_nn_functional() -> None:
+    root = Path(losscli.__file__).parent
+
+    def names(node: ast.AST) -> list[str]:
+        if isinstance(node, ast.ImportFrom):
+            return [f"{node.module}.{alias.name}" for alias in node.names]
+        if isinstance(node, ast.Import):
+            return [alias.name for alias in node.names]
+        return [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+
+    users = {
+        str(file.relative_to(root))
+        for file in root.rglob("*.py")
+        if "functional" in (text := file.read_text())
+        for node in ast.walk(ast.parse(text))
+        for name in names(node)
+        if f"{name}.".startswith("torch.nn.functional.")
+    }
+    assert users == set(USERS)
