@@ -17,12 +17,33 @@ namespace losscli {
 using at::Tensor;
 
 void CallNode::save(TensorList tensors) {
-  for (const Tensor& tensor : tensors) saved_.push_back(SavedVariable(tensor, false));
+  for (const Tensor& tensor : tensors) {
+    saved_.push_back(SavedVariable(tensor, false));
+    versions_.push_back(tensor.defined() ? tensor._version() : 0);
+  }
+}
+
+Tensor CallNode::unpack(size_t place) const {
+  const SavedVariable& saved = saved_[place];
+  try {
+    return saved.unpack();
+  } catch (const c10::Error&) {
+    const auto tensor = saved.get_raw_data();
+    if (!tensor || !tensor->defined() || tensor->_version() == versions_[place]) throw;
+    // The operands come last.
+    const size_t before = saved_.size() - call.loss->operands();
+    const std::string name =
+        place < before ? "grad_output" : call.loss->operand_names[place - before];
+    TORCH_CHECK(false, call.name(), ": ", name,
+                " has been modified by an inplace operation since the loss was computed, but "
+                "backward may need its values; pass a copy to the loss, ",
+                name, ".clone(), or change a copy");
+  }
 }
 
 Tensors CallNode::unpack() const {
   Tensors tensors;
-  for (const SavedVariable& saved : saved_) tensors.push_back(saved.unpack());
+  for (size_t place = 0; place < saved_.size(); ++place) tensors.push_back(unpack(place));
   return tensors;
 }
 

@@ -35,6 +35,8 @@ class CallNode : public Node {
   const Call call;
 
  protected:
+  // Throws (RuntimeError) where a tensor has been changed in place: whether backward needs it is
+  // known on the device alone.
   Tensors unpack() const;
   // Through the operators, for whoever has to see them: a tracer, autograd itself, or forward mode.
   virtual variable_list apply_dispatched(const variable_list& grads, TensorList saved) = 0;
@@ -42,8 +44,11 @@ class CallNode : public Node {
   virtual void forget() {}
 
  private:
+  at::Tensor unpack(size_t place) const;
+
   const char* what_;
   c10::SmallVector<SavedVariable, kMostOperands> saved_;
+  c10::SmallVector<uint32_t, kMostOperands> versions_;
 };
 
 // Remembers a backward pass for the second derivatives: grad_output and the operands.

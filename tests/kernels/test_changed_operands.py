@@ -1,11 +1,82 @@
-"""Operands changed through `.data` between forward and backward."""
+"""Operands changed between forward and backward, in place or through `.data`."""
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
+from torch import Tensor
+
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Reduction
+from losscli.truth.inputs import make_inputs
+from tests import handmade
+from tests.parameters import naming
 
 from .losses import MACHINERY, custom, make, reference
+
+EVERY = {**LOSSES, **ROW_FORMS, **LINEAR_LOSSES}
+COMPOSED = {name for name, spec in ROW_FORMS.items() if spec.composed_of} | {*LINEAR_LOSSES}
+
+
+@pytest.mark.parametrize("loss", EVERY)
+def test_operand_changed_in_place_before_backward_raises_or_does_not_matter(
+    loss: str, device: str
+) -> None:
+    spec = EVERY[loss]
+    shape = (3, 4) if spec.takes((3, 4)) else (3, 2, 4)
+    case = handmade.case(
+        loss=loss,
+        shape=shape,
+        target_shape=spec.default_target_shape(shape),
+        distribution="normal",
+        reduction=spec.reductions[0],
+        params=spec.resolve({}),
+        device=device,
+    )
+    given = make_inputs(case)
+
+    def gradient(reduction: Reduction, changed: str = "") -> Tensor:
+        operands = {name: each.clone() for name, each in given.items()}
+        first = next(iter(operands.values())).requires_grad_()
+        result = spec.bound(reduction, case.params)(*operands.values()).sum()
+        if changed:
+            operands[changed].detach().zero_()
+        (found,) = torch.autograd.grad(result, first)
+        return found
+
+    for reduction, name in itertools.product(spec.reductions, given):
+        with naming(reduction, name):
+            message = "modified by an inplace operation"
+            if loss not in COMPOSED:
+                with pytest.raises(RuntimeError, match=f": {name} has been {message}"):
+                    gradient(reduction, changed=name)
+                continue
+            try:
+                found = gradient(reduction, changed=name)
+            except RuntimeError as error:
+                if message not in str(error):
+                    raise
+            else:
+                torch.testing.assert_close(found, gradient(reduction), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("loss", MACHINERY)
+def test_operand_changed_in_place_raises_where_forward_has_computed_the_gradient(
+    loss: str, device: str
+) -> None:
+    """Whether that is the one that backward needs, a GPU finds out without the host."""
+    values = make(torch.float32, device)
+    side = 1100 if device == "cpu" else 40  # on a CPU few elements are not written ahead
+    input, target = values((side, side)).requires_grad_(), values((side, side))
+    for again in (False, True):
+        result = custom(loss)(input, target)
+        if again:
+            torch.autograd.grad(result, input, retain_graph=True)
+        with torch.no_grad():
+            input.mul_(2)
+        with pytest.raises(RuntimeError, match="input has been modified by an inplace operation"):
+            torch.autograd.grad(result, input)
 
 
 @pytest.mark.parametrize("incoming", [1.0, 2.0])
