@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import losscli.topk_kl_divergence
 from losscli.functional import kl_divergence, reverse_kl_divergence, topk_kl_divergence
+from losscli.losses.rows.topk_kl_divergence import reference as formula_of
 from tests.parameters import naming
 
 ROWS, CLASSES, K = 12, 70, 5
@@ -160,6 +162,54 @@ def test_classes_that_are_impossible_have_no_gradient(pair: Pair) -> None:
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(gradient.gather(1, pair.classes), due)
     assert not gradient[others].any()
+
+
+@pytest.mark.parametrize("fill", ["-inf", "the least number"])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+def test_rest_that_rounding_leaves_is_none_where_the_student_has_none(
+    dtype: torch.dtype, reverse: bool, fill: str, device: str
+) -> None:
+    """Both have masked all classes but k: the divergence is that of these."""
+    pair = pair_of(device, rows=300)
+    others = torch.ones_like(pair.logits).scatter(1, pair.classes, 0.0).bool()
+    least = -torch.inf if fill == "-inf" else torch.finfo(dtype).min
+    target = pair.target.to(dtype).log_softmax(-1)
+    rest = 1 - target.double().exp().sum(-1)
+    assert (rest > 0).sum() > 20
+    masked = pair._replace(logits=pair.logits.to(dtype).masked_fill(others, least), target=target)
+
+    settings: dict[str, Any] = {"reverse": reverse, "reduction": "none"}
+    found = gradients(topk_kl_divergence, masked, **settings)
+    whole = reverse_kl_divergence if reverse else kl_divergence
+    short = masked._replace(logits=masked.logits.gather(1, pair.classes))
+    due = gradients(lambda logits, _, target, **__: whole(logits, target, reduction="none"), short)
+
+    rounding = 40 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found[0], due[0].to(found[0].dtype), rtol=rounding, atol=rounding)
+    of_classes = found[1].gather(1, pair.classes)
+    torch.testing.assert_close((of_classes, found[2]), due[1:], rtol=rounding, atol=rounding)
+    assert not found[1].masked_select(others).any()
+
+    composed = gradients(formula_of, masked, **settings)
+    torch.testing.assert_close(found, composed, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+def test_rest_of_the_teacher_alone_makes_the_divergence_infinite(
+    dtype: torch.dtype, device: str
+) -> None:
+    """It is more than rounding leaves: 16 times eps for the k classes and their entropy."""
+    pair = pair_of(device)
+    others = torch.ones_like(pair.logits).scatter(1, pair.classes, 0.0).bool()
+    logits = pair.logits.masked_fill(others, -torch.inf).to(dtype)
+    less = math.log1p(-16 * torch.finfo(dtype).eps)
+    target = (pair.target.log_softmax(-1) + less).to(dtype)
+    assert topk_kl_divergence(logits, pair.classes, target, reduction="none").isposinf().all()
 
 
 def test_divergence_of_some_classes_is_never_more_than_that_of_all(pair: Pair) -> None:

@@ -25,6 +25,7 @@ from .spec import RowSpec, class_numbers
 from .terms import Softmax, known, masked
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 _MOST_CLASSES = 16
@@ -44,16 +45,41 @@ def _of_known_classes(shape: Shape) -> Shape:
     return *shape[:-1], min((shape[-1] + 1) // 2, _MOST_CLASSES)
 
 
-def _with_rest(log_probs: Tensor) -> Tensor:
-    """Return log-probabilities with that of the rest, in float64 for the digits of a small one."""
+def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
+    """Return log-probabilities with that of the rest, in float64 for the digits of a small one.
+
+    Args:
+        log_probs: ``(..., k)``.
+        impossible: ``(..., 1)``: whether the student's rest is 0. A rest of the teacher that
+            rounding may have left is 0 there as well; it would make the divergence infinite.
+    """
     import torch
 
     wide = log_probs.double()
-    rest = 1 - wide.exp().sum(-1, keepdim=True)
+    shares = wide.exp()
+    rest = 1 - shares.sum(-1, keepdim=True)
+    least = torch.where(impossible, _rounding(shares.detach(), log_probs.dtype), 0.0)
     # Harmless where there is no rest, for its gradient is computed there as well.
-    positive = rest > 0
+    positive = rest > least
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
+
+
+def _rounding(shares: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return by how much the sum of k probabilities may differ from 1, ``(..., 1)``.
+
+    A log-softmax ``t = (x - max) - log(sum)`` in a dtype with the unit roundoff u is off by ``u *
+    |x - max|`` and ``u * |t|`` for its differences, by ``u * log(sum)`` for the logarithm, and by
+    what the sum is off by, relative to it: ``u * k`` for the additions, ``2 * u`` for the
+    exponentials, and the mean of ``u * |x - max|``. With ``|x - max|`` and ``log(sum)`` at most
+    ``|t|``, the probabilities as weights, and H the entropy, all of them together are ``u * (4 * H
+    + k + 2)``, at most ``2 * u * (2 * H + k)`` from two classes on; that of one class is exact.
+    """
+    import torch
+
+    entropy = torch.special.entr(shares).sum(-1, keepdim=True)
+    found: Tensor = torch.finfo(dtype).eps * (shares.shape[-1] + 2 * entropy)
+    return found
 
 
 def bins_of(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
@@ -64,7 +90,10 @@ def bins_of(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: f
     if mask is not None:
         scaled = torch.where(mask.unsqueeze(-1), scaled, torch.zeros_like(scaled))
     others = scaled.scatter(-1, classes, -torch.inf)
-    return torch.cat([scaled.gather(-1, classes), others.logsumexp(-1, keepdim=True)], -1)
+    # Harmless where no other class is possible: the gradient of logsumexp is NaN there.
+    is_empty = (others == -torch.inf).all(-1, keepdim=True)
+    rest = others.masked_fill(is_empty, 0.0).logsumexp(-1, keepdim=True)
+    return torch.cat([scaled.gather(-1, classes), rest.masked_fill(is_empty, -torch.inf)], -1)
 
 
 def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
@@ -72,7 +101,8 @@ def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tens
 
     There are no others then, but for what roundings leave of the teacher's 1.
     """
-    target = _with_rest(target)
+    impossible = bins.detach().softmax(-1)[..., -1:] == 0
+    target = _with_rest(target, impossible)
     return (bins, target) if bins.shape[-1] <= classes else (bins[..., :-1], target[..., :-1])
 
 
@@ -183,6 +213,11 @@ def topk_kl_divergence(
     and the bin, whose q and p are 1 less those of the classes; with ``reverse`` that of
     ``p * log(p / q)``. It is the divergence of all classes after the others have become one, and so
     never more than that. 0 times infinity is 0.
+
+    The q of the bin is 1 less a sum of rounded probabilities, whose rounding is at most ``eps * (k
+    + 2 * H)``: eps is that of the dtype of ``target``, H the entropy of the k classes. Where p of
+    the bin is 0, as that of masked logits is, a q that is no larger counts as 0; a larger one makes
+    the loss infinite. With ``reverse`` a q of 0 makes it infinite where p is above 0.
 
     The divergences of sequence distillation (Hinton et al. 2015, arXiv:1503.02531; the reverse one,
     Gu et al. 2023, arXiv:2306.08543) from what a server returns of a teacher.
