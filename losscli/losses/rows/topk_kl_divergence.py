@@ -58,15 +58,17 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     wide = log_probs.double()
     shares = wide.exp()
     rest = 1 - shares.sum(-1, keepdim=True)
-    least = torch.where(impossible, _rounding(shares.detach(), log_probs.dtype), 0.0)
+    surprise = (shares * wide).detach().nan_to_num(nan=0.0)  # 0 times infinity is 0
+    rounding = _rounding(log_probs.dtype, log_probs.shape[-1], -surprise.sum(-1, keepdim=True))
+    least = torch.where(impossible, rounding, 0.0)
     # Harmless where there is no rest, for its gradient is computed there as well.
     positive = rest > least
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
 
 
-def _rounding(shares: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return by how much the sum of k probabilities may differ from 1, ``(..., 1)``.
+def _rounding(dtype: torch.dtype, k: int, entropy: Tensor) -> Tensor:
+    """Return by how much the sum of k probabilities of a dtype may differ from 1.
 
     A log-softmax ``t = (x - max) - log(sum)`` in a dtype with the unit roundoff u is off by ``u *
     |x - max|`` and ``u * |t|`` for its differences, by ``u * log(sum)`` for the logarithm, and by
@@ -77,9 +79,7 @@ def _rounding(shares: Tensor, dtype: torch.dtype) -> Tensor:
     """
     import torch
 
-    entropy = torch.special.entr(shares).sum(-1, keepdim=True)
-    found: Tensor = torch.finfo(dtype).eps * (shares.shape[-1] + 2 * entropy)
-    return found
+    return torch.finfo(dtype).eps * (k + 2 * entropy)
 
 
 def bins_of(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
@@ -101,7 +101,8 @@ def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tens
 
     There are no others then, but for what roundings leave of the teacher's 1.
     """
-    impossible = bins.detach().softmax(-1)[..., -1:] == 0
+    largest = bins.detach().amax(-1, keepdim=True)
+    impossible = (bins.detach()[..., -1:] - largest).exp() == 0
     target = _with_rest(target, impossible)
     return (bins, target) if bins.shape[-1] <= classes else (bins[..., :-1], target[..., :-1])
 
