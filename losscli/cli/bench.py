@@ -32,6 +32,7 @@ from losscli.errors import EXIT_OK, UsageError
 from losscli.notes import LOADING, note, status
 from losscli.ranks.place import is_silent
 from losscli.runs.saved import check_run_name
+from losscli.streams import emit
 from losscli.units import parse_fraction, parse_seconds
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def command(
         return EXIT_OK
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
-        click.echo(duration(seconds_of_all(plan(config, device))))
+        emit(duration(seconds_of_all(plan(config, device))))
         return EXIT_OK
 
     saved = prepare(save) if save and not is_silent() else None

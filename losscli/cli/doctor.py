@@ -11,6 +11,7 @@ from losscli.cli.options import device_option, examples
 from losscli.cli.variables import switch
 from losscli.errors import EXIT_OK, EXIT_UNFIT
 from losscli.notes import status
+from losscli.streams import emit
 
 
 @click.command("doctor")
@@ -40,7 +41,7 @@ def command(device: str, as_json: bool) -> int:
     )
     status("")
     if as_json:
-        click.echo(json.dumps(examination.to_json(), indent=2))
+        emit(json.dumps(examination.to_json(), indent=2))
     else:
-        click.echo(render(examination, colour=in_colour()), color=in_colour())
+        emit(render(examination, colour=in_colour()))
     return EXIT_OK if examination.usable else EXIT_UNFIT

@@ -21,6 +21,7 @@ from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.notes import note, say
 from losscli.progress import Progress
+from losscli.streams import tell
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def command(
         say(f"{summary(verdicts)}\n")
         note(f"wrote {output}")
     if interrupted:
-        click.echo(f"losscli: interrupted{_what_is_left(verdicts, format, output)}", err=True)
+        tell(f"losscli: interrupted{_what_is_left(verdicts, format, output)}")
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")

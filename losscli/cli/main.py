@@ -35,6 +35,7 @@ from losscli.errors import (
 from losscli.notes import VARIABLE as QUIET_VARIABLE
 from losscli.notes import is_on, is_quiet, status
 from losscli.ranks.place import is_silent
+from losscli.streams import emit, give_up_broken, prepare, tell
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
@@ -66,7 +67,7 @@ def _show_version(context: click.Context, option: click.Parameter, value: bool) 
     if value and not context.resilient_parsing:
         from losscli.cli.version import describe
 
-        click.echo(describe())
+        emit(describe())
         context.exit()
 
 
@@ -117,7 +118,7 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             if sys.stderr.isatty():
-                click.echo(err=True)  # the terminal has written ^C
+                tell("")  # the terminal has written ^C
             raise _InterruptedError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -168,7 +169,17 @@ def group() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _replace_closed_streams()
+    prepare()
+    try:
+        return _run(arguments)
+    except BrokenPipeError:  # nobody reads the message either
+        return EXIT_BROKEN_PIPE
+    finally:
+        give_up_broken()
+
+
+def _run(arguments: list[str]) -> int:
+    """Run the command line; what its errors say may not be written either."""
     with _variable_restored(QUIET_VARIABLE), _interruptible() as received:
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
@@ -189,13 +200,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if received and code != EXIT_INTERRUPTED:
         return _explain(KeyboardInterrupt())
     return code
-
-
-def _replace_closed_streams() -> None:
-    """Replace a stdout or stderr that was closed at the start (``>&-``) by /dev/null."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager
@@ -241,19 +245,16 @@ def _is_being_imported(name: str) -> bool:
 
 def _explain(error: BaseException) -> int:
     """Write one message for an error that ended the program; return the exit code."""
-    if not isinstance(error, BrokenPipeError):
-        status("")
+    if isinstance(error, BrokenPipeError):
+        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
+        return EXIT_BROKEN_PIPE
+    status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return EXIT_USAGE
-    if isinstance(error, BrokenPipeError):
-        # Python flushes stdout once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
-        return EXIT_BROKEN_PIPE
     if isinstance(error, click.Abort | KeyboardInterrupt | _InterruptedError):
         if not is_silent():
-            click.echo("losscli: interrupted", err=True)
+            tell("losscli: interrupted")
         return EXIT_INTERRUPTED
     message, code = _message(error)
     if _is_told_elsewhere(error, code):
@@ -262,7 +263,7 @@ def _explain(error: BaseException) -> int:
 
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"
-    click.echo(f"losscli: {text} {message}", err=True, color=colour)
+    tell(f"losscli: {text} {message}")
     return code
 
 

@@ -19,6 +19,7 @@ from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, w
 from losscli.machine.devices import let_threads_sleep
 from losscli.notes import note
 from losscli.progress import Progress
+from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.judge.selftest import Judged
@@ -105,7 +106,7 @@ def command(
         from losscli.verify.selftest import run as checks
 
         if test is None:
-            click.echo()
+            emit()
         code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
     return code
 
@@ -140,6 +141,8 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
     from losscli.report.output import write_report
+    from losscli.runs.encoding import json_line
+    from losscli.runs.unprinted import kept
 
     resolved = resolve_device(device)
     files = candidates(resolved)
@@ -165,10 +168,11 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     except KeyboardInterrupt:
         interrupted = True
     if found:
-        write_report(_report(found, format), format, output)
+        with kept("self-test", lambda: "\n".join(json_line(each.to_json()) for each in found)):
+            write_report(_report(found, format), format, output)
     left = f"{len(files) - len(found)} of {len(files)} files are not judged"
     if interrupted:
-        click.echo(f"losscli: interrupted; {left}", err=True)
+        tell(f"losscli: interrupted; {left}")
         return EXIT_INTERRUPTED
     if len(found) < len(files):
         note(left)

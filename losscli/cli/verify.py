@@ -28,6 +28,7 @@ from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
 from losscli.notes import LOADING, status
+from losscli.streams import emit
 
 if TYPE_CHECKING:
     from losscli.ranks.place import Place
@@ -126,12 +127,12 @@ def command(
         free = memory.free_bytes(device)
         print_cases(config, device, bytes_to_verify, choose_fitting, free)
         jobs = plan(config, device, checks=checks)
-        click.echo(duration(seconds_of_checks(jobs, device)))
+        emit(duration(seconds_of_checks(jobs, device)))
         if checks:
             from losscli.report.phrases import count
 
             asked = sum(map(len, jobs))
-            click.echo(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
+            emit(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker

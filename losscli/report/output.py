@@ -12,6 +12,7 @@ from typing import IO
 
 from losscli.report.tables import WIDTH
 from losscli.runs.files import write_file
+from losscli.streams import ESCAPE, emit, tell
 
 GREEN, YELLOW, RED = "32", "33", "31"
 NARROWEST = 48
@@ -70,21 +71,21 @@ def with_verdicts_in_colour(text: str) -> str:
 
 def show(text: str) -> None:
     """Write a report to standard output, its verdicts in colour where it takes colour."""
-    print(with_verdicts_in_colour(text) if in_colour() else text, flush=True)
+    emit(with_verdicts_in_colour(text) if in_colour() else text)
 
 
-def write_report(text: str, format: str, output: Path | None, kept: str = "") -> None:
-    """Write a report to its output, or to standard output; ``kept`` ends the message of an error.
+def write_report(text: str, format: str, output: Path | None) -> None:
+    """Write a report to its output, or to standard output.
 
     Raises:
-        UnfitError: the output cannot be written.
+        UnfitError: it cannot be written.
     """
     if output:
-        write_file(output, text, kept)
+        write_file(output, text)
     elif format == "table":
         show(text)
     else:
-        print(text)
+        emit(text)
 
 
 def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
@@ -97,16 +98,17 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
         return
     markdown = f"## losscli {title}\n\n{render()}"
     try:
-        with open(path, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", errors=ESCAPE) as file:
             room = LARGEST_SUMMARY - file.tell()
             file.write(f"{_cut(markdown, room)}\n\n")
     except OSError as error:
-        print(f"losscli: cannot write the step summary {path}: {error.strerror}", file=sys.stderr)
+        tell(f"losscli: cannot write the step summary {path}: {error.strerror}")
 
 
 def _cut(markdown: str, room: int) -> str:
     """Cut a summary that is too long after a line, and add a note."""
-    if len(markdown.encode()) <= room:
+    encoded = markdown.encode(errors=ESCAPE)
+    if len(encoded) <= room:
         return markdown
-    kept = markdown.encode()[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
+    kept = encoded[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
     return f"{kept}\n\nThe rest is too long for a step summary."
