@@ -13,6 +13,7 @@ import click
 from losscli.axes import DTYPES
 from losscli.cli.completion import OneOf
 from losscli.cli.engine import farm, local_pool, on_option
+from losscli.cli.holding import hold
 from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
@@ -166,6 +167,7 @@ def command(
     streams = jobs is not None or resume is not None
     format = format or ("jsonl" if streams else FORMATS[0])
     fields = _fields(**options)
+    hold(output)
 
     # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow

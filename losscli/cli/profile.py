@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from losscli.cli.holding import hold
 from losscli.cli.options import (
     case_options,
     examples,
@@ -71,6 +72,8 @@ def command(
     for field, default in DEFAULTS.items():
         options[field] = options[field] or default
     config = resolve_config(**options)
+    if not (list_cases or dry_run or bare):
+        hold(output)
 
     status(LOADING)
     from losscli.bench.plan import libraries_of, plan

@@ -16,7 +16,8 @@ from losscli.notes import note, say
 from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
 from losscli.runs.files import is_replaceable
-from losscli.runs.journal import is_being_written
+from losscli.runs.holding import holder_of
+from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 from losscli.streams import emit
 
@@ -134,7 +135,7 @@ def _describe(name: str, path: Path, state: str) -> dict[str, object]:
 def _state(name: str, killed: dict[str, Path]) -> str:
     if name not in killed:
         return FINISHED
-    if is_being_written(killed[name]):
+    if holder_of(output_of(killed[name])):
         return RUNNING
     return OUTDATED if name in saved_runs() else KILLED
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.completion import OneOf
+from losscli.cli.holding import hold
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks, start
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
@@ -77,18 +78,21 @@ def command(
         raise UsageError(
             f"{given} takes one report, but two self-tests write two. Name one: timer or checks."
         )
-    if test == JUDGE:
-        if format not in FOR_JUDGE:
-            raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
-        return _judge(device, keep_going, format, output)
+    if test == JUDGE and format not in FOR_JUDGE:
+        raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
 
     if test == CHECKS:  # as verify does; the timer is to see threads as bench does
         let_threads_sleep(os.environ)
 
+    place = None
     if ranks is not None:
         place = place_of(ranks)
         if place is None:
             return start(device, ranks)
+    hold(output)
+    if test == JUDGE:
+        return _judge(device, keep_going, format, output)
+    if place:
         return _checks_of_ranks(place, device, keep_going, format, output)
 
     # Whatever follows needs torch: an error above answers at once.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.cli.completion import listed
+from losscli.cli.holding import hold
 from losscli.cli.options import (
     axis,
     axis_options,
@@ -101,6 +102,8 @@ def command(
     config, place = arrange(config, ranks)
     if config.blocks[0].placement and place is None and not (list_cases or dry_run):
         return start(config.device, config.blocks[0].ranks)
+    if not (list_cases or dry_run):
+        hold(output)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)

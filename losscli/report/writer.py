@@ -90,4 +90,4 @@ class Writer:
                 text = render(self.run, self.format, wide, self.columns)
                 write_report(text, self.format, self.output)
         if journal and (self.format in WHOLE or self.saved or not self._results):
-            journal.unlink()
+            journal.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
+from losscli.runs.holding import refuse_held
 from losscli.streams import ESCAPE
 
 
@@ -45,8 +46,10 @@ def write_file(path: Path, content: str | bytes) -> None:
     """Write what a user asked for, a text and a last newline or bytes, atomically if possible.
 
     Raises:
+        UsageError: another process is going to write it.
         UnfitError: it cannot be written.
     """
+    refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.
     data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
     try:
