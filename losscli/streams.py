@@ -6,12 +6,33 @@ import contextlib
 import io
 import os
 import sys
+from collections.abc import Mapping
+from typing import IO
 
 from losscli.errors import UnfitError
 
+GREEN, YELLOW, RED = "32", "33", "31"
 NAMES = ("stdout", "stderr")
 ESCAPE = "backslashreplace"
 """What becomes of characters that a stream or a file cannot hold."""
+
+
+def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether to write to a stream, by default standard output, in colour.
+
+    A terminal has colour. NO_COLOR switches it off, FORCE_COLOR on where there is no terminal.
+    """
+    if environ.get("NO_COLOR"):
+        return False
+    if forced := environ.get("FORCE_COLOR"):
+        return forced != "0"
+    stream = stream or sys.stdout
+    return stream.isatty() and environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, colour: str) -> str:
+    """Return text in a colour."""
+    return f"\033[{colour}m{text}\033[0m"
 
 
 def prepare() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from losscli.cli import interrupts
+from losscli.cli import dependencies, interrupts
 from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
 from losscli.errors import (
@@ -35,7 +35,7 @@ from losscli.errors import (
 from losscli.notes import VARIABLE as QUIET_VARIABLE
 from losscli.notes import is_on, is_quiet, status
 from losscli.ranks.place import is_silent
-from losscli.streams import emit, give_up_broken, prepare, tell
+from losscli.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
@@ -127,6 +127,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
             return None
+        if cmd_name != "doctor":  # which looks for what is missing
+            dependencies.require()
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
         _equip(command, cmd_name)
@@ -259,8 +261,6 @@ def _explain(error: BaseException) -> int:
     message, code = _message(error)
     if _is_told_elsewhere(error, code):
         return code
-    from losscli.report.output import RED, coloured, in_colour
-
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"
     tell(f"losscli: {text} {message}")
@@ -289,26 +289,14 @@ def _message(error: BaseException) -> tuple[str, int]:
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
-    if _is_of_torch_import(error):
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return f"torch cannot be imported: {reason}. `losscli doctor` says more.", EXIT_UNFIT
+    if trouble := dependencies.trouble(error):
+        return trouble, EXIT_UNFIT
     if _is_out_of_memory(error):
         return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_UNEXPECTED
-
-
-def _is_of_torch_import(error: BaseException) -> bool:
-    """Tell whether torch is missing, or failed while it was being imported."""
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return "torch" not in sys.modules and any(
-        frame.f_globals.get("__name__") == "torch" and frame.f_code.co_name == "<module>"
-        for frame in frames
-    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

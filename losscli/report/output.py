@@ -8,13 +8,11 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 from losscli.report.tables import WIDTH
 from losscli.runs.files import write_file
-from losscli.streams import ESCAPE, emit, tell
+from losscli.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
 
-GREEN, YELLOW, RED = "32", "33", "31"
 NARROWEST = 48
 """Characters a line that a report needs at least."""
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -39,29 +37,11 @@ _COLOUR = {
 _WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(_COLOUR)})(?![\w-])")
 
 
-def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether to write to a stream, by default standard output, in colour.
-
-    A terminal has colour. NO_COLOR switches it off, FORCE_COLOR on where there is no terminal.
-    """
-    if environ.get("NO_COLOR"):
-        return False
-    if forced := environ.get("FORCE_COLOR"):
-        return forced != "0"
-    stream = stream or sys.stdout
-    return stream.isatty() and environ.get("TERM") != "dumb"
-
-
 def width() -> int:
     """Return how wide a report on standard output may be: as the terminal, but no more than 100."""
     if not sys.stdout.isatty():
         return WIDTH
     return max(NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
-
-
-def coloured(text: str, colour: str) -> str:
-    """Return text in a colour."""
-    return f"\033[{colour}m{text}\033[0m"
 
 
 def with_verdicts_in_colour(text: str) -> str:
