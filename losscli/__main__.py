@@ -14,7 +14,17 @@ def main() -> int:
     """Run the program; a signal that comes while it is being imported ends it at once."""
     for number in interrupts.numbers():
         signal.signal(number, interrupts.end_at_once)
-    from losscli.cli.main import run
+    try:
+        from losscli.cli.main import run
+    except Exception as error:
+        from losscli.cli import dependencies
+        from losscli.errors import EXIT_UNFIT
+
+        told = dependencies.trouble(error)
+        if told is None or "--debug" in sys.argv:
+            raise
+        print(f"losscli: error: {told}", file=sys.stderr)
+        return EXIT_UNFIT
 
     code = run()
     if code == interrupts.INTERRUPTED:

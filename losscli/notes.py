@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 
+from losscli.streams import tell
+
 VARIABLE = "LOSSCLI_QUIET"
 """The variable of --quiet; the option sets it for the processes that the command starts."""
 LOADING = "loading PyTorch, a few seconds"
@@ -38,7 +40,7 @@ def say(text: str) -> None:
         return
     # The line may be that of another process, which started this one.
     clear = _CLEAR if has_status() else ""
-    print(f"{clear}{text}", file=sys.stderr, flush=True)
+    tell(f"{clear}{text}")
     status(_shown)
 
 
@@ -49,7 +51,7 @@ def status(text: str) -> None:
         return
     if text or _shown:
         columns = shutil.get_terminal_size((100, 24)).columns
-        print(f"{_CLEAR}{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
+        tell(f"{_CLEAR}{text[: columns - 1]}", end="")
     _shown = text
 
 

@@ -22,12 +22,25 @@ from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
 UUID = "6f3b1a52-0000-1111-2222-333344445555"
 KIB_OF_GIB = 2**20
 
-# Writes what it was called with to its output, as compilers do.
+# Writes to its output, as compilers do; a file that it is to read has to be there.
 _COMPILER = """\
 #!/bin/sh
 if [ "$1" = --version ]; then printf '%s\\n' '{version}'; exit; fi
 {trouble}
-while [ $# -gt 0 ]; do [ "$1" = -o ] && echo made > "$2"; shift; done
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -c) read="$read $2" ;;
+    -include) along="$along $2" ;;
+    -I*) folder=${{1#-I}} ;;
+    -o) output=$2 ;;
+  esac
+  shift
+done
+for name in $along; do read="$read $folder/$name"; done
+for file in $read; do
+  [ -f "$file" ] || {{ echo "fatal error: $file: No such file or directory" >&2; exit 1; }}
+done
+echo made > "$output"
 """
 _NVIDIA_SMI = """\
 #!/bin/sh

@@ -94,6 +94,10 @@ class Forked:
         return self._process.exitcode
 
     @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         return self._process.exitcode
 

@@ -70,6 +70,7 @@ def test_help_of_each_command_fits_and_needs_no_torch(name):
     assert (result.returncode, result.stderr) == (EXIT_OK, "")
     assert f"Usage: losscli {name}" in result.stdout
     assert result.stdout.count("--debug") == 1
+    assert result.stdout.isascii()  # click writes it, and escapes nothing
     assert max(map(len, result.stdout.splitlines())) <= 100
 
 

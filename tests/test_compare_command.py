@@ -243,7 +243,7 @@ def test_wrong_arguments_of_compare_exit_2(slower, capsys, arguments, message):
 def test_full_disk_is_one_message_of_compare(slower, capsys):
     assert compare("base.json", "new.json", "-o", "/dev/full") == 4
     assert capsys.readouterr().err == (
-        "losscli: error: cannot write /dev/full: No space left on device.\n"
+        "losscli: error: cannot write /dev/full: No space left on device. Name another file.\n"
     )
 
 

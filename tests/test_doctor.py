@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from losscli.build.cache import Cache
-from losscli.doctor import questions
+from losscli.build.plan import installed_torch
+from losscli.doctor import building, questions
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Probe, ok
-from losscli.doctor.machine import Machine
+from losscli.doctor.machine import Machine, Torch
 from losscli.doctor.probes import PROBES, examine
 from losscli.doctor.questions import NoAnswerError
 from losscli.machine import allocator
@@ -218,14 +219,39 @@ def test_no_compiler_is_a_warning_where_all_libraries_are_built(
     assert made.examine().usable
 
 
-def test_compiler_that_does_not_compile_is_a_problem(made: MadeUp) -> None:
+@pytest.mark.parametrize(
+    ("when", "error", "advice"),
+    [
+        ("*", "g++: fatal error: cannot execute 'cc1plus': no such file", "reinstall g++"),
+        ("*mse*", "fatal error: cmath: No such file or directory", "reinstall g++"),
+        ("*torch/include*", "fatal error: c10/a.h: No such file", "install torch 2.10 or newer"),
+        ("*-lc10*", "/usr/bin/ld: cannot find -lc10", "reinstall torch"),
+    ],
+    ids=["always", "kernels", "operators", "link"],
+)
+def test_compiler_that_fails_in_a_build_is_a_problem(
+    made: MadeUp, when: str, error: str, advice: str
+) -> None:
     made.without_gpu()
-    trouble = "echo \"g++: fatal error: cannot execute 'cc1plus': no such file\" >&2; exit 1"
-    made.program("g++", GCC_VERSION, trouble)
+    made.program("g++", GCC_VERSION, f'case "$*" in {when}) echo "{error}" >&2; exit 1 ;; esac')
     found = made.look("build", "C++ compiler")
     assert found.state == PROBLEM
-    assert "does not compile: g++: fatal error" in found.found
-    assert "reinstall g++" in found.advice
+    assert f"does not compile: {error}" in found.found
+    assert advice in found.advice
+
+
+def test_real_compilers_have_no_problem_with_an_empty_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
+    machine = Machine("cpu")
+    machine.torch = Torch(installed_torch(), "cpu", "", "", [], "", [])
+    assert building.compiler(machine).state == OK
+    if shutil.which("nvcc"):
+        machine.device = "cuda:0"
+        answer = building.host_compiler(machine)
+        assert answer
+        assert answer.state == OK
 
 
 def test_missing_nvcc_says_where_it_was_looked_for(made: MadeUp) -> None:

@@ -12,7 +12,8 @@ from losscli.cli import main, version
 from losscli.cli.main import COMMANDS
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.notes import is_quiet, note
-from losscli.report.output import in_colour, with_verdicts_in_colour
+from losscli.report.output import with_verdicts_in_colour
+from losscli.streams import in_colour
 from tests.without_torch import run_without_torch
 
 

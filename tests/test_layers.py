@@ -36,7 +36,7 @@ PACKAGES = (
     "losscli.ranks",
     "losscli.machine",
     *("losscli.directories", "losscli.garbage", "losscli.processes", "losscli.progress"),
-    "losscli.notes",
+    *("losscli.notes", "losscli.streams"),
     *("losscli.random_effects", "losscli.reasons"),
     *("losscli.record", "losscli.reading"),
     *("losscli.units", "losscli.errors", "losscli.grouping"),

@@ -102,3 +102,10 @@ def test_compare_with_a_device_exits_2(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"losscli: error: cannot read '/dev/zero': {NAMED_DEVICE}.\n"
+
+
+def test_implementation_whose_path_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"kernel-\xff.py")
+    path.write_text("def mse_loss(input, target): ...")
+    with pytest.raises(UsageError, match="is not UTF-8 in this locale"):
+        read_file(str(path))

@@ -152,7 +152,7 @@ def test_only_the_output_is_replaced_and_it_keeps_its_permissions(tmp_path):
     assert output.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_full_disk_is_one_message_and_the_journal_stays(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_the_journal_and_says_so(tmp_path, monkeypatch, capsys):
     def fill(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -161,17 +161,17 @@ def test_a_full_disk_is_one_message_and_the_journal_stays(tmp_path, monkeypatch)
             writer.add(PAIR[0])
             monkeypatch.setattr(os, "replace", fill)
 
-    with pytest.raises(
-        UnfitError, match=r"out: No space left .*out\.journal\.jsonl holds the finished"
-    ):
+    with pytest.raises(UnfitError, match=r"out: No space left on device\. Name another file"):
         finish_one()
+    told = capsys.readouterr().err
+    assert told == f"losscli: {tmp_path}/out.journal.jsonl holds the finished results\n"
     assert os.listdir(tmp_path) == ["out.journal.jsonl"]
     assert len(lines(tmp_path / "out.journal.jsonl")) == 2
 
 
 def test_a_full_device_is_named():
     with (
-        pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\.$"),
+        pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\. Name"),
         Writer(run(), "json", Path("/dev/full")) as writer,
     ):
         writer.add(PAIR[0])

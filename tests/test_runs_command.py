@@ -8,7 +8,7 @@ import pytest
 
 from losscli.cli import main
 from losscli.errors import EXIT_OK, EXIT_USAGE
-from losscli.runs.journal import hold
+from losscli.runs.holding import held
 from tests.fabricated import machine
 
 JOURNAL = ".jsonl.journal.jsonl"
@@ -39,8 +39,7 @@ def test_run_that_was_killed_is_listed_with_its_finished_cases(runs, capsys):
 
 
 def test_run_that_is_being_written_is_listed_as_running(runs, capsys):
-    with (runs / f"after{JOURNAL}").open("a", encoding="utf-8") as file:
-        hold(file)
+    with held(runs / "after.jsonl"):
         assert states(capsys) == {"after": "running", "before": "finished"}
         assert main.run(["runs", "rm", "after"]) == EXIT_USAGE
         assert "the run 'after' is running. Stop it first." in capsys.readouterr().err

@@ -62,14 +62,19 @@ class Bench:
         told = process.communicate(timeout=120)[1]
         return process.returncode, told
 
-    def stop_at(self, place, number, *arguments, fresh=False):
-        """Run until a size is computed or a phase begins, and send a signal."""
+    def wait_at(self, place, *arguments, fresh=False):
+        """Run until a size is computed or a phase begins; return the process that waits there."""
         process = self.start(*arguments, wait=place, fresh=fresh)
         waiting = Path(f"{self.log}.waiting")
         while not waiting.exists():
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.01)
         waiting.unlink()
+        return process
+
+    def stop_at(self, place, number, *arguments, fresh=False):
+        """Run until a size is computed or a phase begins, and send a signal."""
+        process = self.wait_at(place, *arguments, fresh=fresh)
         process.send_signal(number)
         told = process.communicate(timeout=60)[1]
         return process.returncode, told
@@ -136,6 +141,21 @@ def test_killed_run_resumes_after_its_last_finished_case(bench):
     assert not journal_path(bench.output).exists()
 
 
+@pytest.mark.parametrize("place", ["machine", 16], ids=["before", "while it measures"])
+def test_running_output_is_refused_with_its_process(bench, place):
+    process = bench.wait_at(place)
+    for arguments in ((), ("--resume", bench.output)):
+        code, told = bench.run(*arguments)
+        assert code == 2, told
+        assert f"out.json is being written by process {process.pid} on " in told
+        assert bench.computed() == []
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert bench.run(*(["--resume", bench.output] if place == 16 else []))[0] == 0
+    assert bench.results() == ALL
+    assert sorted(os.listdir(bench.folder)) == ["config.yaml", "log", "out.json"]
+
+
 @pytest.mark.parametrize(
     ("number", "fresh"),
     [(signal.SIGINT, True), (signal.SIGTERM, False)],
@@ -187,8 +207,9 @@ def test_an_interrupt_exits_130_in_every_phase(bench, phase):
 def test_full_disk_keeps_finished_results(bench):
     code, told = bench.run(KILLABLE_FILE_BYTES="16384")
     assert code == 4
-    assert told.splitlines()[-1].startswith("losscli: error: cannot write ")
-    assert told.endswith("out.json.journal.jsonl holds the finished cases.\n")
+    *_, kept, error = told.splitlines()
+    assert error.startswith("losscli: error: cannot write ")
+    assert kept.endswith("out.json.journal.jsonl holds the finished results")
     lines = journal_path(bench.output).read_text().splitlines()
     assert len(lines) > 2
     assert bench.run("--resume", bench.output)[0] == 0

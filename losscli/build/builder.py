@@ -253,7 +253,7 @@ def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
     """
     log = cache.work / LOG
     with cache.writing():
-        log.write_text(printed)
+        log.write_text(printed, "utf-8")
         if os.strerror(errno.ENOSPC) in printed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     failed = diagnosis.failed_step(printed)

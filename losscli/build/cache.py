@@ -161,7 +161,7 @@ class Cache:
                 (folder / plan.library).unlink(missing_ok=True)
                 os.utime(folder)
             text = render((self.work_folder(plan).name, plan) for plan in plans)
-            (self.work / "build.ninja").write_text(text)
+            (self.work / "build.ninja").write_text(text, "utf-8", "surrogateescape")
         return self.work
 
     def publish(self, plan: Plan, log: str) -> Path:
@@ -171,7 +171,7 @@ class Cache:
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
             new = Path(beside)
             shutil.copy2(built, new)
-            (new / "build.log").write_text(log)
+            (new / "build.log").write_text(log, "utf-8")
             cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
             size, digest = built.stat().st_size, _file_digest(built)
             facts = (portable_key(plan), cuda, plan.tools.gencode)
@@ -312,6 +312,6 @@ def _digest(*parts: str | bytes) -> str:
     """Return 16 hexadecimal digits; a part's length goes in too, so that parts cannot run over."""
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:16]

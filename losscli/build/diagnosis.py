@@ -52,7 +52,7 @@ _HINTS = (
         "PyTorch's libraries are missing: reinstall torch.",
     ),
     (
-        r"(stdlib|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
+        r"(stdlib|cmath|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
         "The C++ standard library is missing: reinstall g++.",
     ),
     (

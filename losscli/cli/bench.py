@@ -13,6 +13,7 @@ import click
 
 from losscli.axes import CACHES, HOST, MODES
 from losscli.cli.completion import OneOf
+from losscli.cli.holding import hold
 from losscli.cli.options import (
     COMPLETE_RUNS,
     axis_options,
@@ -31,7 +32,8 @@ from losscli.config.schema import PROCESSES, Timing
 from losscli.errors import EXIT_OK, UsageError
 from losscli.notes import LOADING, note, status
 from losscli.ranks.place import is_silent
-from losscli.runs.saved import check_run_name
+from losscli.runs.saved import check_run_name, prepare
+from losscli.streams import emit
 from losscli.units import parse_fraction, parse_seconds
 
 if TYPE_CHECKING:
@@ -137,6 +139,16 @@ def command(
         _check_alone(given["processes"], resume)
         if place is None and not (list_cases or dry_run):
             return start(config.device, config.blocks[0].ranks)
+    saved = unfinished = None
+    if not (list_cases or dry_run):
+        saved = prepare(save) if save and not is_silent() else None
+        if saved and saved.exists() and not force:
+            _ask_to_overwrite(saved, resume)
+        hold(output, saved)
+        if resume is not None:
+            from losscli.runs.resume import find_unfinished
+
+            unfinished = find_unfinished(resume)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
@@ -151,7 +163,6 @@ def command(
     from losscli.operators import loading
     from losscli.ranks.group import announce, join
     from losscli.runs.parts import WHOLE, deal
-    from losscli.runs.saved import prepare
 
     device = device_of(config.device, place) if place else devices.resolve_device(config.device)
     status("")
@@ -162,12 +173,9 @@ def command(
         return EXIT_OK
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
-        click.echo(duration(seconds_of_all(plan(config, device))))
+        emit(duration(seconds_of_all(plan(config, device))))
         return EXIT_OK
 
-    saved = prepare(save) if save and not is_silent() else None
-    if saved and saved.exists() and not force:
-        _ask_to_overwrite(saved, resume)
     tasks = plan(config, device)
     if threads is not None:
         devices.set_threads(threads)
@@ -178,16 +186,15 @@ def command(
         found |= facts_of(group, device)
     run = begin("bench", device, plan=plan_id(tasks), part=part, excluded=left_out, facts=found)
     tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=seconds_of)
-    resumed = None
-    if resume is not None:
-        run, tasks, resumed = _resume(resume, run, tasks)
+    if unfinished:
+        run, tasks = _resume(unfinished, run, tasks)
 
     notify = cache_calls(note)
     report: dict[str, Any] = {
         "format": format,
         "output": output,
         "saved": saved,
-        "resumed": resumed,
+        "resumed": unfinished,
         "keep_going": keep_going,
         "weights": [seconds_of(task) for task in tasks],
         "guess": seconds_of_all(tasks),
@@ -217,25 +224,21 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
         raise UsageError("--resume continues no run over ranks. Leave it out.")
 
 
-def _resume(name: str, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task], Path]:
-    """Return an unfinished run as it would begin now, the unfinished tasks, and its file.
-
-    ``name`` is that of a report or its journal, or of a run that was to be saved.
-    """
+def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]]:
+    """Return the unfinished run of a file as it would begin now, and the unfinished tasks."""
     from msgspec.structs import replace
 
     from losscli.bench.plan import remaining
     from losscli.runs.records import BenchResult
-    from losscli.runs.resume import find_unfinished, read_unfinished
+    from losscli.runs.resume import read_unfinished
 
-    path = find_unfinished(name)
     before, unlike = read_unfinished(path, run, host=any(task.mode == HOST for task in tasks))
     for difference in unlike:
         note(f"changed since the run began: {difference}")
     left, kept = remaining(tasks, before.of(BenchResult))
     done = sum(map(len, tasks)) - sum(map(len, left))
     note(f"{done} of {sum(map(len, tasks))} results are already measured")
-    return replace(run, created=before.created, results=tuple(kept)), left, path
+    return replace(run, created=before.created, results=tuple(kept)), left
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:

@@ -27,7 +27,9 @@ from losscli.implementations import CUSTOM, IMPLEMENTATIONS, is_file
 from losscli.implementations.files import path_of
 from losscli.notes import note
 from losscli.report.output import show
-from losscli.runs.encoding import finite
+from losscli.runs.encoding import finite, json_line
+from losscli.runs.unprinted import kept
+from losscli.streams import emit
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -113,11 +115,12 @@ def command(
         measure = _measurer(implementation, place, bench, checkouts[0])
         search = Bisect(span, checkouts[1], measure, by_figure, note)
         found = search.culprits()
-    if format == "json":
-        record = record_of(case, implementation, search, found)
-        click.echo(json.dumps(finite(record), indent=2))
-    else:
-        show("\n".join(lines_of(case, implementation, search, found)))
+    record = record_of(case, implementation, search, found)
+    with kept("bisect", lambda: json_line(record)):
+        if format == "json":
+            emit(json.dumps(finite(record), indent=2))
+        else:
+            show("\n".join(lines_of(case, implementation, search, found)))
     return EXIT_OK
 
 

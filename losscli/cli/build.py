@@ -19,6 +19,7 @@ from losscli.implementations import libraries
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.notes import note, status
 from losscli.report.tables import lay_out
+from losscli.streams import emit, tell
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:
@@ -103,19 +104,19 @@ def command(
         for outcome in outcomes:
             _show_log(outcome)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
-    click.echo(lay_out(("library", "status", "path"), rows))
+    emit(lay_out(("library", "status", "path"), rows))
     unusual = (outcome for outcome in outcomes if outcome.reason)
     for (state, reason), found in grouped(unusual, lambda o: (o.status, o.reason)).items():
-        click.echo(f"{', '.join(each.target for each in found)} {state}: {reason}")
+        emit(f"{', '.join(each.target for each in found)} {state}: {reason}")
     built = sum(outcome.fresh for outcome in outcomes)
     if built:
-        click.echo(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
+        emit(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
     if verbose:
         _show_kernels(outcomes)
     if headers:
         from losscli.build.headers import precompile
 
-        click.echo(f"PyTorch's header is precompiled in {precompile()}")
+        emit(f"PyTorch's header is precompiled in {precompile()}")
 
 
 def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
@@ -141,7 +142,7 @@ def _show_log(outcome: BuildResult) -> None:
 
     for line in outcome.log.splitlines():
         if not is_report(line):
-            click.echo(line, err=True)
+            tell(line)
 
 
 _MEMORY = {
@@ -172,5 +173,5 @@ def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
     ]
     headers = ("kernel", "architecture", "registers", *_MEMORY)
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
-    click.echo("\n" + lay_out(headers, rows))
-    click.echo(f"\n{len(kernels)} kernels, {spills} of them spill registers")
+    emit("\n" + lay_out(headers, rows))
+    emit(f"\n{len(kernels)} kernels, {spills} of them spill registers")

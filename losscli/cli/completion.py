@@ -16,6 +16,7 @@ from click.shell_completion import (
 )
 
 from losscli.errors import LosscliError
+from losscli.streams import emit
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 Names = Callable[[], Iterable[str]]
@@ -136,4 +137,4 @@ def command(shell: str) -> None:
     context = click.get_current_context().find_root()
     script = found(context.command, {}, PROGRAM, COMPLETE)
     # The version of bash that click would look for is that of the shell that asks.
-    click.echo(script.source_template % script.source_vars(), nl=False)
+    emit(script.source_template % script.source_vars(), end="")

@@ -18,6 +18,7 @@ from losscli.config.positions import excerpt
 from losscli.config.showing import as_yaml, shown
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
 from losscli.report.phrases import count
+from losscli.streams import emit
 
 
 def _format(*choices: str) -> Decorator:
@@ -55,9 +56,9 @@ def check(files: tuple[str, ...], format: str) -> int:
         errors = [error for errors in found.values() for error in errors]
         fields = ("file", "line", "column", "message")
         listed = [{field: getattr(error, field) for field in fields} for error in errors]
-        click.echo(json.dumps(listed, indent=2))
+        emit(json.dumps(listed, indent=2))
     else:
-        click.echo("\n".join(_report(found.items())))
+        emit("\n".join(_report(found.items())))
     return EXIT_USAGE if any(found.values()) else EXIT_OK
 
 
@@ -105,9 +106,9 @@ def show(file: str | None, format: str, **options: Any) -> None:
     overrides = overrides_of(**options)
     keys = shown(load(file, overrides), {key: _source(key) for key in overrides})
     if format == "json":
-        click.echo(json.dumps(keys, indent=2))
+        emit(json.dumps(keys, indent=2))
     else:
-        click.echo(as_yaml(keys), nl=False)
+        emit(as_yaml(keys), end="")
 
 
 def _source(key: str) -> str:
@@ -125,4 +126,4 @@ def schema() -> None:
     With the line `# yaml-language-server: $schema=schema.json` in a config, an editor completes its
     keys and marks its errors.
     """
-    click.echo(json.dumps(json_schema(), indent=2))
+    emit(json.dumps(json_schema(), indent=2))

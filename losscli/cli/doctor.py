@@ -11,6 +11,7 @@ from losscli.cli.options import device_option, examples
 from losscli.cli.variables import switch
 from losscli.errors import EXIT_OK, EXIT_UNFIT
 from losscli.notes import status
+from losscli.streams import emit, in_colour
 
 
 @click.command("doctor")
@@ -32,7 +33,6 @@ def command(device: str, as_json: bool) -> int:
     from losscli.doctor.machine import Machine
     from losscli.doctor.probes import examine
     from losscli.report.doctor import render
-    from losscli.report.output import in_colour
 
     arguments = ("losscli", *sys.argv[1:])
     examination = examine(
@@ -40,7 +40,7 @@ def command(device: str, as_json: bool) -> int:
     )
     status("")
     if as_json:
-        click.echo(json.dumps(examination.to_json(), indent=2))
+        emit(json.dumps(examination.to_json(), indent=2))
     else:
-        click.echo(render(examination, colour=in_colour()), color=in_colour())
+        emit(render(examination, colour=in_colour()))
     return EXIT_OK if examination.usable else EXIT_UNFIT

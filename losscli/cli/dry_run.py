@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import click
-
 from losscli.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
@@ -23,6 +21,7 @@ from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count, with_mode
 from losscli.report.tables import Side, lay_out
+from losscli.streams import emit
 from losscli.units import format_bytes, format_duration
 
 DOES_NOT_FIT = "does not fit"
@@ -130,19 +129,19 @@ def _conclude(
     words: list[Side] = ["left"] * 3
     figures: list[Side] = ["right"] * (len(headers) - 4)
     if rows:
-        click.echo(lay_out(headers, rows, align=[*words, *figures, "left"]))
+        emit(lay_out(headers, rows, align=[*words, *figures, "left"]))
     for line in skipped:
-        click.echo(line)
+        emit(line)
     rules = excluded(config, device)
     if not tally.runs and not tally.reasons:
         refuse_empty(rules)
     largest = format_bytes(max(tally.sizes, default=0))
-    click.echo(
+    emit(
         f"{count(len(tally.sizes), 'row')} to run, the largest {largest}; "
         f"{tally.misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
     )
     for rule in rules:
-        click.echo(str(rule))
+        emit(str(rule))
     if not tally.runs:
         raise UnfitError(f"nothing could run: {tally.reasons[0]}.")
 
@@ -187,7 +186,7 @@ def print_names(config: Config, device: str) -> None:
     if not names:
         refuse_empty(excluded(config, device))
     for name in names:
-        click.echo(name)
+        emit(name)
 
 
 def _plan(

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from losscli.cli.options import examples
+from losscli.streams import emit
 
 
 @click.command("guide")
@@ -16,7 +17,7 @@ def command() -> None:
 
     Each rule has the losscli command that applies it.
     """
-    click.echo(guide().read_text(encoding="utf-8").rstrip())
+    emit(guide().read_text(encoding="utf-8").rstrip())
 
 
 def guide() -> Path:

@@ -13,6 +13,7 @@ import click
 from losscli.axes import DTYPES
 from losscli.cli.completion import OneOf
 from losscli.cli.engine import farm, local_pool, on_option
+from losscli.cli.holding import hold
 from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
@@ -21,6 +22,7 @@ from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.notes import note, say
 from losscli.progress import Progress
+from losscli.streams import tell
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -165,6 +167,7 @@ def command(
     streams = jobs is not None or resume is not None
     format = format or ("jsonl" if streams else FORMATS[0])
     fields = _fields(**options)
+    hold(output)
 
     # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow
@@ -199,7 +202,7 @@ def command(
         say(f"{summary(verdicts)}\n")
         note(f"wrote {output}")
     if interrupted:
-        click.echo(f"losscli: interrupted{_what_is_left(verdicts, format, output)}", err=True)
+        tell(f"losscli: interrupted{_what_is_left(verdicts, format, output)}")
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")

@@ -19,6 +19,7 @@ from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
 from losscli.runs.columns import COLUMNS
+from losscli.streams import emit
 from losscli.units import format_bytes
 
 Entries = Mapping[str, Any]
@@ -144,8 +145,8 @@ def command(kind: str | None, format: str) -> None:
     """List losses, implementations, checks, devices, configs, columns; without argument, all."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if format == "json":
-        click.echo(json.dumps(listing, indent=2))
+        emit(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
         table = _LAYOUTS.get(name, _table)(entries)
-        click.echo(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")
+        emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from losscli.cli import interrupts
+from losscli.cli import dependencies, interrupts
 from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
 from losscli.errors import (
@@ -35,6 +35,7 @@ from losscli.errors import (
 from losscli.notes import VARIABLE as QUIET_VARIABLE
 from losscli.notes import is_on, is_quiet, status
 from losscli.ranks.place import is_silent
+from losscli.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
@@ -66,7 +67,7 @@ def _show_version(context: click.Context, option: click.Parameter, value: bool) 
     if value and not context.resilient_parsing:
         from losscli.cli.version import describe
 
-        click.echo(describe())
+        emit(describe())
         context.exit()
 
 
@@ -117,7 +118,7 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             if sys.stderr.isatty():
-                click.echo(err=True)  # the terminal has written ^C
+                tell("")  # the terminal has written ^C
             raise _InterruptedError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -126,6 +127,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
             return None
+        if cmd_name != "doctor":  # which looks for what is missing
+            dependencies.require()
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
         _equip(command, cmd_name)
@@ -168,7 +171,17 @@ def group() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    _replace_closed_streams()
+    prepare()
+    try:
+        return _run(arguments)
+    except BrokenPipeError:  # nobody reads the message either
+        return EXIT_BROKEN_PIPE
+    finally:
+        give_up_broken()
+
+
+def _run(arguments: list[str]) -> int:
+    """Run the command line; what its errors say may not be written either."""
     with _variable_restored(QUIET_VARIABLE), _interruptible() as received:
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
@@ -189,13 +202,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if received and code != EXIT_INTERRUPTED:
         return _explain(KeyboardInterrupt())
     return code
-
-
-def _replace_closed_streams() -> None:
-    """Replace a stdout or stderr that was closed at the start (``>&-``) by /dev/null."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager
@@ -241,28 +247,23 @@ def _is_being_imported(name: str) -> bool:
 
 def _explain(error: BaseException) -> int:
     """Write one message for an error that ended the program; return the exit code."""
-    if not isinstance(error, BrokenPipeError):
-        status("")
+    if isinstance(error, BrokenPipeError):
+        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
+        return EXIT_BROKEN_PIPE
+    status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return EXIT_USAGE
-    if isinstance(error, BrokenPipeError):
-        # Python flushes stdout once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
-        return EXIT_BROKEN_PIPE
     if isinstance(error, click.Abort | KeyboardInterrupt | _InterruptedError):
         if not is_silent():
-            click.echo("losscli: interrupted", err=True)
+            tell("losscli: interrupted")
         return EXIT_INTERRUPTED
     message, code = _message(error)
     if _is_told_elsewhere(error, code):
         return code
-    from losscli.report.output import RED, coloured, in_colour
-
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"
-    click.echo(f"losscli: {text} {message}", err=True, color=colour)
+    tell(f"losscli: {text} {message}")
     return code
 
 
@@ -288,26 +289,14 @@ def _message(error: BaseException) -> tuple[str, int]:
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
-    if _is_of_torch_import(error):
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        return f"torch cannot be imported: {reason}. `losscli doctor` says more.", EXIT_UNFIT
+    if trouble := dependencies.trouble(error):
+        return trouble, EXIT_UNFIT
     if _is_out_of_memory(error):
         return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_UNEXPECTED
-
-
-def _is_of_torch_import(error: BaseException) -> bool:
-    """Tell whether torch is missing, or failed while it was being imported."""
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return True
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return "torch" not in sys.modules and any(
-        frame.f_globals.get("__name__") == "torch" and frame.f_code.co_name == "<module>"
-        for frame in frames
-    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

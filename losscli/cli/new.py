@@ -10,6 +10,7 @@ from losscli.cli.variables import option
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render, template_path
+from losscli.streams import emit
 
 
 @click.command("new")
@@ -46,4 +47,4 @@ def command(*, name: str, loss: str, cuda: bool) -> None:
         raise UsageError(f"there is no directory '{path.parent}'. Create it.") from None
     except OSError as error:
         raise UnfitError(f"cannot write '{path}': {error.strerror}.") from None
-    click.echo(f"wrote {path}; judge it with `losscli judge {path} --loss {loss}`")
+    emit(f"wrote {path}; judge it with `losscli judge {path} --loss {loss}`")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from losscli.cli.holding import hold
 from losscli.cli.options import (
     case_options,
     examples,
@@ -20,6 +21,7 @@ from losscli.cli.options import (
 from losscli.cli.variables import option, switch
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.notes import LOADING, note, status
+from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
@@ -70,6 +72,8 @@ def command(
     for field, default in DEFAULTS.items():
         options[field] = options[field] or default
     config = resolve_config(**options)
+    if not (list_cases or dry_run or bare):
+        hold(output)
 
     status(LOADING)
     from losscli.bench.plan import libraries_of, plan
@@ -80,8 +84,10 @@ def command(
     from losscli.profile import session
     from losscli.report.output import write_report
     from losscli.report.profile import render
+    from losscli.runs.encoding import json_line
     from losscli.runs.files import write_file
     from losscli.runs.records import FAILED
+    from losscli.runs.unprinted import kept
 
     device = devices.resolve_device(config.device)
     status("")
@@ -91,7 +97,7 @@ def command(
     task = _only(plan(config, device), words)
     command = session.bare_command(sys.argv[1:])
     if dry_run:
-        click.echo(shlex.join(command))
+        emit(shlex.join(command))
         return EXIT_OK
     loading.build_ahead(libraries_of([task], device))
     if bare:
@@ -99,13 +105,14 @@ def command(
         return EXIT_OK
     (result,) = Runner(device, notify=note).run(task)
     if result.seconds is None:
-        click.echo(f"losscli: {result.implementation}: {result.reason}", err=True)
+        tell(f"losscli: {result.implementation}: {result.reason}")
         return EXIT_FAILED if result.status == FAILED else EXIT_UNFIT
     found, raw = session.profile(result, command, lambda told: note(f"running {told}"))
-    text = json.dumps(found.to_json(), indent=2) if format == "json" else render(found, format)
-    write_report(text, format, None)
     if output:
         write_file(output, raw)
+    with kept("profile", lambda: json_line(found.to_json())):
+        text = json.dumps(found.to_json(), indent=2) if format == "json" else render(found, format)
+        write_report(text, format, None)
     return EXIT_OK
 
 

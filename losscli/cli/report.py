@@ -14,6 +14,7 @@ from losscli.cli.options import examples, format_option, output_option
 from losscli.cli.variables import option, switch
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
+from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.report.html.page import Section
@@ -70,7 +71,7 @@ def command(
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
     if list_plots:
-        click.echo("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
+        emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
         return EXIT_OK
     if format == "html":
         _write(render_page(found, records).encode("utf-8", "replace"), output)
@@ -81,7 +82,7 @@ def command(
         else:
             _write(chosen.png(), output)
     if output:
-        click.echo(f"losscli: wrote {output}", err=True)
+        tell(f"losscli: wrote {output}")
     return EXIT_OK
 
 

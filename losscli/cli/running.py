@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
-import click
-
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import variables
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
@@ -22,6 +20,7 @@ from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
+from losscli.streams import tell
 
 
 class Job(Protocol):
@@ -122,7 +121,7 @@ def run_jobs(
         note(f"saved {saved.stem}")
     if not finished:
         what = "; the report has the finished results" if results else " before the first result"
-        click.echo(f"losscli: interrupted{what}", err=True)
+        tell(f"losscli: interrupted{what}")
         return EXIT_INTERRUPTED
     if not results:
         raise UsageError("no check applies to any configured case. --dry-run lists the cases.")

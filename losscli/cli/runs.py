@@ -16,8 +16,10 @@ from losscli.notes import note, say
 from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
 from losscli.runs.files import is_replaceable
-from losscli.runs.journal import is_being_written
+from losscli.runs.holding import holder_of
+from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
+from losscli.streams import emit
 
 LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
@@ -94,7 +96,7 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
     killed = killed_runs()
     runs = [_describe(name, path, _state(name, killed)) for name, path in _runs().items()]
     if format == "json":
-        click.echo(json.dumps(runs, indent=2))
+        emit(json.dumps(runs, indent=2))
     elif not runs:
         note(_NONE.format(runs_directory()))
     else:
@@ -105,9 +107,9 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
         shown, rows = narrowed(keys, rows, width(), _LEAST_IMPORTANT)
-        click.echo(lay_out(shown, rows, align=["left"] * len(shown)))
+        emit(lay_out(shown, rows, align=["left"] * len(shown)))
         if dropped := [key for key in keys if key not in shown]:
-            click.echo(f"\n{left_out(dropped, width())}")
+            emit(f"\n{left_out(dropped, width())}")
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
@@ -133,7 +135,7 @@ def _describe(name: str, path: Path, state: str) -> dict[str, object]:
 def _state(name: str, killed: dict[str, Path]) -> str:
     if name not in killed:
         return FINISHED
-    if is_being_written(killed[name]):
+    if holder_of(output_of(killed[name])):
         return RUNNING
     return OUTDATED if name in saved_runs() else KILLED
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.completion import OneOf
+from losscli.cli.holding import hold
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks, start
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.machine.devices import let_threads_sleep
 from losscli.notes import note
 from losscli.progress import Progress
+from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.judge.selftest import Judged
@@ -76,18 +78,21 @@ def command(
         raise UsageError(
             f"{given} takes one report, but two self-tests write two. Name one: timer or checks."
         )
-    if test == JUDGE:
-        if format not in FOR_JUDGE:
-            raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
-        return _judge(device, keep_going, format, output)
+    if test == JUDGE and format not in FOR_JUDGE:
+        raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
 
     if test == CHECKS:  # as verify does; the timer is to see threads as bench does
         let_threads_sleep(os.environ)
 
+    place = None
     if ranks is not None:
         place = place_of(ranks)
         if place is None:
             return start(device, ranks)
+    hold(output)
+    if test == JUDGE:
+        return _judge(device, keep_going, format, output)
+    if place:
         return _checks_of_ranks(place, device, keep_going, format, output)
 
     # Whatever follows needs torch: an error above answers at once.
@@ -105,7 +110,7 @@ def command(
         from losscli.verify.selftest import run as checks
 
         if test is None:
-            click.echo()
+            emit()
         code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
     return code
 
@@ -140,6 +145,8 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
     from losscli.report.output import write_report
+    from losscli.runs.encoding import json_line
+    from losscli.runs.unprinted import kept
 
     resolved = resolve_device(device)
     files = candidates(resolved)
@@ -165,10 +172,11 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     except KeyboardInterrupt:
         interrupted = True
     if found:
-        write_report(_report(found, format), format, output)
+        with kept("self-test", lambda: "\n".join(json_line(each.to_json()) for each in found)):
+            write_report(_report(found, format), format, output)
     left = f"{len(files) - len(found)} of {len(files)} files are not judged"
     if interrupted:
-        click.echo(f"losscli: interrupted; {left}", err=True)
+        tell(f"losscli: interrupted; {left}")
         return EXIT_INTERRUPTED
     if len(found) < len(files):
         note(left)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.cli.completion import listed
+from losscli.cli.holding import hold
 from losscli.cli.options import (
     axis,
     axis_options,
@@ -28,6 +29,7 @@ from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
 from losscli.notes import LOADING, status
+from losscli.streams import emit
 
 if TYPE_CHECKING:
     from losscli.ranks.place import Place
@@ -100,6 +102,8 @@ def command(
     config, place = arrange(config, ranks)
     if config.blocks[0].placement and place is None and not (list_cases or dry_run):
         return start(config.device, config.blocks[0].ranks)
+    if not (list_cases or dry_run):
+        hold(output)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
@@ -126,12 +130,12 @@ def command(
         free = memory.free_bytes(device)
         print_cases(config, device, bytes_to_verify, choose_fitting, free)
         jobs = plan(config, device, checks=checks)
-        click.echo(duration(seconds_of_checks(jobs, device)))
+        emit(duration(seconds_of_checks(jobs, device)))
         if checks:
             from losscli.report.phrases import count
 
             asked = sum(map(len, jobs))
-            click.echo(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
+            emit(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
         return EXIT_OK
 
     from losscli.verify.shrink import Shrinker

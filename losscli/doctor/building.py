@@ -14,10 +14,11 @@ from pathlib import Path
 
 from losscli.build import diagnosis
 from losscli.build.architectures import gencode_flags, requested_architectures
+from losscli.build.cache import copy_sources
 from losscli.build.ninja import find_ninja, job_count
 from losscli.build.nvcc import searched
-from losscli.build.plan import csrc_root, make_plan
-from losscli.build.targets import CPU, CUDA, LOSS, Target
+from losscli.build.plan import Plan, csrc_root, make_plan
+from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target, is_unit
 from losscli.build.toolchain import dotted, find_host_compiler
 from losscli.directories import CACHE_VARIABLE
 from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
@@ -31,15 +32,20 @@ from losscli.units import format_bytes
 SPACE_BYTES = 2 * 2**30
 """Free space that libraries and unfinished objects of all losses and devices may take."""
 TRIAL_SECONDS = 120
-"""The longest that a compiler may take for an empty kernel."""
-_CPU_TRIAL = "#include <cmath>\n#include <cstdint>\n#include <vector>\n"
-_CUDA_TRIAL = "#include <cmath>\n__global__ void empty() {}\n"
+"""The longest that a compiler may take for a few lines."""
+_TRIALS = {
+    Target(LOSS, CPU, "mse"): "#include <cmath>\n#include <cstdint>\n#include <vector>\n",
+    Target(TORCH): "#include <c10/macros/Macros.h>\n",
+    Target(RUNTIME, CUDA): "#include <cmath>\n__global__ void empty() {}\n",
+}
+"""A library for each way to compile, and the lines that stand for its sources in a trial."""
 
 
 def compiler(machine: Machine) -> Answer:
     """Look for the C++ compiler of a build, and compile a few lines with it."""
     tool = machine.compilers.compiler
-    error = _trial(machine, Target(LOSS, CPU, "mse"), _CPU_TRIAL, ".cpp")
+    targets = (Target(LOSS, CPU, "mse"), *([Target(TORCH)] if machine.torch else []))
+    error = next(filter(None, (_trial(machine, target) for target in targets)), "")
     identity = next(iter(tool.identity.splitlines()), "")
     text = f"{identity}, {shlex.join(tool.command)}"
     if error:
@@ -78,7 +84,7 @@ def host_compiler(machine: Machine) -> Answer | None:
     except UnfitError:
         found = "not tried: nvcc or the C++ compiler is missing"
         return warning(found, "See the lines about nvcc and the C++ compiler.")
-    error = _trial(machine, Target(LOSS, CUDA, "mse"), _CUDA_TRIAL, ".cu")
+    error = _trial(machine, Target(RUNTIME, CUDA))
     if error:
         raise UnfitError(f"{shlex.join(tool.command)} fails with {name}: {error}")
     return ok(f"nvcc compiles with {name}")
@@ -172,17 +178,27 @@ def _has_cache(machine: Machine) -> bool:
         return False
 
 
-def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
-    """Compile a few lines as a build compiles a target; return what went wrong, and a hint."""
+def _trial(machine: Machine, target: Target) -> str:
+    """Build a library with a few lines in place of its sources; return what went wrong, and a hint.
+
+    The commands and the folder are those of a build.
+    """
     plan = make_plan(target, csrc_root(), machine.compilers.torch)
-    tools = machine.compilers.tools(target)
-    with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as folder:
-        source, output = Path(folder, f"trial{suffix}"), Path(folder, "trial.o")
-        source.write_text(text)
-        command = [*tools.command, *plan.steps[0].flags, *tools.compile_flags]
+    plan = plan.with_tools(machine.compilers.tools(target))
+    with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as work:
+        trial = _TRIALS[target].encode()
+        sources = {name: trial if is_unit(name) else text for name, text in plan.sources.items()}
+        copy_sources(sources, Path(work, target.name, "csrc"))
+        return _run(plan, Path(work))
+
+
+def _run(plan: Plan, work: Path) -> str:
+    """Run the commands of a plan until one fails, and return its first error."""
+    for step, command in plan.commands(plan.target.name):
         try:
             done = subprocess.run(
-                [*command, "-c", str(source), "-o", str(output)],
+                command,
+                cwd=work,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -193,15 +209,16 @@ def _trial(machine: Machine, target: Target, text: str, suffix: str) -> str:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return f"an empty source takes longer than {TRIAL_SECONDS} s"
+            return f"a few lines take longer than {TRIAL_SECONDS} s"
         except OSError as error:
             return str(error.strerror)
-        if not done.returncode:
-            made = output.exists()
-            return "" if made else "it reports success but makes no output. Is it a compiler?"
-    # Hints are sentences; the first error of a compiler may be one.
-    first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
-    return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
+        if done.returncode:
+            # Hints are sentences; the first error of a compiler may be one.
+            first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
+            return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
+        if not Path(work, plan.target.name, step.output).exists():
+            return "it reports success but makes no output. Is it a compiler?"
+    return ""
 
 
 def _owner(path: Path) -> str:

@@ -136,10 +136,11 @@ def read_file(named: str) -> UserFile:
     """Read a file, at a revision if one is named.
 
     Raises:
-        UsageError: there is no such file or revision.
+        UsageError: there is no such file or revision, or its path is no text.
         NotJudgeableError: it is no Python.
     """
     path, revision, name, data = read_named(named)
+    _require_text(path)
     try:
         source = data.decode()
     except UnicodeDecodeError:
@@ -163,6 +164,17 @@ def read_named(named: str) -> tuple[Path, str, str, bytes]:
     path, revision = Path(match["path"]), match["revision"] or ""
     data = _at_revision(path, revision) if revision else _now(path)
     return path, revision, match["name"] or "", data
+
+
+def _require_text(path: Path) -> None:
+    """Refuse a path that no message to a worker can hold."""
+    try:
+        str(path.absolute()).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the path '{path.absolute()}' is not UTF-8 in this locale. Rename the file or its "
+            "folder, or set PYTHONUTF8=1."
+        ) from None
 
 
 def _now(path: Path) -> bytes:

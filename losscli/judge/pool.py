@@ -16,8 +16,6 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-import click
-
 from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
@@ -33,6 +31,7 @@ from losscli.machine.devices import (
 from losscli.machine.memory import free_bytes
 from losscli.processes import Process, how_ended, to_parent
 from losscli.reasons import Code
+from losscli.streams import tell
 
 COMMAND = (sys.executable, "-m", "losscli", "judge-job")
 GRACE = 10.0
@@ -290,7 +289,7 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
     """Return the verdict on a job, whatever goes wrong."""
 
     def notify(note: str) -> None:
-        click.echo(f"losscli: {job.file}: {note}", err=True)
+        tell(f"losscli: {job.file}: {note}")
 
     try:
         check_job(job)

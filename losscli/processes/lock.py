@@ -11,9 +11,47 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import IO
 
 from losscli.errors import UnfitError
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock, as it is written into the lock's file."""
+
+    pid: int = 0
+    """0 where it is unknown."""
+    host: str = ""
+    since: str = ""
+
+    @classmethod
+    def here(cls, since: str = "") -> Holder:
+        """Return this process."""
+        return cls(os.getpid(), socket.gethostname(), since or time.strftime("%H:%M:%S"))
+
+    @classmethod
+    def read(cls, file: IO[str]) -> Holder:
+        """Read the holder of a lock, which may have changed since."""
+        file.seek(0)
+        try:
+            return cls(**json.loads(file.read()))
+        except (ValueError, TypeError):
+            return cls()
+
+    def write(self, file: IO[str]) -> None:
+        """Write it into the file of a lock that is held."""
+        file.truncate(0)
+        json.dump(asdict(self), file)
+        file.flush()
+
+    def __str__(self) -> str:
+        """Return ``process 4711 on node7 (since 10:21:33)``."""
+        if not self.pid:
+            return "another process"
+        return f"process {self.pid} on {self.host} (since {self.since})"
+
 
 _NOTIFY_AFTER = 1.0
 """Seconds of waiting before the first message."""
@@ -70,25 +108,12 @@ def locked(
     started, told = clock(), False
     while not try_lock(file):
         if not told and clock() - started >= _NOTIFY_AFTER:
-            notify(f"waiting for {_holder(file)} to finish building")
+            notify(f"waiting for {Holder.read(file)} to finish building")
             told = True
         sleep(_POLL)
-    file.truncate(0)
-    since = time.strftime("%H:%M:%S")
-    json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
-    file.flush()
+    Holder.here().write(file)
     try:
         yield
     finally:
         file.truncate(0)
         unlock(file)  # the compilers have the file too, and a cache's server keeps it
-
-
-def _holder(file: IO[str]) -> str:
-    """Read the holder of the lock, which may have changed since."""
-    file.seek(0)
-    try:
-        holder = json.loads(file.read())
-        return "process {pid} on {host} (since {since})".format(**holder)
-    except (ValueError, KeyError):
-        return "another process"

@@ -6,9 +6,9 @@ import textwrap
 from itertools import groupby
 
 from losscli.doctor.findings import OK, PROBLEM, STATES, WARNING, Examination, State
-from losscli.report.output import GREEN, RED, YELLOW, coloured
 from losscli.report.phrases import count
 from losscli.report.tables import WIDTH
+from losscli.streams import GREEN, RED, YELLOW, coloured
 
 COLOURS: dict[State, str] = {OK: GREEN, WARNING: YELLOW, PROBLEM: RED}
 

@@ -8,12 +8,11 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
 
 from losscli.report.tables import WIDTH
 from losscli.runs.files import write_file
+from losscli.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
 
-GREEN, YELLOW, RED = "32", "33", "31"
 NARROWEST = 48
 """Characters a line that a report needs at least."""
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -38,29 +37,11 @@ _COLOUR = {
 _WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(_COLOUR)})(?![\w-])")
 
 
-def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether to write to a stream, by default standard output, in colour.
-
-    A terminal has colour. NO_COLOR switches it off, FORCE_COLOR on where there is no terminal.
-    """
-    if environ.get("NO_COLOR"):
-        return False
-    if forced := environ.get("FORCE_COLOR"):
-        return forced != "0"
-    stream = stream or sys.stdout
-    return stream.isatty() and environ.get("TERM") != "dumb"
-
-
 def width() -> int:
     """Return how wide a report on standard output may be: as the terminal, but no more than 100."""
     if not sys.stdout.isatty():
         return WIDTH
     return max(NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
-
-
-def coloured(text: str, colour: str) -> str:
-    """Return text in a colour."""
-    return f"\033[{colour}m{text}\033[0m"
 
 
 def with_verdicts_in_colour(text: str) -> str:
@@ -70,21 +51,21 @@ def with_verdicts_in_colour(text: str) -> str:
 
 def show(text: str) -> None:
     """Write a report to standard output, its verdicts in colour where it takes colour."""
-    print(with_verdicts_in_colour(text) if in_colour() else text, flush=True)
+    emit(with_verdicts_in_colour(text) if in_colour() else text)
 
 
-def write_report(text: str, format: str, output: Path | None, kept: str = "") -> None:
-    """Write a report to its output, or to standard output; ``kept`` ends the message of an error.
+def write_report(text: str, format: str, output: Path | None) -> None:
+    """Write a report to its output, or to standard output.
 
     Raises:
-        UnfitError: the output cannot be written.
+        UnfitError: it cannot be written.
     """
     if output:
-        write_file(output, text, kept)
+        write_file(output, text)
     elif format == "table":
         show(text)
     else:
-        print(text)
+        emit(text)
 
 
 def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
@@ -97,16 +78,17 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
         return
     markdown = f"## losscli {title}\n\n{render()}"
     try:
-        with open(path, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", errors=ESCAPE) as file:
             room = LARGEST_SUMMARY - file.tell()
             file.write(f"{_cut(markdown, room)}\n\n")
     except OSError as error:
-        print(f"losscli: cannot write the step summary {path}: {error.strerror}", file=sys.stderr)
+        tell(f"losscli: cannot write the step summary {path}: {error.strerror}")
 
 
 def _cut(markdown: str, room: int) -> str:
     """Cut a summary that is too long after a line, and add a note."""
-    if len(markdown.encode()) <= room:
+    encoded = markdown.encode(errors=ESCAPE)
+    if len(encoded) <= room:
         return markdown
-    kept = markdown.encode()[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
+    kept = encoded[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
     return f"{kept}\n\nThe rest is too long for a step summary."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from losscli.report.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable
+from losscli.runs.unprinted import kept
+from losscli.streams import emit
 
 SCHEMA_VERSION = 1
-ANOTHER = " Name another file."
 
 
 class VerdictWriter:
@@ -43,6 +45,7 @@ class VerdictWriter:
         """
         self.format, self.output = format, output
         self.verdicts = list(earlier)
+        self._unwritten = False
         self._lines: IO[str] | None = None
         if output and format == "jsonl":
             self._lines = _open(output, resumed)
@@ -53,31 +56,44 @@ class VerdictWriter:
     def add(self, verdict: Verdict) -> None:
         """Write a verdict, or keep it for the report."""
         self.verdicts.append(verdict)
+        self._unwritten = True
         if self.format == "jsonl":
             self._write_line(json_line(verdict.to_json()))
         elif self.format == "table" and self.output is None:
             show(f"{block(verdict, width())}\n")
+        self._unwritten = False
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._lines:
-            self._lines.close()
-        if not self.verdicts or self.format == "jsonl":
-            return
+            with contextlib.suppress(OSError):  # each line was flushed, or its error told
+                self._lines.close()
+        failed = error if self._unwritten else None
+        if self.verdicts and (failed or self.format != "jsonl"):
+            with kept("judge", self._record):
+                if failed:
+                    raise failed
+                write_report(self._report(), self.format, self.output)
+
+    def _record(self) -> str:
+        return "\n".join(json_line(verdict.to_json()) for verdict in self.verdicts)
+
+    def _report(self) -> str:
         if self.format == "json":
-            text = self._json()
-        elif self.output:
-            text = "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
-        else:  # the blocks are written already
-            text = conclusion(self.verdicts)
-        write_report(text, self.format, self.output, ANOTHER)
+            return self._json()
+        if self.output:
+            return "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
+        return conclusion(self.verdicts)  # the blocks are written already
 
     def _write_line(self, text: str) -> None:
         """Write at once: whoever reads may be waiting for this verdict."""
+        if not self._lines or not self.output:
+            emit(text)
+            return
         try:
-            print(text, file=self._lines or sys.stdout, flush=True)
+            print(text, file=self._lines, flush=True)
+        except BrokenPipeError:
+            raise
         except OSError as error:
-            if self.output is None or isinstance(error, BrokenPipeError):
-                raise
             raise _unwritable(self.output, error) from None
 
     def _json(self) -> str:
@@ -105,4 +121,4 @@ def _open(output: Path, resumed: bool) -> IO[str]:
 
 
 def _unwritable(output: Path, error: OSError) -> UnfitError:
-    return UnfitError(f"cannot write {output}: {error.strerror}.{ANOTHER}")
+    return UnfitError(f"cannot write {output}: {error.strerror}. Name another file.")

@@ -14,6 +14,7 @@ from losscli.report.tables import WIDTH
 from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal
 from losscli.runs.records import Result, Run
+from losscli.runs.unprinted import kept
 
 WHOLE = ("json", "jsonl")
 """Formats that have everything that a journal has."""
@@ -77,15 +78,16 @@ class Writer:
             self._journal.add(result)
 
     def __exit__(self, *_: object) -> None:
+        journal = self._journal.path if self._journal else None
         if self._journal:
             self._journal.close()
         if self._results:
-            kept = f" {self._journal.path} holds the finished cases." if self._journal else ""
-            # First what can be rendered again from the other.
-            if self.saved:
-                write_file(self.saved, render(self.run, "jsonl"), kept)
-            wide = width() if self.output is None else WIDTH
-            text = render(self.run, self.format, wide, self.columns)
-            write_report(text, self.format, self.output, kept)
-        if self._journal and (self.format in WHOLE or self.saved or not self._results):
-            self._journal.path.unlink()
+            with kept(self._run.kind, lambda: render(self.run, "jsonl"), journal):
+                # First what can be rendered again from the other.
+                if self.saved:
+                    write_file(self.saved, render(self.run, "jsonl"))
+                wide = width() if self.output is None else WIDTH
+                text = render(self.run, self.format, wide, self.columns)
+                write_report(text, self.format, self.output)
+        if journal and (self.format in WHOLE or self.saved or not self._results):
+            journal.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
+from losscli.runs.holding import refuse_held
+from losscli.streams import ESCAPE
 
 
 def is_replaceable(path: Path) -> bool:
@@ -40,13 +42,16 @@ def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
         raise
 
 
-def write_file(path: Path, content: str | bytes, kept: str = "") -> None:
+def write_file(path: Path, content: str | bytes) -> None:
     """Write what a user asked for, a text and a last newline or bytes, atomically if possible.
 
     Raises:
-        UnfitError: it cannot be written; ``kept`` ends the message.
+        UsageError: another process is going to write it.
+        UnfitError: it cannot be written.
     """
-    data = content if isinstance(content, bytes) else f"{content}\n".encode()
+    refuse_held(path.resolve())
+    # A file name in a report may have bytes that are not UTF-8.
+    data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
     try:
         if is_replaceable(path):
             replace_bytes(path.resolve(), [data])
@@ -55,7 +60,7 @@ def write_file(path: Path, content: str | bytes, kept: str = "") -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UnfitError(f"cannot write {path}: {error.strerror}.{kept}") from None
+        raise UnfitError(f"cannot write {path}: {error.strerror}. Name another file.") from None
 
 
 def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from pathlib import Path
 from typing import TextIO
 
@@ -14,10 +13,17 @@ from losscli.runs.encoding import json_line
 from losscli.runs.files import replace_file
 from losscli.runs.records import Result, Run
 
+_SUFFIX = ".journal.jsonl"
+
 
 def journal_path(output: Path) -> Path:
     """Return where the journal of an output is."""
-    return output.with_name(f"{output.name}.journal.jsonl")
+    return output.with_name(f"{output.name}{_SUFFIX}")
+
+
+def output_of(path: Path) -> Path:
+    """Return the output of a journal; another path is an output itself."""
+    return path.with_name(path.name.removesuffix(_SUFFIX))
 
 
 class Journal:
@@ -44,7 +50,6 @@ class Journal:
             records = [header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
-            hold(self._file)
         except OSError as error:
             raise UnfitError(
                 f"cannot write {self.path}: {error.strerror}. Choose another {known[1]}."
@@ -64,24 +69,6 @@ class Journal:
         """Close the file; each line was flushed, and what could not be written was told."""
         with contextlib.suppress(OSError):
             self._file.close()
-
-
-def hold(file: TextIO) -> None:
-    """Mark a journal as being written, for as long as the file is open."""
-    with contextlib.suppress(OSError):  # a file system may have no locks
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def is_being_written(path: Path) -> bool:
-    """Tell whether a running command holds the journal of this path."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from losscli.errors import UsageError
 from losscli.machine.differences import Difference, differences, parts_ways
-from losscli.runs.journal import journal_path
+from losscli.runs.holding import refuse_held
+from losscli.runs.journal import journal_path, output_of
 from losscli.runs.reading import read_run
 from losscli.runs.records import Run
 from losscli.runs.saved import find_run, is_there, runs_directory
@@ -16,8 +17,14 @@ def find_unfinished(name: str) -> Path:
     """Return the file to resume from; a journal has more results than a report.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or a running process writes it.
     """
+    path = _journal_or_report(name)
+    refuse_held(output_of(path).resolve())
+    return path
+
+
+def _journal_or_report(name: str) -> Path:
     for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
         if name and is_there(journal_path(candidate)):
             return journal_path(candidate)

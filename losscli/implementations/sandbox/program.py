@@ -37,7 +37,7 @@ class Binding(NamedTuple):
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
     """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
     place = Path(scratch) / f"{name}.py"
-    place.write_text(source)
+    place.write_text(source, "utf-8")
     sys.path.insert(0, scratch)
     if path:
         sys.path.append(str(Path(path).parent))

@@ -35,8 +35,8 @@ def eval_kernel_against_ref(
     asked: dict[str, Any] = {"device": where, "dtypes": (dtype,)}
     with TemporaryDirectory() as folder:
         custom, original = Path(folder, "custom.py"), Path(folder, "original.py")
-        custom.write_text(custom_model_src)
-        original.write_text(original_model_src)
+        custom.write_text(custom_model_src, "utf-8")
+        original.write_text(original_model_src, "utf-8")
         timed = bool(given.get("measure_performance"))
         judged = judge_file(str(custom), reference=str(original), timed=timed, **asked)
     metadata = {"hardware": judged.machine, "device": judged.device, "verdict": judged.word}

@@ -1,0 +1,101 @@
+"""Holds an output for one process, from before anything is built until it is written.
+
+The lock is a file beside the output: ``OUTPUT.lock``. One that a killed process leaves is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from losscli.errors import UnfitError, UsageError
+from losscli.processes.lock import Holder, try_lock
+
+_TRIES, _PAUSE = 3, 0.01
+"""A process that only asks whether an output is held has its lock for a moment."""
+
+
+@contextlib.contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Hold an output within the block.
+
+    Raises:
+        UsageError: another process holds it.
+        UnfitError: nothing can be written beside it.
+    """
+    path = _lock_path(output)
+    try:
+        file = _take(path, output)
+    except OSError as error:
+        raise UnfitError(
+            f"cannot write {path}: {error.strerror}. Choose another -o or --save."
+        ) from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
+def holder_of(output: Path) -> Holder | None:
+    """Return the process that holds an output; None if there is none."""
+    with contextlib.suppress(OSError), _lock_path(output).open(encoding="utf-8") as file:
+        return None if _lock(file, shared=True) else Holder.read(file)
+    return None
+
+
+def refuse_held(output: Path) -> None:
+    """Raise UsageError where another process holds an output."""
+    holder = holder_of(output)
+    if holder and holder != Holder.here(holder.since):
+        raise _refusal(output, holder)
+
+
+def _lock_path(output: Path) -> Path:
+    return output.with_name(f"{output.name}.lock")
+
+
+def _take(path: Path, output: Path) -> IO[str]:
+    """Return the locked file of an output, which names this process."""
+    for pause in [_PAUSE] * _TRIES + [0.0]:
+        file = path.open("a+", encoding="utf-8")
+        if not _lock(file):
+            holder = Holder.read(file)
+            file.close()
+        elif _is_at(file, path):
+            break
+        else:  # its holder has just removed it
+            file.close()
+        time.sleep(pause)
+    else:
+        raise _refusal(output, holder)
+    try:
+        Holder.here().write(file)
+    except OSError:
+        path.unlink()
+        file.close()
+        raise
+    return file
+
+
+def _lock(file: IO[str], *, shared: bool = False) -> bool:
+    try:
+        return try_lock(file, shared=shared)
+    except UnfitError:  # a file system may have no locks
+        return True
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+def _refusal(output: Path, holder: Holder) -> UsageError:
+    return UsageError(
+        f"{output} is being written by {holder}. Wait for its end, or choose another -o or --save."
+    )

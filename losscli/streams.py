@@ -1,0 +1,86 @@
+"""Standard output and standard error, which may hold ASCII alone, be closed, or be full."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Mapping
+from typing import IO
+
+from losscli.errors import UnfitError
+
+GREEN, YELLOW, RED = "32", "33", "31"
+NAMES = ("stdout", "stderr")
+ESCAPE = "backslashreplace"
+"""What becomes of characters that a stream or a file cannot hold."""
+
+
+def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether to write to a stream, by default standard output, in colour.
+
+    A terminal has colour. NO_COLOR switches it off, FORCE_COLOR on where there is no terminal.
+    """
+    if environ.get("NO_COLOR"):
+        return False
+    if forced := environ.get("FORCE_COLOR"):
+        return forced != "0"
+    stream = stream or sys.stdout
+    return stream.isatty() and environ.get("TERM") != "dumb"
+
+
+def coloured(text: str, colour: str) -> str:
+    """Return text in a colour."""
+    return f"\033[{colour}m{text}\033[0m"
+
+
+def prepare() -> None:
+    """Escape what a stream cannot hold; replace one that was closed at the start (``>&-``)."""
+    for name in NAMES:
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(OSError):  # a descriptor that became a pipe, or is closed
+                stream.reconfigure(errors=ESCAPE)
+
+
+def emit(text: str = "", end: str = "\n") -> None:
+    """Write text to standard output at once.
+
+    Raises:
+        UnfitError: it cannot be written, on a full disk for example.
+        BrokenPipeError: what reads it has ended.
+    """
+    try:
+        print(text, end=end, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnfitError(f"cannot write standard output: {error.strerror}.") from None
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """Write text to standard error at once; a full disk there ends no command.
+
+    Raises:
+        BrokenPipeError: what reads it has ended.
+    """
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        return
+
+
+def give_up_broken() -> None:
+    """Send what a broken stream still holds to /dev/null: Python writes it again as it exits."""
+    for name in NAMES:
+        stream = getattr(sys, name)
+        try:
+            stream.flush()
+        except OSError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream.fileno())
