@@ -69,7 +69,7 @@ def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that has the calls that follow computed by a plan."""
 
     def take(kind: str) -> None:
-        monkeypatch.setattr(calls, "choose", lambda *_: PLANS[kind])
+        monkeypatch.setattr(calls, "_plan", lambda *_: PLANS[kind])
 
     return take
 
