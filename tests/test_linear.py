@@ -217,6 +217,60 @@ def test_log_probs_have_any_gradient_for_each_token(
     assert (found[0] <= 0).all()
 
 
+def ulp_apart(found: Tensor, truth: Tensor) -> float:
+    """Return how far an element is from the truth at most, in ulp of float16."""
+    exponents = truth.abs().clamp(min=2.0**-14).log2().floor()
+    return float(((found.double() - truth).abs() / torch.exp2(exponents - 10)).max())
+
+
+@pytest.mark.parametrize("by", ["grad_output", "class weights", "grad_output of entropies"])
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+@pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
+def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors(
+    kind: str, softcap: float, by: str, device: str, by_plan: Any
+):
+    """A factor that is a power of two changes a row's gradients by just that.
+
+    Rows with large factors are of the first classes, those with small ones of the others, and
+    neither has a gradient for the classes of the other.
+    """
+    entropy = by == "grad_output of entropies"
+    by_plan(SLICES if entropy and kind == WHOLE else kind)
+    given = operands(torch.float16, device, ignored=False)
+    few, half = CLASSES // 2, ROWS // 2
+    given["bias"].fill_(0)
+    given["hidden"][:half, 0] = given["weight"][:few, 0] = 8
+    given["hidden"][half:, 0] = given["weight"][few:, 0] = -8
+    given["target"] = torch.arange(ROWS, device=device) % half
+    given["target"][half:] += few
+    large = torch.full((ROWS,), 2.0**9, device=device)
+    factors = large.clone()
+    factors[half:] = 2.0**-10
+
+    def gradients(of_rows: Tensor) -> tuple[Tensor, ...]:
+        tensors, weight = leaves(given), None
+        if by == "class weights":
+            weight = torch.ones(CLASSES, device=device)
+            weight[given["target"]] = of_rows
+            of_rows = torch.ones_like(of_rows)
+        hidden, linear_weight, bias = tensors
+        layer: dict[str, Any] = {"linear_bias": bias, "softcap": softcap}
+        rows = (hidden, linear_weight, given["target"])
+        if entropy:
+            found = functional.linear_token_log_probs(*rows, entropy=True, **layer)
+        else:
+            layer["weight"] = None if weight is None else weight.half()
+            found = (functional.linear_cross_entropy(*rows, reduction="none", **layer),)
+        return torch.autograd.grad(found, tensors, [of_rows.to(each.dtype) for each in found])
+
+    other, found = gradients(large), gradients(factors)
+    of_rows = (factors / large).double().unsqueeze(1)
+    assert ulp_apart(found[0], other[0].double() * of_rows) <= 1
+    for classes, factor in ((slice(few), of_rows[0]), (slice(few, None), of_rows[-1])):
+        for mine, theirs in zip(found[1:], other[1:], strict=True):
+            assert ulp_apart(mine[classes], theirs[classes].double() * factor) <= 1
+
+
 @pytest.mark.parametrize("kind", PLANS)
 def test_bfloat16_gradients_are_not_added_up_in_bfloat16(kind: str, device: str, by_plan: Any):
     """Parts of rows and of classes cost no digits, however many they are."""
