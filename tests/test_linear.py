@@ -712,25 +712,40 @@ def test_the_least_plan_is_the_smallest(bent: bool):
         choose(size, least(size).bytes - 1, 0)
 
 
-@pytest.mark.parametrize("share", [0.15, 0.4, 0.9, 2.0])
+@pytest.mark.parametrize(
+    ("share", "dtype", "softcap"),
+    [
+        *((share, torch.float32, 0.0) for share in (0.15, 0.4, 0.9, 2.0)),
+        *((0.0, dtype, cap) for dtype in (torch.float32, torch.float64) for cap in (0.0, 5.0)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("gradients", [True, False], ids=["with_gradients", "without"])
-def test_a_call_takes_no_more_than_its_budget(share: float, gradients: bool):
-    rows, width, classes = 256, 16, 4096
-    hidden = torch.randn(rows, width, requires_grad=gradients)
-    weight = torch.randn(classes, width, requires_grad=gradients)
+def test_a_call_takes_no_more_than_its_budget(
+    share: float, gradients: bool, dtype: torch.dtype, softcap: float
+):
+    """It takes the least that a plan can take where its share of the logits' bytes is less."""
+    rows, width, classes = 256, 16, 1024
+    hidden = torch.randn(rows, width, dtype=dtype, requires_grad=gradients)
+    weight = torch.randn(classes, width, dtype=dtype, requires_grad=gradients)
     target = torch.randint(classes, (rows,))
-    budget = int(share * rows * classes * 4)
+    size = Size(rows, width, classes, dtype.itemsize, gradients, bent=softcap != 0)
+    budget = max(int(share * rows * classes * dtype.itemsize), least(size).bytes)
 
     def call() -> None:
-        loss = functional.linear_cross_entropy(hidden, weight, target, memory_budget=budget)
+        loss = functional.linear_cross_entropy(
+            hidden, weight, target, softcap=softcap, memory_budget=budget
+        )
         if gradients:
             hidden.grad, weight.grad = torch.autograd.grad(loss, (hidden, weight))
 
     call()
     gradient_bytes = 2 * (hidden.nbytes + weight.nbytes) if gradients else 0  # the old ones go late
-    assert measure_peak(call, "cpu") < 1.1 * budget + gradient_bytes + 64 * rows
-    truth = cross_entropy(linear(hidden, weight), target)
-    found = functional.linear_cross_entropy(hidden, weight, target, memory_budget=budget)
+    assert measure_peak(call, "cpu") < budget + gradient_bytes + 64 * rows
+    truth = cross_entropy(logits_of(hidden, weight, None, 1, softcap), target)
+    found = functional.linear_cross_entropy(
+        hidden, weight, target, softcap=softcap, memory_budget=budget
+    )
     assert_close(found, truth)
 
 
