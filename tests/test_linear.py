@@ -69,7 +69,7 @@ def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that has the calls that follow computed by a plan."""
 
     def take(kind: str) -> None:
-        monkeypatch.setattr(calls, "choose", lambda *_: PLANS[kind])
+        monkeypatch.setattr(calls, "_plan", lambda *_: PLANS[kind])
 
     return take
 
@@ -215,6 +215,60 @@ def test_log_probs_have_any_gradient_for_each_token(
     assert all((each[~mask] == 0).all() for each in found)
     assert found[0].dtype == torch.promote_types(dtype, torch.float32)
     assert (found[0] <= 0).all()
+
+
+def ulp_apart(found: Tensor, truth: Tensor) -> float:
+    """Return how far an element is from the truth at most, in ulp of float16."""
+    exponents = truth.abs().clamp(min=2.0**-14).log2().floor()
+    return float(((found.double() - truth).abs() / torch.exp2(exponents - 10)).max())
+
+
+@pytest.mark.parametrize("by", ["grad_output", "class weights", "grad_output of entropies"])
+@pytest.mark.parametrize("softcap", [0.0, 30.0])
+@pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
+def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors(
+    kind: str, softcap: float, by: str, device: str, by_plan: Any
+):
+    """A factor that is a power of two changes a row's gradients by just that.
+
+    Rows with large factors are of the first classes, those with small ones of the others, and
+    neither has a gradient for the classes of the other.
+    """
+    entropy = by == "grad_output of entropies"
+    by_plan(SLICES if entropy and kind == WHOLE else kind)
+    given = operands(torch.float16, device, ignored=False)
+    few, half = CLASSES // 2, ROWS // 2
+    given["bias"].fill_(0)
+    given["hidden"][:half, 0] = given["weight"][:few, 0] = 8
+    given["hidden"][half:, 0] = given["weight"][few:, 0] = -8
+    given["target"] = torch.arange(ROWS, device=device) % half
+    given["target"][half:] += few
+    large = torch.full((ROWS,), 2.0**9, device=device)
+    factors = large.clone()
+    factors[half:] = 2.0**-10
+
+    def gradients(of_rows: Tensor) -> tuple[Tensor, ...]:
+        tensors, weight = leaves(given), None
+        if by == "class weights":
+            weight = torch.ones(CLASSES, device=device)
+            weight[given["target"]] = of_rows
+            of_rows = torch.ones_like(of_rows)
+        hidden, linear_weight, bias = tensors
+        layer: dict[str, Any] = {"linear_bias": bias, "softcap": softcap}
+        rows = (hidden, linear_weight, given["target"])
+        if entropy:
+            found = functional.linear_token_log_probs(*rows, entropy=True, **layer)
+        else:
+            layer["weight"] = None if weight is None else weight.half()
+            found = (functional.linear_cross_entropy(*rows, reduction="none", **layer),)
+        return torch.autograd.grad(found, tensors, [of_rows.to(each.dtype) for each in found])
+
+    other, found = gradients(large), gradients(factors)
+    of_rows = (factors / large).double().unsqueeze(1)
+    assert ulp_apart(found[0], other[0].double() * of_rows) <= 1
+    for classes, factor in ((slice(few), of_rows[0]), (slice(few, None), of_rows[-1])):
+        for mine, theirs in zip(found[1:], other[1:], strict=True):
+            assert ulp_apart(mine[classes], theirs[classes].double() * factor) <= 1
 
 
 @pytest.mark.parametrize("kind", PLANS)
@@ -658,25 +712,40 @@ def test_the_least_plan_is_the_smallest(bent: bool):
         choose(size, least(size).bytes - 1, 0)
 
 
-@pytest.mark.parametrize("share", [0.15, 0.4, 0.9, 2.0])
+@pytest.mark.parametrize(
+    ("share", "dtype", "softcap"),
+    [
+        *((share, torch.float32, 0.0) for share in (0.15, 0.4, 0.9, 2.0)),
+        *((0.0, dtype, cap) for dtype in (torch.float32, torch.float64) for cap in (0.0, 5.0)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("gradients", [True, False], ids=["with_gradients", "without"])
-def test_a_call_takes_no_more_than_its_budget(share: float, gradients: bool):
-    rows, width, classes = 256, 16, 4096
-    hidden = torch.randn(rows, width, requires_grad=gradients)
-    weight = torch.randn(classes, width, requires_grad=gradients)
+def test_a_call_takes_no_more_than_its_budget(
+    share: float, gradients: bool, dtype: torch.dtype, softcap: float
+):
+    """It takes the least that a plan can take where its share of the logits' bytes is less."""
+    rows, width, classes = 256, 16, 1024
+    hidden = torch.randn(rows, width, dtype=dtype, requires_grad=gradients)
+    weight = torch.randn(classes, width, dtype=dtype, requires_grad=gradients)
     target = torch.randint(classes, (rows,))
-    budget = int(share * rows * classes * 4)
+    size = Size(rows, width, classes, dtype.itemsize, gradients, bent=softcap != 0)
+    budget = max(int(share * rows * classes * dtype.itemsize), least(size).bytes)
 
     def call() -> None:
-        loss = functional.linear_cross_entropy(hidden, weight, target, memory_budget=budget)
+        loss = functional.linear_cross_entropy(
+            hidden, weight, target, softcap=softcap, memory_budget=budget
+        )
         if gradients:
             hidden.grad, weight.grad = torch.autograd.grad(loss, (hidden, weight))
 
     call()
     gradient_bytes = 2 * (hidden.nbytes + weight.nbytes) if gradients else 0  # the old ones go late
-    assert measure_peak(call, "cpu") < 1.1 * budget + gradient_bytes + 64 * rows
-    truth = cross_entropy(linear(hidden, weight), target)
-    found = functional.linear_cross_entropy(hidden, weight, target, memory_budget=budget)
+    assert measure_peak(call, "cpu") < budget + gradient_bytes + 64 * rows
+    truth = cross_entropy(logits_of(hidden, weight, None, 1, softcap), target)
+    found = functional.linear_cross_entropy(
+        hidden, weight, target, softcap=softcap, memory_budget=budget
+    )
     assert_close(found, truth)
 
 

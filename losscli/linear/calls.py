@@ -182,7 +182,7 @@ def _compute(
         losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
-    size = _size(operands, hidden, settings, reduction, shard)
+    size = _size(operands, hidden, rows, shard)
     plan = _plan(name, size, budget, hidden.device)
     try:
         losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
@@ -202,9 +202,7 @@ def _compute(
     return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
 
 
-def _size(
-    operands: Operands, hidden: Tensor, settings: Settings, reduction: str, shard: Shard | None
-) -> Size:
+def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -> Size:
     tensors = (operands.hidden, operands.weight, operands.bias)
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
     return Size(
@@ -214,9 +212,9 @@ def _size(
         item=hidden.element_size(),
         gradients=wanted,
         # Before other ranks have been asked, forward knows no gradient.
-        whole=not settings.entropy and shard is None,
-        reduced=reduction != "none",
-        bent=settings.softcap != 0,
+        whole=not rows.settings.entropy and shard is None,
+        reduced=rows.reduction != "none" and not rows.weigh_apart(hidden.dtype),
+        bent=rows.settings.softcap != 0,
     )
 
 

@@ -203,11 +203,24 @@ class Part:
         return gradient
 
 
-def scaled(incoming: Tensor, found: Found, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return incoming gradients over a number, and that number, for which ``dtype`` holds them."""
-    of_rows = incoming
-    if dtype == torch.float16 and found.totals is not None:
+def scaled(
+    rows: Rows, incoming: Tensor, found: Found, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """Return grad_output over a power of two for each row, and these powers.
+
+    A float16 then holds the gradients of the logits of all rows, however small a row's grad_output
+    and the weight of its class are. Other dtypes need no powers: None.
+    """
+    if dtype != torch.float16:
+        return incoming, None
+    of_rows = incoming.abs()
+    of_rows = of_rows.amax(0) if of_rows.dim() > 1 else of_rows.expand(len(rows.target))
+    if found.totals is not None:
         _, weight, counted = found.totals.to(incoming.dtype)
-        of_rows = torch.where(counted == 0, 0.0, incoming / weight)
-    power = products.power_of(of_rows, dtype)
-    return (incoming / power if dtype == torch.float16 else incoming), power
+        of_rows = torch.where(counted == 0, 0.0, of_rows / weight)
+    if rows.weigh_apart(dtype):
+        of_rows = of_rows * found.numbers[-1]
+    if rows.ignored is not None:
+        of_rows = of_rows.masked_fill(rows.ignored, 0.0)
+    powers = products.power_of(of_rows)
+    return incoming / powers, powers.masked_fill(of_rows == 0, 0.0)

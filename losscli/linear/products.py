@@ -11,6 +11,10 @@ from torch import Tensor
 from losscli.losses.aten import linear
 
 NARROW = (torch.float16, torch.bfloat16)
+_MOST = 2.0**14
+"""A power of two that a float16 holds, and twice of it."""
+_LEAST = 2.0**-64
+"""What is smaller makes no gradient that a float16 holds."""
 
 
 class Layer(NamedTuple):
@@ -60,15 +64,36 @@ def row_sums(of: Tensor, factors: Tensor) -> Tensor:
     """Return the sum of the rows, each times its factor, in the dtype of the factors."""
     if of.dtype in NARROW and not of.is_cuda:
         return factors @ of.to(factors.dtype)
-    return wide(factors.to(of.dtype).unsqueeze(0), of).squeeze(0).to(factors.dtype)
+    power = power_that_fits(factors, of.dtype)
+    narrow = (factors / power).to(of.dtype).unsqueeze(0)
+    return wide(narrow, of).squeeze(0).to(factors.dtype) * power
 
 
-def power_of(factors: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return what factors are divided by, so that a float16 holds them: a power of two."""
-    if dtype != torch.float16 or factors.numel() == 0:
-        return factors.new_ones(())
-    largest = factors.abs().nan_to_num(0.0, 0.0).amax()
-    return torch.exp2(torch.floor(torch.log2(torch.where(largest == 0, 1.0, largest))))
+def power_of(numbers: Tensor) -> Tensor:
+    """Return the power of two below each number's magnitude; 1 of 0 and what is not finite."""
+    size = numbers.abs().nan_to_num(0.0, 0.0, 0.0)
+    return torch.exp2(torch.floor(torch.log2(torch.where(size == 0, 1.0, size))))
+
+
+def power_that_fits(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the power of two over which the largest number takes all of a float16's range.
+
+    Numbers that are smaller by a factor of up to 2**28 then keep their digits. Other dtypes: 1.
+    """
+    if dtype != torch.float16 or numbers.numel() == 0:
+        return numbers.new_ones(())
+    largest = numbers.abs().nan_to_num(0.0, 0.0, 0.0).amax().clamp(min=_LEAST)
+    return power_of(largest) / _MOST
+
+
+def times_rows(rows: Tensor, factors: Tensor, out: Tensor) -> Tensor:
+    """Write rows times their factors over a power of two, which is returned."""
+    largest = factors
+    if rows.dtype == torch.float16 and rows.numel() > 0:
+        largest = torch.linalg.vector_norm(rows, torch.inf, dim=1) * factors
+    power = power_that_fits(largest, rows.dtype)
+    torch.mul(rows, (factors / power).unsqueeze(1), out=out)
+    return power
 
 
 def weight_gradient(gradient: Tensor, hidden: Tensor, power: Tensor, to: Tensor) -> None:

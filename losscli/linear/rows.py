@@ -52,6 +52,15 @@ class Rows:
             values = values * self.own_weight.to(values.dtype)
         return values if self.ignored is None else values.masked_fill(self.ignored, 0.0)
 
+    def weigh_apart(self, dtype: torch.dtype) -> bool:
+        """Tell whether class weights multiply whole rows, of logits whose gradient is ``dtype``.
+
+        A small one would cost the gradient of a row's logits its digits in float16. With label
+        smoothing and z_loss other terms have other weights, or none.
+        """
+        alone = not (self.settings.label_smoothing or self.settings.z_loss)
+        return dtype == torch.float16 and self.class_weight is not None and alone
+
     def reduced(self, losses: Tensor) -> tuple[Tensor, Tensor]:
         """Return the losses as they are asked for, and what that multiplies gradients by."""
         one = losses.new_ones(())

@@ -45,8 +45,13 @@ def backward(
     hidden, weight, _ = layer
     fields = len(Found._fields)
     found, kept_logits = Found(*kept[:fields]), kept[fields:]
-    incoming, power = scaled(incoming, found, hidden.dtype)
+    incoming, powers = scaled(rows, incoming, found, hidden.dtype)
     of_hidden = None
+    power = incoming.new_ones(())
+    times_powers = hidden
+    if powers is not None and wanted[1]:
+        times_powers = torch.empty_like(hidden)  # it makes way for the gradient
+        power = products.times_rows(hidden, powers, out=times_powers)
     of_weight = torch.empty_like(weight) if wanted[1] else None
     of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
@@ -56,13 +61,19 @@ def backward(
         if wanted[0]:
             of_hidden = products.add(of_hidden, gradient, weight[classes])
         if of_weight is not None:
-            products.weight_gradient(gradient, hidden, power, of_weight[classes])
+            products.weight_gradient(gradient, times_powers, power, of_weight[classes])
         if of_bias is not None:
-            of_bias[classes] = gradient.sum(0, dtype=found.numbers.dtype) * power
+            of_bias[classes] = (
+                gradient.sum(0, dtype=found.numbers.dtype)
+                if powers is None
+                else products.row_sums(gradient, powers)
+            )
         del gradient
+    del times_powers
     if of_hidden is not None:
         of_hidden = of_hidden if shard is None else shard.summed(of_hidden)
-        of_hidden = (of_hidden * power).to(hidden.dtype)
+        of_hidden = of_hidden if powers is None else of_hidden.mul_(powers.unsqueeze(1))
+        of_hidden = of_hidden.to(hidden.dtype)
     return [of_hidden, of_weight, of_bias]
 
 

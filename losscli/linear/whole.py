@@ -18,14 +18,18 @@ def forward(
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
     """Return the losses, the logarithms of the sums, and the gradient of the logits.
 
-    That is of each row's loss, or for a mean of the mean.
+    That is of each row's loss, or for a mean of the mean. Small class weights would cost a float16
+    its digits: they multiply the rows.
     """
     logits = layer.logits()
     log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
     # A gradient of float16 over the number of rows would be 0 for most classes.
     divided = rows.reduction == "mean" and logits.dtype != torch.float16
     reduction = "mean" if divided else "none"
-    losses = losses_in_place(logits, rows.target, rows.class_weight, rows.settings, reduction)
+    apart = rows.weigh_apart(logits.dtype)
+    class_weight = None if apart else rows.class_weight
+    losses = losses_in_place(logits, rows.target, class_weight, rows.settings, reduction)
+    losses = rows.weighted(losses) if apart else losses
     losses, factor = (losses, losses.new_ones(())) if divided else rows.reduced(losses)
     return losses, log_sums, [logits, factor]
 
@@ -42,15 +46,17 @@ def backward(
     hidden, weight, _ = layer
     gradient, factor = kept
     of_rows = (incoming * factor).expand(len(hidden))
-    if rows.ignored is not None:
+    if rows.weigh_apart(hidden.dtype):
+        of_rows = rows.weighted(of_rows)
+    elif rows.ignored is not None:
         of_rows = of_rows.masked_fill(rows.ignored, 0.0)
-    column, power = of_rows.unsqueeze(1), products.power_of(of_rows, hidden.dtype)
+    column = of_rows.unsqueeze(1)
     found: list[Tensor | None] = [None, None, None]
     # The hidden states times their factors, then their gradient.
     scaled = torch.empty_like(hidden)
     if wanted[1]:
         found[1] = of_weight = gradient.new_empty((gradient.shape[1], hidden.shape[1]))
-        torch.mul(hidden, column / power, out=scaled)
+        power = products.times_rows(hidden, of_rows, out=scaled)
         products.weight_gradient(gradient, scaled, power, of_weight)
     if wanted[2]:
         found[2] = products.row_sums(gradient, of_rows).to(weight.dtype)

@@ -23,8 +23,8 @@ _USUAL_SLICE = 8192
 """Classes of a slice, of more of which products are no faster."""
 _FORWARD_BYTES = 2**28
 """What the logits of a slice take without gradients, more of which makes nothing faster."""
-_NUMBERS = 20
-"""Bytes of the numbers that are held of each row and slice at most: five in float32."""
+_NUMBERS = 5
+"""The numbers that are held of each row and slice at most, in float32 or in float64."""
 _SHARE_OF_FREE = 0.5
 """What a loss takes of the free memory where no budget says otherwise."""
 
@@ -44,7 +44,7 @@ class Size:
     """Whether the gradient of the logits is that of each row's loss times a number, so that forward
     can write it before the number is known."""
     reduced: bool = True
-    """Whether one number is asked for all rows."""
+    """Whether one number multiplies the gradients of all rows."""
     bent: bool = False
     """Whether a softcap bends the logits."""
 
@@ -103,7 +103,7 @@ def slices(size: Size, classes: int, kept: int = 0) -> Plan:
 
 def _of_slices(size: Size, classes: int) -> int:
     """Return the bytes of what is known of each slice and row."""
-    return _NUMBERS * size.rows * -(-size.classes // max(classes, 1))
+    return _NUMBERS * max(size.item, 4) * size.rows * -(-size.classes // max(classes, 1))
 
 
 def _of_chunk(size: Size) -> int:
@@ -113,7 +113,7 @@ def _of_chunk(size: Size) -> int:
 
 def _at_work(size: Size) -> int:
     """Return the bytes for each logit of a slice: itself, what a softcap makes, its gradient."""
-    return size.item * (2 if size.gradients else 1) + (12 if size.bent else 0)
+    return size.item * (2 if size.gradients else 1) + (3 * max(size.item, 4) if size.bent else 0)
 
 
 def _most(count: int, unit_bytes: int, budget: int) -> int:
