@@ -33,8 +33,9 @@ struct RowMemory {
   RowSums* sums = nullptr;  // of rows, or of some rows each, for a sum or a mean
   int64_t terms = 0;        // so many of them
   double* count = nullptr;  // what a mean divides by, where it has to be counted
-  bool counts = false;      // whether each block counts it itself
+  bool counts = false;      // whether each block or warp counts it itself
   bool is_one = false;      // whether one block has all rows, and puts the value where it goes
+  bool finishes = false;    // whether the last block does, after it has added all sums
   // Both are zero before a launch and after it.
   int* claimed = nullptr;       // rows that have been claimed
   unsigned* arrived = nullptr;  // blocks that have summed

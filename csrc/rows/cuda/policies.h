@@ -193,7 +193,7 @@ struct GroupBlock {
   static constexpr int kSlotBytes = Loss::rows * kVectors * 32 * 16;  // of a warp
 };
 
-// Rows up to which each block counts itself what a mean divides by.
+// Rows up to which a walk itself counts what a mean divides by, and sums the losses.
 constexpr int64_t kMostCounted = 512;
 
 struct SlotShape {

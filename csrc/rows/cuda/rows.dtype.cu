@@ -44,6 +44,8 @@ struct Call {
     const bool waits = arguments.guess == Guess::check || !Loss::reads;
     return memory.count || (waits && arguments.grad_output);
   }
+  // Whether launches before and after the walk would cost more than its rows.
+  bool is_few() const { return arguments.rows() <= kMostCounted; }
   // The walk sums up so many rows at a time. A block of them puts the sum where it goes.
   void sum_up(int64_t rows, bool block = true) {
     memory.terms = divide_up(arguments.rows(), rows);
@@ -246,10 +248,10 @@ int64_t total_blocks(int64_t rows) {
 // Counts what a mean divides by, unless the blocks of the walk do.
 Status prepare(Call& call) {
   RowMemory& memory = call.memory;
-  auto* const totals = static_cast<RowSums*>(call.context.workspace);
   const RowAccess access = call.policy.access;
-  memory.counts = (access == RowAccess::groups || access == RowAccess::general) &&
-                  call.arguments.rows() <= kMostCounted;
+  auto* const totals = static_cast<RowSums*>(call.context.workspace);
+  memory.counts = call.is_few() && access != RowAccess::teams && access != RowAccess::ring &&
+                  access != RowAccess::slots;
   if (memory.counts) {
     memory.count = nullptr;
     return {};
@@ -269,6 +271,8 @@ Status launch_rows(Call& call) {
   const bool again = (gradient && Loss::reads) || Loss::later_sums > 0;
   call.policy = choose<Loss, Stored>(call.arguments, again, call.context.device);
   if (call.policy.access == RowAccess::columns) call.sum_up(call.policy.columns.summed(), false);
+  call.memory.finishes = call.is_few() && (call.policy.access == RowAccess::columns ||
+                                           call.policy.access == RowAccess::registers);
   if (call.memory.count) {
     const Status status = prepare(call);
     if (!status.ok()) return status;
@@ -300,7 +304,7 @@ Status launch_all(const RowArguments& arguments, const LaunchContext& context) {
   if (status.ok() && any) status = launch_rows<Own>(call);
   if (!status.ok()) return status;
   const int64_t blocks = total_blocks(call.memory.terms);
-  if (sums && !call.memory.is_one)
+  if (sums && !call.memory.is_one && !call.memory.finishes)
     return launch_grid("finish_kernel", finish_kernel<Stored>, {kTotalThreads, 0, 0, blocks, any},
                        blocks, context, arguments, call.memory, totals);
   return call.policy.access == RowAccess::ring ? clear(memory.claimed, sizeof(int), context)

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "rows/cuda/bulk_copy.cuh"
+#include "rows/cuda/few_rows.cuh"
 #include "rows/cuda/incoming.cuh"
 #include "rows/cuda/policies.h"
 #include "rows/cuda/results.cuh"
@@ -139,6 +140,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
   }
   const bool writes = has_gradient && incoming.writes;
   incoming.settle(arguments, memory);
+  if (writes && memory.counts) incoming.divide(count_few<Stored>(arguments));
 
   for (bool is_read = ahead; first < arguments.rows();
        first += static_cast<int64_t>(gridDim.x) * columns, is_read = false) {
@@ -296,6 +298,7 @@ __global__ void __launch_bounds__(kMostColumnThreads)
     // Before the shared memory is of other rows.
     __syncthreads();
   }
+  finish_few<Stored>(arguments, memory);
 }
 
 }  // namespace losscli::cuda

@@ -2,6 +2,7 @@
 // written once.
 #pragma once
 
+#include "rows/cuda/few_rows.cuh"
 #include "rows/cuda/incoming.cuh"
 #include "rows/cuda/results.cuh"
 #include "rows/cuda/span.cuh"
@@ -38,8 +39,9 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
   constexpr int kRows = threads < kLeastBlock ? kLeastBlock / threads : 1;
   __shared__ State states[2][threads < 32 ? 1 : threads / 32];
   __shared__ float logits_of[2];
-  const RowIncoming incoming(arguments, memory);
+  RowIncoming incoming(arguments, memory);
   if (kGradient && incoming.is_done) return;
+  if (kGradient && memory.counts) incoming.divide(count_few<Stored>(arguments));
   const float share = kSpread ? share_of(arguments) : 0.0f;
   const int thread = threadIdx.x % threads;
   const int64_t rows = arguments.rows();
@@ -123,6 +125,7 @@ __global__ void __launch_bounds__(threads < kLeastBlock ? kLeastBlock : threads,
       }
     }
   }
+  finish_few<Stored>(arguments, memory);
 }
 
 }  // namespace losscli::cuda
