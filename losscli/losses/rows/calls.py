@@ -38,20 +38,19 @@ class RowCalls(Calls):
         self.in_place = in_place
         if in_place:
             self.further = (IN_PLACE,)
-        self._accepted: dict[tuple[Any, ...], tuple[float, ...]] = {}
+        self._accepted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
         loss: Tensor
+        settings = self._settings(given)
         if operators.are_distributed(given.operands):
-            self._checked(given)
             loss = operators.of_rows(self, given)
-            return loss
-        arguments, composed = self._checked(given), self.composed(given)
-        if composed is None:
-            loss = getattr(operators, given.operator or self.name)(*arguments, *site)
+        elif composed := self.composed(given):
+            loss = composed(*given.operands, *settings)
         else:
-            loss = composed(*arguments)
+            operator = getattr(operators, given.operator or self.name)
+            loss = operator(*given.operands, *settings, *site)
         return loss
 
     def loss_with_grad(
@@ -64,7 +63,7 @@ class RowCalls(Calls):
             raise NotImplementedError(
                 f"{self.name}_with_grad takes no DTensors; call {self.name} and backward()"
             )
-        first, *others = self._checked(given)
+        first, *others = (*given.operands, *self._settings(given))
         operator, composed = given.operator or self.name, self.composed(given)
         if inplace:
             loss = getattr(operators, f"{operator}_with_grad_")(first, *others)
@@ -84,19 +83,19 @@ class RowCalls(Calls):
         """Return what composes a call of operators that autograd knows; None for a kernel."""
         return None
 
-    def _checked(self, given: Arguments) -> tuple[Any, ...]:
-        """Return the arguments of the operator; settings are looked at once."""
+    def _settings(self, given: Arguments) -> tuple[Any, ...]:
+        """Return the reduction and the parameters as the operator takes them, checked once."""
         if operators.is_compiling():
-            return (*given.operands, given.reduction, *map(float, given.parameters))
-        settings = given[1:3]
-        floats = self._accepted.get(settings)
-        if floats is None:
+            return (given.reduction, *map(float, given.parameters))
+        settings = (given.reduction, given.parameters)
+        checked = self._accepted.get(settings)
+        if checked is None:
             pairs = zip(self.parameters, given.parameters, strict=True)
             self.check({"reduction": given.reduction, **{p.name: v for p, v in pairs}})
-            floats = tuple(map(float, given.parameters))
+            checked = (given.reduction, *map(float, given.parameters))
             if len(self._accepted) < _MOST_ACCEPTED:
-                self._accepted[settings] = floats
-        return (*given.operands, given.reduction, *floats)
+                self._accepted[settings] = checked
+        return checked
 
 
 def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:

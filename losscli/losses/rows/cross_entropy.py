@@ -289,11 +289,11 @@ def cross_entropy(
         raise RuntimeError(
             f"cross_entropy: label_smoothing must be between 0 and 1, but is {label_smoothing:g}"
         )
-    operator = ""
-    if _has_probabilities(input, target):
+    operator, dimensions = "", input.dim()
+    if dimensions == target.dim() and _has_probabilities(input, target):
         operator = f"cross_entropy{_OF_PROBABILITIES}"
         _check_probabilities(input, target, ignore_index)
-    elif input.dim() == 1 and target.shape == (1,):
+    elif dimensions == 1 and target.shape == (1,):
         target = target.squeeze(0)  # PyTorch takes one row for a batch of one
     elif target.is_floating_point():
         raise RuntimeError(
@@ -303,7 +303,7 @@ def cross_entropy(
         )
     settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
     operands = (input, target, weight)
-    return Arguments(operands, reduction, settings, operator=operator)  # type: ignore[arg-type]
+    return Arguments(operands, reduction, settings, None, None, operator)  # type: ignore[arg-type]
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
