@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
 from .formulas import REDUCTIONS
+from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
 if TYPE_CHECKING:
@@ -169,7 +170,11 @@ class Calls:
 
         @wraps(arguments)
         def loss(*given: Any, **named: Any) -> Tensor:
-            return self.loss(arguments(*given, **named))
+            try:
+                return self.loss(arguments(*given, **named))
+            except Exception:
+                explain(loss, given, named)
+                raise
 
         show(loss, inspect.signature(arguments), "Tensor")
         return loss
@@ -180,8 +185,13 @@ class Calls:
         further = self.further
 
         def loss_with_grad(*given: Any, **named: Any) -> tuple[Tensor, Tensor]:
-            own = {each.name: named.pop(each.name, each.default) for each in further}
-            return self.loss_with_grad(arguments(*given, **named), **own)
+            others = dict(named)
+            try:
+                own = {each.name: others.pop(each.name, each.default) for each in further}
+                return self.loss_with_grad(arguments(*given, **others), **own)
+            except Exception:
+                explain(loss_with_grad, given, named)
+                raise
 
         signature = inspect.signature(arguments)
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -255,6 +265,7 @@ def show(function: Any, signature: inspect.Signature, returns: str) -> None:
     """Have a public function shown and pickled as what it is to its users."""
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
+    function.__prepare_scriptable__ = partial(refuse_script, function)
 
 
 def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
