@@ -174,6 +174,8 @@ class Case(Record, frozen=True):
             most = getattr(self.spec, "most_dimensions", None)
             if most and len(self.shape) > most:
                 return Reason("layout", f"{self.loss} takes at most {most} dimensions")
+        if not text and (refused := self.spec.refused(list(self.shapes.values()))):
+            text = f"{self.layout}: {refused}"
         return Reason("layout", text) if text else None
 
     @property

@@ -57,3 +57,14 @@ def test_parameters_with_equal_short_forms_get_distinct_names(case):
         f"{case.name} params=beta=0.5",
         f"{case.name} params=beta=0.5000001",
     ]
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_refused"), [("binary_cross_entropy", True), ("soft_margin", False), ("mse", False)]
+)
+def test_layout_whose_shapes_the_function_refuses_is_impossible(make_case, loss, is_refused):
+    case = make_case(
+        loss, layout="broadcast_middle", shape=(2, 3, 4), target_shape=(2, 1, 4), params={}
+    )
+    text = "broadcast_middle: binary_cross_entropy: target must have the shape of input [2, 3, 4]"
+    assert (case.impossible is not None and text in str(case.impossible)) == is_refused

@@ -207,7 +207,8 @@ def test_the_kernels_take_dense_tensors_on_cpu_or_cuda() -> None:
     """
     told = run(program)
     assert told == (
-        "losscli::mse takes dense tensors on cpu or cuda, but got a torch.sparse_coo tensor\n"
+        "losscli::mse: input must be a dense tensor, but is torch.sparse_coo; convert it with "
+        ".to_dense()\n"
     )
 
 

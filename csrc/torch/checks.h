@@ -10,6 +10,19 @@ inline bool is_computable(at::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
 }
 
+// What makes a dtype computable, to follow a message.
+inline const char* conversion(at::ScalarType type) {
+  return c10::isComplexType(type)
+             ? "; torch.view_as_real() returns the real and the imaginary parts as real numbers"
+             : "; convert with .float()";
+}
+
+// Throws TypeError for an operand that no call leaves out: the dispatcher takes None for it.
+inline void check_given(const Call& call, TensorList operands, size_t k) {
+  TORCH_CHECK_TYPE(operands[k].defined(), call.name(), ": ", call.loss->operand_names[k],
+                   " must be a torch.Tensor, but is None");
+}
+
 // Throws RuntimeError, NotImplementedError for operands of several devices, or not dense.
 inline void check_places(const Call& call, TensorList operands) {
   const auto& names = call.loss->operand_names;

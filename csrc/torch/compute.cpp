@@ -142,13 +142,14 @@ std::string domain_of(const Parameter& parameter) {
 
 // Returns the dtype that operands are promoted to.
 at::ScalarType check_call(const LossDefinition& loss, const Call& call, TensorList operands) {
+  for (size_t k = 0; k < operands.size(); ++k) check_given(call, operands, k);
   const auto type = loss.type_of(operands);
   TORCH_CHECK_TYPE(
       is_computable(type), call.name(), ": ",
       list(operands.size(), [&](size_t k) { return loss.operand_names[k]; }),
       " must be float32, float64, float16 or bfloat16, but are ",
       list(operands.size(), [&](size_t k) { return c10::toString(operands[k].scalar_type()); }),
-      "; convert them with .float()");
+      conversion(type));
   check_places(call, operands);
   const Kernels& kernels = kernels_for(loss, call, operands[0].device());
   for (int32_t p = 0; p < kernels.parameters; ++p) {

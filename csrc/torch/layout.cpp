@@ -8,6 +8,16 @@
 
 namespace losscli {
 
+namespace {
+
+// What an operand with a value for each row lacks, to follow a message.
+std::string of_each_row(const std::string& name, at::IntArrayRef sizes, at::IntArrayRef shape) {
+  const bool lacks_last = sizes.size() + 1 == shape.size() && sizes == shape.slice(0, sizes.size());
+  return lacks_last ? c10::str("; write ", name, ".unsqueeze(-1) for one value a row") : "";
+}
+
+}  // namespace
+
 Layout::Layout(at::ArrayRef<at::Tensor> operands, const std::string* names) {
   const auto first = operands[0].sizes();
   shape_.assign(first.begin(), first.end());
@@ -19,7 +29,8 @@ Layout::Layout(at::ArrayRef<at::Tensor> operands, const std::string* names) {
     TORCH_CHECK(at::are_expandable(shape_, sizes), names[0], " of shape ", first, " and ", names[i],
                 " of shape ", sizes,
                 " do not broadcast: counted from the last, each pair of dimensions must be equal "
-                "or hold a 1");
+                "or hold a 1",
+                of_each_row(names[i], sizes, shape_));
     const auto wider = at::infer_size_dimvector(shape_, sizes);
     shape_.assign(wider.begin(), wider.end());
   }

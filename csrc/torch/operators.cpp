@@ -13,6 +13,7 @@
 #include <ATen/ops/ones.h>
 
 #include "torch/boxed.h"
+#include "torch/checks.h"
 #include "torch/compute.h"
 
 namespace losscli {
@@ -43,7 +44,8 @@ void with_grad_compute(const BoxedWithGrad& boxed) {
   Tensor grad_output = grad_output_of(boxed);
   const double factor = boxed.last().toDouble();
   TORCH_CHECK_TYPE(operands[0].is_floating_point(), call.name(), ": an ", loss.operand_names[0],
-                   " of ", operands[0].scalar_type(), " has no gradient; convert it with .float()");
+                   " of ", operands[0].scalar_type(), " has no gradient",
+                   conversion(operands[0].scalar_type()));
   if (factor != 1) grad_output = times(grad_output, factor, operands[0]);
   const bool one_launch = call.reduction != Reduction::none || !grad_output.defined();
   LossAndGradients result =

@@ -62,11 +62,6 @@ void row_with_grad_autograd(const BoxedRows& boxed) {
   if (kInPlace && !operands[0].is_inference()) torch::autograd::impl::bump_version(operands[0]);
 }
 
-bool has(const RowLossDefinition& loss, const char* suffix) {
-  const std::string name = "losscli::" + loss.name + suffix;
-  return c10::Dispatcher::singleton().findSchema({name, ""}).has_value();
-}
-
 }  // namespace
 
 void implement_loss(const RowLossDefinition& loss) {
@@ -75,7 +70,7 @@ void implement_loss(const RowLossDefinition& loss) {
     implement(library, loss.name, key, loss, loss_autograd);
     implement(library, loss.name + "_backward", key, loss, row_backward_autograd);
     implement(library, loss.name + "_with_grad", key, loss, row_with_grad_autograd<false>);
-    if (has(loss, "_with_grad_"))
+    if (has_operator(loss, "_with_grad_"))
       implement(library, loss.name + "_with_grad_", key, loss, row_with_grad_autograd<true>);
   }
   implement_autocast(library, loss);
@@ -87,9 +82,9 @@ void implement_kernels(const RowLossDefinition& loss, DeviceKind device) {
   implement(library, loss.name, key, loss, loss_compute);
   implement(library, loss.name + "_backward", key, loss, backward_compute);
   implement(library, loss.name + "_with_grad", key, loss, row_with_grad_compute);
-  if (has(loss, "_with_grad_"))
+  if (has_operator(loss, "_with_grad_"))
     implement(library, loss.name + "_with_grad_", key, loss, row_in_place_compute);
-  if (has(loss, "_of_part"))
+  if (has_operator(loss, "_of_part"))
     implement(library, loss.name + "_of_part", key, loss, row_of_part_compute);
 }
 

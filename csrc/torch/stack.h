@@ -55,6 +55,12 @@ inline void call_operator(const Definition& loss, const char* suffix, Stack& sta
   c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").callBoxed(stack);
 }
 
+// Whether there is an operator losscli::NAME plus a suffix.
+inline bool has_operator(const Definition& loss, const char* suffix) {
+  const std::string name = "losscli::" + loss.name + suffix;
+  return c10::Dispatcher::singleton().findSchema({name, ""}).has_value();
+}
+
 // The gradients of NAME_backward, by calling it.
 inline Tensors call_backward(const Call& call, const at::Tensor& grad_output, TensorList operands,
                              const Wanted& wanted) {

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from losscli.losses import operators
+from losscli.losses.kinds import explained, refuse_script
 
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
 
@@ -16,6 +17,7 @@ _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_w
 """Arguments of the function that the module has itself, or takes with each call."""
 
 
+@explained
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -93,6 +95,7 @@ def linear_cross_entropy(
     )
 
 
+@explained
 def linear_token_log_probs(
     hidden: Tensor,
     linear_weight: Tensor,
@@ -155,6 +158,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
     """
 
     weight: Tensor | None
+    __prepare_scriptable__ = refuse_script
 
     def __init__(
         self,

@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
+from losscli.losses.kinds import not_floating
+from losscli.losses.rows.spec import number_of_one_row
+from losscli.losses.shapes import remedy
 
 
 class Operands(NamedTuple):
@@ -31,12 +34,16 @@ def operands_of(
     first = "hidden" if said == "tokens" else "input"
     check_floating(name, first, hidden)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
+        is_turned = weight.dim() == 2 and hidden.shape[-1:] == weight.shape[:1]
         raise ValueError(
             f"{name}: linear_weight must be (C, D) for {first} (..., D), but {first} is "
             f"{list(hidden.shape)} and linear_weight {list(weight.shape)}"
+            f"{'; write linear_weight.t()' if is_turned else ''}"
         )
     check_shape(name, "linear_bias", bias, weight.shape[:1], "a number for each class")
     check_numbers(name, said, numbers, "; for probabilities call cross_entropy of the logits")
+    if hidden.dim() == 1:
+        numbers = number_of_one_row(numbers)
     of = f"the shape of {first} without its last dimension"
     check_shape(name, said, numbers, hidden.shape[:-1], of)
     shape, dtype = hidden.shape[:-1], loss_dtype(hidden)
@@ -71,9 +78,7 @@ def loss_dtype(*tensors: Tensor) -> torch.dtype:
 def check_floating(name: str, said: str, tensor: Tensor) -> None:
     """Raise TypeError for an operand of a loss that is no floating tensor."""
     if not tensor.is_floating_point():
-        raise TypeError(
-            f"{name}: {said} must be float32, float64, float16 or bfloat16, but is {tensor.dtype}"
-        )
+        raise TypeError(f"{name}: {said} {not_floating(tensor.dtype)}")
 
 
 def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> None:
@@ -85,11 +90,17 @@ def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> No
         )
 
 
-def check_shape(name: str, said: str, tensor: Tensor | None, shape: torch.Size, of: str) -> None:
-    """Raise ValueError for a tensor, if there is one, of another shape than ``of`` something."""
+def check_shape(
+    name: str, said: str, tensor: Tensor | None, shape: torch.Size, of: str, way: str = ""
+) -> None:
+    """Raise ValueError for a tensor, if there is one, of another shape than ``of`` something.
+
+    ``way``: what to do, where that is known better than from the two shapes.
+    """
     if tensor is not None and tensor.shape != shape:
         raise ValueError(
             f"{name}: {said} must have {of} {list(shape)}, but is {list(tensor.shape)}"
+            f"{way or remedy(said, tensor.shape, shape)}"
         )
 
 
@@ -98,7 +109,7 @@ def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> No
     if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise ValueError(
             f"{name}: mask must be bool and have the shape of {of} {list(shape)}, but is "
-            f"{mask.dtype} of {list(mask.shape)}"
+            f"{mask.dtype} of {list(mask.shape)}{remedy('mask', mask.shape, shape)}"
         )
 
 

@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import operators
 from .formulas import REDUCTIONS
+from .kinds import explain, refuse_script
+from .shapes import broadcasts_to
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from .parameter import Parameter
+    from .shapes import Shapes
 
 WEIGHTED = "weighted_"
 """How the names of losses with a weight begin."""
@@ -50,6 +53,8 @@ class Arguments(NamedTuple):
     operand is a view of it."""
     added: Added | None = None
     """Another loss of the same first operand, which is added."""
+    composed: bool = False
+    """Whether the kernels do not take these operands, and PyTorch's operators compose the loss."""
 
 
 class Added(NamedTuple):
@@ -99,7 +104,9 @@ class Calls:
     """Those of the spec, once there is one."""
     further: tuple[Further, ...] = (GRAD_OUTPUT,)
 
-    def __init__(self, name: str, *, by_weights: bool = False, warns: bool = False) -> None:
+    def __init__(
+        self, name: str, *, by_weights: bool = False, shapes: Shapes | None = None
+    ) -> None:
         """Describe the calls of a loss.
 
         Args:
@@ -107,9 +114,11 @@ class Calls:
             by_weights: divide the mean of a weighted loss by the sum of the weights, not by the
                 number of elements. Then the incoming gradient of the kernel changes with the
                 weights, and where they are new in each step forward soon writes no gradient ahead.
-            warns: warn where a target is broadcast, as PyTorch's function does.
+            shapes: those that the function takes, as PyTorch's of its name; None for any that
+                broadcast.
         """
-        self.name, self.by_weights, self.warns = name, by_weights, warns
+        self.name, self.by_weights, self.shapes = name, by_weights, shapes
+        self._unweighted = shapes if shapes and shapes.of_operands else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError for an unknown reduction or a parameter that is out of its domain."""
@@ -123,7 +132,7 @@ class Calls:
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` is the number of a module."""
         operands, reduction, parameters, weight, *_ = given
-        self._warn(operands)
+        self._check_shapes(operands, weight)
         name = given.operator or self.name
         if weight is None:
             loss = getattr(operators, name)(*operands, reduction, *parameters, *site)
@@ -141,7 +150,7 @@ class Calls:
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and its gradient for the first operand, in one launch."""
         operands, reduction, parameters, weight, *_ = given
-        self._warn(operands)
+        self._check_shapes(operands, weight)
         divisor = self._divisor(given)
         incoming = grad_output if divisor is None else grad_output / divisor
         name = given.operator or self.name
@@ -161,7 +170,11 @@ class Calls:
 
         @wraps(arguments)
         def loss(*given: Any, **named: Any) -> Tensor:
-            return self.loss(arguments(*given, **named))
+            try:
+                return self.loss(arguments(*given, **named))
+            except Exception:
+                explain(loss, given, named)
+                raise
 
         show(loss, inspect.signature(arguments), "Tensor")
         return loss
@@ -172,8 +185,13 @@ class Calls:
         further = self.further
 
         def loss_with_grad(*given: Any, **named: Any) -> tuple[Tensor, Tensor]:
-            own = {each.name: named.pop(each.name, each.default) for each in further}
-            return self.loss_with_grad(arguments(*given, **named), **own)
+            others = dict(named)
+            try:
+                own = {each.name: others.pop(each.name, each.default) for each in further}
+                return self.loss_with_grad(arguments(*given, **others), **own)
+            except Exception:
+                explain(loss_with_grad, given, named)
+                raise
 
         signature = inspect.signature(arguments)
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -193,17 +211,17 @@ class Calls:
         show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad
 
-    def _warn(self, operands: tuple[Tensor, ...]) -> None:
-        # No compiler traces a warning.
-        if not self.warns or operators.is_compiling():
+    def _check_shapes(self, operands: tuple[Tensor, ...], weight: Tensor | None) -> None:
+        shapes = self._unweighted if weight is None else self.shapes
+        if shapes is None:
             return
-        if operands[0].shape != operands[1].shape:
-            warnings.warn(
-                f"Using a target size ({operands[1].shape}) that is different to the input size "
-                f"({operands[0].shape}): the loss is that of all pairs which broadcasting makes, "
-                "which may not be meant",
-                stacklevel=4,
-            )
+        first = operands[0].shape
+        for other in operands[1:]:
+            if other.shape != first:
+                shapes.check(self.name, operands, weight)
+                return
+        if weight is not None and not broadcasts_to(weight.shape, first):
+            shapes.check(self.name, operands, weight)
 
     def _divisor(self, given: Arguments) -> Tensor | float | None:
         """Return what the kernel's result is to be divided by."""
@@ -247,6 +265,7 @@ def show(function: Any, signature: inspect.Signature, returns: str) -> None:
     """Have a public function shown and pickled as what it is to its users."""
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
+    function.__prepare_scriptable__ = partial(refuse_script, function)
 
 
 def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:

@@ -34,7 +34,7 @@ _OF_ROWS = {
     **_DEPRECATED,
     "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).",
 }
-_WEIGHT = "multiplies the loss of each element; broadcastable with the others, and differentiable."
+_WEIGHT = "multiplies the loss of each element; {}, and differentiable. The mean {}."
 
 
 def element_loss(
@@ -64,9 +64,13 @@ def element_loss(
         mean = "is then the weighted sum over the sum of the weights, as PyTorch's"
     elif "weight" in kept:
         mean = "divides by the number of elements, as PyTorch's"
-    common = {**_OF_ELEMENTS, "weight": f"{_WEIGHT} The mean {mean}."}
+    fits = "broadcastable with the others"
+    if calls.shapes is not None:
+        fits = "broadcasts to the shape of the loss"
+    common = {**_OF_ELEMENTS, "weight": _WEIGHT.format(fits, mean)}
     describe(arguments, common, "Returns:\n    The loss, in the promoted dtype.")
-    return LossSpec(by_weights=calls.by_weights, **_public(arguments, module, calls, kept, fields))
+    fields |= {"by_weights": calls.by_weights, "shapes": calls.shapes}
+    return LossSpec(**_public(arguments, module, calls, kept, fields))
 
 
 def row_loss(

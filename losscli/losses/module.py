@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from .calling import Arguments, Calls, reduction_of
+from .kinds import explain, refuse_script
 
 _sites = itertools.count(1)
 """Numbers of the modules of this process; the functions have number 0."""
@@ -34,6 +35,8 @@ class LossModule:
         """Give a copied or loaded module a new number."""
         super().__setstate__(state)  # type: ignore[misc]
         self._site = next(_sites)
+
+    __prepare_scriptable__ = refuse_script
 
     def extra_repr(self) -> str:
         """Show the settings where the module is printed."""
@@ -73,11 +76,16 @@ def module_of(
         if "size_average" in chosen:
             old = [chosen.pop(each) for each in _DEPRECATED]
             chosen["reduction"] = reduction_of(chosen["reduction"], *old, stacklevel=3)
-        for each in kept:
-            self.register_buffer(each, chosen.pop(each))
-        calls.check(chosen)
+        try:
+            for each in kept:
+                self.register_buffer(each, chosen[each])
+            calls.check(chosen)
+        except Exception:
+            explain(type(self), values, named)
+            raise
         for each, value in chosen.items():
-            setattr(self, each, value)
+            if each not in kept:
+                setattr(self, each, value)
 
     def forward(self: Any, *values: Any, **named: Any) -> Any:
         if len(values) > len(names):
@@ -90,7 +98,11 @@ def module_of(
                 found[each] = getattr(self, each)
         for each in settings:
             found[each] = getattr(self, each)
-        return calls.loss(arguments(**found), self._site)
+        try:
+            return calls.loss(arguments(**found), self._site)
+        except Exception:
+            explain(arguments, (), found)
+            raise
 
     start.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [own, *given.values()], return_annotation="None"

@@ -14,13 +14,14 @@ from .elementwise.branches import NO_KINKS, SMOOTH, difference
 from .formulas import REDUCTIONS, Reduction
 from .parameter import Parameter
 from .rows.relations import Relations, never
+from .shapes import Shape as Shape
+from .shapes import Shapes, broadcast
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-Shape = tuple[int, ...]
 DtypeKind = Literal["floating", "class numbers", "mask"]
 FLOATING: DtypeKind = "floating"
 CLASS_NUMBERS: DtypeKind = "class numbers"
@@ -319,6 +320,10 @@ class Spec:
         """Return the shape of the loss without a reduction, from those of the operands."""
         raise NotImplementedError
 
+    def refused(self, shapes: Sequence[Shape]) -> str:
+        """Return why the public function refuses shapes of its operands; empty if it does not."""
+        return ""
+
     def terms_in_sum(self, shape: Shape) -> int:
         """Return how many terms the loss of one unit sums, from the shape of the case."""
         raise NotImplementedError
@@ -382,28 +387,19 @@ class LossSpec(Spec):
     unit: ClassVar[Unit] = ELEMENT
     by_weights: bool = False
     """Whether the public function divides the mean of a loss with a weight by the weights' sum."""
+    shapes: Shapes | None = None
+    """The shapes that the public function takes; None for any that broadcast."""
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape that the operands broadcast to."""
         return broadcast(shapes)
 
+    def refused(self, shapes: Sequence[Shape]) -> str:
+        """Return why the public function refuses shapes; empty also where they do not broadcast."""
+        if self.shapes is None:
+            return ""
+        return str(self.shapes.wrong(self.name, self.names, shapes) or "")
+
     def terms_in_sum(self, shape: Shape) -> int:
         """Return 1: an element has its loss to itself."""
         return 1
-
-
-def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that shapes broadcast to.
-
-    Raises:
-        ValueError: they do not.
-    """
-    dimensions = max(map(len, shapes), default=0)
-    whole = []
-    full = [(1,) * (dimensions - len(shape)) + shape for shape in shapes]
-    for extents in zip(*full, strict=True):
-        own = {*extents} - {1}
-        if len(own) > 1:
-            raise ValueError(f"the shapes {shapes} do not broadcast")
-        whole.append(own.pop() if own else 1)
-    return tuple(whole)

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from losscli.losses import LossSpec
+from losscli.losses.kinds import not_floating
 
 from . import batching
 
@@ -114,6 +115,8 @@ def _double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
 def _elements(operands: Sequence[Tensor]) -> Tensor:
     """Return a tensor of the broadcast shape, the promoted dtype and PyTorch's layout."""
     elements: Tensor = functools.reduce(operator.add, operands)
+    if not elements.dtype.is_floating_point:
+        raise TypeError(f"operands {not_floating(*(operand.dtype for operand in operands))}")
     return elements
 
 

@@ -13,7 +13,7 @@ import importlib.abc
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -27,6 +27,7 @@ from losscli.build.targets import DEVICES
 from losscli.errors import BuildError
 from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 from losscli.losses import operators as bound
+from losscli.losses.kinds import no_kernel_takes
 
 from . import elementwise, loading, rows
 from .elementwise import BENCH_NAMESPACE, KERNELS, NAMESPACE
@@ -50,18 +51,20 @@ class _Stub:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Load what is missing, and call the operator again."""
-        tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
-        device = _device(tensors)
+        operator = getattr(getattr(torch.ops, self.namespace), self.name).default
+        names = (argument.name for argument in operator._schema.arguments)
+        given = dict(zip(names, arguments, strict=False)) | named
+        tensors = {n: each for n, each in given.items() if isinstance(each, Tensor)}
+        device = _device(tensors.values())
+        self._refuse(tensors)
         with self._once():
             if self.key == KERNELS:
-                self._require_dense(tensors, device)
                 loading.load_loss(self.loss, device, strategies=self._strategies)
-            elif device in DEVICES and not any(_is_traced(tensor) for tensor in tensors):
+            elif device in DEVICES and not any(map(_is_traced, tensors.values())):
                 # Both at once, so that they are built side by side.
                 loading.load_loss(self.loss, device, strategies=self._strategies)
             else:
                 loading.load_torch()
-            operator = getattr(getattr(torch.ops, self.namespace), self.name).default
             # Where export or the compiler trace, Python remembers which kernel a key led to.
             operator._dispatch_cache.clear()
             return operator(*arguments, **named)
@@ -70,14 +73,11 @@ class _Stub:
     def _strategies(self) -> bool:
         return self.namespace == BENCH_NAMESPACE
 
-    def _require_dense(self, tensors: list[Tensor], device: str) -> None:
-        other = [str(tensor.layout) for tensor in tensors if tensor.layout is not torch.strided]
-        if other or device not in DEVICES:
-            given = f"{other[0]} tensor" if other else f"tensor on {device}"
-            raise NotImplementedError(
-                f"{self.namespace}::{self.name} takes dense tensors on cpu or cuda, but got a "
-                f"{given}"
-            )
+    def _refuse(self, tensors: Mapping[str, Tensor]) -> None:
+        """Raise NotImplementedError for tensors that no library would take."""
+        for name, tensor in tensors.items():
+            if wrong := no_kernel_takes(tensor):
+                raise NotImplementedError(f"{self.namespace}::{self.name}: {name} {wrong}")
 
     @contextmanager
     def _once(self) -> Iterator[None]:
@@ -95,7 +95,7 @@ class _Stub:
             running.discard(self)
 
 
-def _device(tensors: list[Tensor]) -> str:
+def _device(tensors: Iterable[Tensor]) -> str:
     """Return the kind of device that the dispatcher goes by: no CPU, if there is another."""
     kinds = [tensor.device.type for tensor in tensors]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")

@@ -31,6 +31,8 @@ from torch import Tensor
 
 from losscli.losses import ROW_LOSSES, RowSpec
 from losscli.losses.formulas import widened
+from losscli.losses.kinds import not_floating
+from losscli.losses.shapes import remedy
 
 from .elementwise import AUTOGRAD, KERNELS, tensors
 
@@ -125,6 +127,7 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
         promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
         if promotes and operand is not None:
             dtype = torch.promote_types(dtype, operand.dtype)
+    _check(spec, arguments[: len(spec.operands)], dtype)
     if spec.wide:
         dtype = widened(dtype)
     shape: tuple[int, ...] = ()
@@ -134,6 +137,29 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
         shape = (1 + int(_settings(spec, arguments)[spec.doubling]), *shape)
     empty: Tensor = first.new_empty(shape, dtype=dtype)
     return empty
+
+
+def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype) -> None:
+    """Raise an error for operands without memory that no kernel would take."""
+    first, said = operands[0], spec.names[0]
+    assert first is not None
+    if not dtype.is_floating_point:
+        raise TypeError(f"{spec.name}: {said} {not_floating(dtype)}")
+    for operand, tensor in zip(spec.operands, operands, strict=True):
+        if tensor is None:
+            continue
+        if tensor.device != first.device:
+            raise RuntimeError(
+                f"{spec.name}: {said} and {operand.name} must be on one device, but are on "
+                f"{first.device} and {tensor.device}; move one with .to()"
+            )
+        due = operand.shape(first.shape)
+        # The sizes that a compiler traces may be unknown.
+        if type(tensor) is Tensor and tensor.shape != due:
+            raise RuntimeError(
+                f"{spec.name}: {operand.name} must have shape {list(due)}, but has "
+                f"{list(tensor.shape)}{remedy(operand.name, tensor.shape, due)}"
+            )
 
 
 def _fake_of_part(spec: RowSpec, *arguments: Any) -> Tensor:

@@ -18,12 +18,14 @@ from losscli.linear.kernels import Settings
 from losscli.linear.operands import check_floating, check_mask, check_shape, loss_dtype
 from losscli.linear.parts import operators, refuse_second_derivatives
 from losscli.losses.formulas import widened
+from losscli.losses.kinds import explained
 from losscli.losses.rows.logit_pairs import KL_DIVERGENCE
 
 from .functions import check_plain
 from .ranks import Ranks
 
 
+@explained
 def kl_divergence(
     input: Tensor,
     target: Tensor,
@@ -58,6 +60,7 @@ def kl_divergence(
     return _divergence("kl_divergence", input, target, group, sizes, temperature, mask, reduction)
 
 
+@explained
 def reverse_kl_divergence(
     input: Tensor,
     target: Tensor,

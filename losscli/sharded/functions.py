@@ -19,11 +19,14 @@ from losscli.linear.operands import (
 )
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
+from losscli.losses.kinds import explained
+from losscli.losses.shapes import class_remedy
 
 from .logits import Losses
 from .ranks import Ranks
 
 
+@explained
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -89,7 +92,9 @@ def cross_entropy(
     if input.dim() == 0:
         raise ValueError(f"{name}: input must be (C_r), (N, C_r) or (N, C_r, ...), but is a number")
     rows = input.movedim(1, -1) if input.dim() > 1 else input
-    check_shape(name, "target", target, rows.shape[:-1], "the shape of input without its classes")
+    way = class_remedy("input", input.shape, "target", target.shape, min(input.dim() - 1, 1))
+    of = "the shape of input without its classes"
+    check_shape(name, "target", target, rows.shape[:-1], of, way)
     check_shape(name, "weight", weight, rows.shape[-1:], "a number for each class of this rank")
     check_class_weight(name, weight)
     if weight is not None and weight.dtype != input.dtype:
@@ -100,6 +105,7 @@ def cross_entropy(
     return (found.view(target.shape) if reduction == "none" else found).to(loss_dtype(input))
 
 
+@explained
 def token_log_probs(
     logits: Tensor,
     tokens: Tensor,
@@ -139,7 +145,8 @@ def token_log_probs(
     if logits.dim() == 0:
         raise ValueError(f"{name}: logits must be (..., C_r), but are a number")
     of = "the shape of logits without their classes"
-    check_shape(name, "tokens", tokens, logits.shape[:-1], of)
+    way = class_remedy("logits", logits.shape, "tokens", tokens.shape, logits.dim() - 1)
+    check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
     found = _losses(name, logits, tokens, None, settings, "none", group, sizes)
     if not entropy:
         return -found.view(tokens.shape)

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from losscli.linear.calls import Given, compute_cross_entropy, compute_token_log_probs
 from losscli.linear.parts import Shard
+from losscli.losses.kinds import explained
 
 from .functions import check_plain
 from .ranks import Ranks
 
 
+@explained
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -88,6 +90,7 @@ def linear_cross_entropy(
     )
 
 
+@explained
 def linear_token_log_probs(
     hidden: Tensor,
     linear_weight: Tensor,

@@ -132,6 +132,12 @@ class Problem:
         lacking = remote.setting().lacking if self.of_others else ()
         return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
+    @property
+    def refused(self) -> bool:
+        """Whether the public function refuses operands of these shapes."""
+        shapes = [tuple(operand.shape) for operand in self.operands.values()]
+        return bool(self.case.spec.refused(shapes))
+
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
         """Return a problem of other operands; of the same case if none is given."""
         return Problem(case or self.case, operands, self.loosened, of_others=self.of_others)

@@ -138,3 +138,19 @@ def test_square_target_that_is_read_transposed_fails(make_case):
     assert result.status == FAIL
     assert "square operands" in result.reason
     assert "five dimensions" not in result.reason
+
+
+def takes_a_target_of_the_same_shape(case, input, target):
+    if input.shape != target.shape:
+        raise ValueError("the target has another shape")
+    return reference(case, input, target)
+
+
+def test_shapes_that_the_losss_function_refuses_are_not_asked_for(make_case):
+    case = make_case("binary_cross_entropy", params={})
+    results = judge(
+        case, takes_a_target_of_the_same_shape, checks=("layouts", "changed_operands", "memory")
+    )
+    assert {result.status for result in results} == {PASS}
+    assert not CHECKS["broadcasts"].asks(case)
+    assert CHECKS["broadcasts"].asks(make_case("soft_margin", params={}))

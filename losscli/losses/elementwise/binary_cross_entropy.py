@@ -9,6 +9,7 @@ from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
+from ..shapes import EQUAL
 from ..spec import Operand, Terms
 from .refusing import RefusingCalls
 
@@ -71,13 +72,14 @@ def binary_cross_entropy(
     ``log(1 - input) - log(input)``, both as PyTorch's.
 
     On the CPU, operands outside [0, 1] raise RuntimeError, as PyTorch's do. On a GPU the loss is
-    NaN there, and their gradients are; PyTorch ends the process's use of the GPU. Where shapes
-    differ PyTorch raises ValueError; here they broadcast.
+    NaN there, and their gradients are; PyTorch ends the process's use of the GPU.
 
     Args:
         input: probabilities, any shape.
-        target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
-            meets the last of ``input``.
+        target: probabilities, 0 or 1 for labels, in the shape of ``input``.
+
+    Raises:
+        ValueError: for a target of another shape than the input's.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
@@ -86,7 +88,7 @@ def binary_cross_entropy(
 SPEC = element_loss(
     binary_cross_entropy,
     "BCELoss",
-    calls=RefusingCalls("binary_cross_entropy", refuse),
+    calls=RefusingCalls("binary_cross_entropy", refuse, shapes=EQUAL),
     kept=("weight",),
     formula="-(y * log(x) + (1 - y) * log(1 - x))",
     operands=(

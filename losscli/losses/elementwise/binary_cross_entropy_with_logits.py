@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import aten
-from ..calling import Arguments, reduction_of
+from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
+from ..shapes import EQUAL
 from ..spec import Operand, Terms
 from .branches import prediction
 
@@ -50,15 +51,16 @@ def binary_cross_entropy_with_logits(
     without cancellation: where PyTorch's has lost its digits for a logit that fits its label well,
     this has them. The gradient is ``sigmoid(input) - target``.
 
-    Where shapes differ PyTorch raises ValueError; here they broadcast.
-
     Args:
         input: logits, any shape.
-        target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
-            meets the last of ``input``. Its values are not checked, nor are they by PyTorch.
+        target: probabilities, 0 or 1 for labels, in the shape of ``input``. Its values are not
+            checked, nor are they by PyTorch.
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
-            broadcastable with both, of shape (C,) one for each column. It calls a kernel of its
-            own, that of :func:`binary_cross_entropy_with_pos_weight`.
+            broadcasts to the shape of both: of shape (C,) one for each column. It calls a separate
+            kernel, that of :func:`binary_cross_entropy_with_pos_weight`.
+
+    Raises:
+        ValueError: for a target of another shape than the input's.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if pos_weight is None:
@@ -70,6 +72,7 @@ def binary_cross_entropy_with_logits(
 SPEC = element_loss(
     binary_cross_entropy_with_logits,
     "BCEWithLogitsLoss",
+    calls=Calls("binary_cross_entropy_with_logits", shapes=EQUAL),
     kept=("weight", "pos_weight"),
     formula="y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
     operands=(

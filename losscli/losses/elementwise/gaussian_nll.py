@@ -12,7 +12,8 @@ from ..domain import POSITIVE
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
-from ..spec import LOSS, Operand, Terms, Tolerance
+from ..shapes import WEIGHT, Rule, Shapes
+from ..spec import LOSS, Operand, Shape, Terms, Tolerance
 from .branches import QUADRATIC
 from .refusing import RefusingCalls
 
@@ -106,17 +107,17 @@ def gaussian_nll_loss(
 
     Args:
         input: means, any shape.
-        var: variances, differentiable: one number, a tensor that broadcasts with both, or one
-            that lacks the last dimension of ``input``.
+        var: variances, differentiable: one number, a tensor in the shape of ``input``, one that
+            has 1 in place of one of its extents, or one that lacks the last dimension.
         full: whether to add the constant.
         eps: the smallest variance that is divided by; at least 0.
-        weight: multiplies the loss of each element; broadcastable with all, and differentiable.
+        weight: multiplies the loss of each element; broadcasts to its shape, and differentiable.
             The mean divides by the number of elements.
 
     Raises:
-        ValueError: a variance is negative, where it is a number or on the CPU. On a GPU, which
-            PyTorch waits for in each call to look at the variances, and where a compiler or
-            ``vmap`` cannot look at them, the loss is NaN.
+        ValueError: ``var`` has another shape, or a variance is negative, where it is a number or on
+            the CPU. On a GPU, which PyTorch waits for in each call to look at the variances, and
+            where a compiler or ``vmap`` cannot look at them, the loss is NaN.
     """
     operands = (input, target, _variance(input, var))
     return Arguments(operands, reduction, (float(full), eps), weight)
@@ -129,16 +130,32 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
     if not isinstance(var, torch.Tensor):
         if var < 0:
             raise ValueError(NEGATIVE)
-        return input.new_full((), var)
+        return input.new_full((), var).expand(input.shape)
     if var.shape != input.shape and var.shape == input.shape[:-1]:
         return var.unsqueeze(-1)
     return var
 
 
+def _is_variance(shape: Shape, input: Shape) -> bool:
+    """Tell whether torch takes a variance of a shape."""
+    if len(shape) != len(input):
+        return shape == input[:-1]
+    # The sum of the extents that differ: torch takes a single one, of 1.
+    return shape == input or sum(o for o, of in zip(shape, input, strict=True) if o != of) == 1
+
+
+VARIANCE = Rule(
+    _is_variance,
+    "but for one extent of 1 or the last dimension the shape of input",
+    ValueError,
+)
+SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "var"))
+
+
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",
-    calls=RefusingCalls("gaussian_nll", refuse),
+    calls=RefusingCalls("gaussian_nll", refuse, shapes=SHAPES),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
     operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,

@@ -8,6 +8,7 @@ from .. import aten
 from ..calling import Arguments, Calls
 from ..making import element_loss
 from ..parameter import Parameter
+from ..shapes import WARNED
 from .branches import fixed
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def huber_loss(
 SPEC = element_loss(
     huber_loss,
     "HuberLoss",
-    calls=Calls("huber", warns=True),
+    calls=Calls("huber", shapes=WARNED),
     formula="0.5 * (x - y)^2 if |x - y| < delta else delta * (|x - y| - 0.5 * delta)",
     parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
     reference=reference,

@@ -11,6 +11,7 @@ from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
 from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import switch
+from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms, Tolerance
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class _Calls(Calls):
 SPEC = element_loss(
     kl_div,
     "KLDivLoss",
-    calls=_Calls("kl_div"),
+    calls=_Calls("kl_div", shapes=BROADCAST),
     formula="y * (log(y) - x)",
     operands=(INPUT, PROBABILITY),
     operands_of=operands_of,

@@ -8,6 +8,7 @@ from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..formulas import reduce
 from ..making import element_loss
+from ..shapes import WARNED
 from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def l1_loss(
 SPEC = element_loss(
     l1_loss,
     "L1Loss",
-    calls=Calls("l1", by_weights=True, warns=True),
+    calls=Calls("l1", by_weights=True, shapes=WARNED),
     formula="|x - y|",
     reference=reference,
     functional=functional,

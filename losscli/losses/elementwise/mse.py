@@ -8,6 +8,7 @@ from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..formulas import reduce, torchs_own
 from ..making import element_loss
+from ..shapes import WARNED
 from .branches import QUADRATIC
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def mse_loss(
 SPEC = element_loss(
     mse_loss,
     "MSELoss",
-    calls=Calls("mse", by_weights=True, warns=True),
+    calls=Calls("mse", by_weights=True, shapes=WARNED),
     formula="(x - y)^2",
     reference=reference,
     # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import aten
-from ..calling import Arguments, reduction_of
+from ..calling import Arguments, Calls, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
+from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def poisson_nll_loss(
 SPEC = element_loss(
     poisson_nll_loss,
     "PoissonNLLLoss",
+    calls=Calls("poisson_nll", shapes=BROADCAST),
     formula="exp(x) - y * x",
     operands=operands_of({"log_input": 1.0, "full": 0.0}),
     operands_of=operands_of,

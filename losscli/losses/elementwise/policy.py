@@ -13,6 +13,7 @@ from ..domain import WEIGHTS
 from ..formulas import REDUCTIONS, at_least_float32, reduce, widened
 from ..making import element_loss
 from ..parameter import Parameter
+from ..shapes import broadcasts_to, remedy
 from ..spec import Operand, Shape, Tolerance
 from . import kl_estimate
 
@@ -245,6 +246,12 @@ class _Counted:
             return cls(reduction, mask, divisor)
         if mask is None:  # all sequences have the same length
             return cls("mean", None, None)
+        if not broadcasts_to(mask.shape, like.shape):
+            raise RuntimeError(
+                f"policy: mask must have a shape that broadcasts to that of log_probs, "
+                f"{list(like.shape)}, but has shape {list(mask.shape)}"
+                f"{remedy('mask', mask.shape, like.shape)}"
+            )
         tokens = mask.expand(like.shape)
         if reduction == SEQUENCE_MEAN:
             counts = tokens.sum(-1, keepdim=True).clamp(min=1) * math.prod(like.shape[:-1])

@@ -9,6 +9,7 @@ from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..making import element_loss
 from ..parameter import Parameter
+from ..shapes import WARNED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +64,7 @@ def smooth_l1_loss(
 SPEC = element_loss(
     smooth_l1_loss,
     "SmoothL1Loss",
-    calls=Calls("smooth_l1", warns=True),
+    calls=Calls("smooth_l1", shapes=WARNED),
     formula="0.5 * (x - y)^2 / beta if |x - y| < beta else |x - y| - 0.5 * beta",
     parameters=(
         Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),

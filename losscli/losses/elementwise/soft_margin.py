@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import aten
-from ..calling import Arguments, reduction_of
+from ..calling import Arguments, Calls, reduction_of
 from ..domain import SIGNS
 from ..formulas import alike, at_least_float32, reduce
 from ..making import element_loss
+from ..shapes import ONTO_INPUT
 from ..spec import LOSS, Operand, Terms
 from .branches import product
 
@@ -82,6 +83,10 @@ def soft_margin_loss(
 
     Args:
         input: logits, any shape.
+        target: broadcasts to the shape of ``input``.
+
+    Raises:
+        RuntimeError: for a target that would make more elements than the input has.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
@@ -90,6 +95,7 @@ def soft_margin_loss(
 SPEC = element_loss(
     soft_margin_loss,
     "SoftMarginLoss",
+    calls=Calls("soft_margin", shapes=ONTO_INPUT),
     formula="log(1 + exp(-x * y))",
     operands=(
         Operand("input", "logits"),

@@ -81,7 +81,10 @@ class RowCalls(Calls):
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         """Return what composes a call of operators that autograd knows; None for a kernel."""
-        return None
+        if not given.composed:
+            return None
+        reference: Callable[..., Tensor] = getattr(operators, f"{self.name}_reference")
+        return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:
         """Return the reduction and the parameters as the operator takes them, checked once."""

@@ -12,6 +12,7 @@ from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
+from ..shapes import broadcast_tensors, remedy
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .relations import Relations
 from .spec import VECTORS, of_last_rows
@@ -75,29 +76,34 @@ def cosine_embedding_loss(
 
     Args:
         input1: vectors, ``(N, D)`` or ``(D)``; differentiable.
-        input2: vectors that broadcast with ``input1``; differentiable.
+        input2: vectors that broadcast with ``input1``; differentiable. As in PyTorch, a vector of
+            one element has the norm of one, whatever the other has.
         target: 1 or -1 for each row, ``(N)`` or ``()``.
         margin: the cosine that rows with target -1 may have.
     """
-    import torch
-
     reduction, shape = reduction_of(reduction, size_average, reduce), input1.shape
     if target.dim() > 1 or input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
         raise RuntimeError(
             f"cosine_embedding: a target of shape () takes rows of shape (D), and one of shape (N) "
             f"rows of shape (N, D), but got input1 {tuple(input1.shape)}, input2 "
             f"{tuple(input2.shape)} and target {tuple(target.shape)}"
+            f"{remedy('target', target.shape, shape[:-1])}"
         )
-    if input1.shape != input2.shape:
-        input1, input2 = torch.broadcast_tensors(input1, input2)
-    if target.shape != input1.shape[:-1]:
-        target = target.expand(input1.shape[:-1])
+    composed = input1.shape[-1] != input2.shape[-1]
+    if not composed and (shape != input2.shape or target.shape != shape[:-1]):
+        every = (input1, input2, target.unsqueeze(-1))
+        input1, input2, target = broadcast_tensors("cosine_embedding", _NAMES, every)
+        target = target[..., 0]
     return Arguments(
         (input1, input2, target),
         reduction,
         (margin,),
         restored=lambda gradient: gradient.sum_to_size(shape),
+        composed=composed,
     )
+
+
+_NAMES = ("input1", "input2", "target")
 
 
 SPEC = row_loss(

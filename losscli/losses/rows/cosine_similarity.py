@@ -10,6 +10,7 @@ from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
+from ..shapes import broadcast_tensors
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .relations import Relations
 from .spec import VECTORS
@@ -55,11 +56,9 @@ def cosine_similarity_loss(
         eps: the least norm. The gradient takes a norm below it for a constant.
         reduction: ``none`` (one loss for each vector), ``mean`` or ``sum`` (shape ``()``).
     """
-    import torch
-
     shape = x1.shape
     if shape != x2.shape:
-        x1, x2 = torch.broadcast_tensors(x1, x2)
+        x1, x2 = broadcast_tensors("cosine_similarity", ("x1", "x2"), (x1, x2))
     if x1.dim() > 0 and dim not in (-1, x1.dim() - 1):
         x1, x2 = x1.movedim(dim, -1), x2.movedim(dim, -1)
     else:

@@ -15,7 +15,14 @@ from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import class_numbers, class_weight, counts_of_classes, of_classes, of_rows
+from .spec import (
+    class_numbers,
+    class_weight,
+    counts_of_classes,
+    number_of_one_row,
+    of_classes,
+    of_rows,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,11 +74,6 @@ class _Rows(NamedTuple):
         return share * self.kept.unsqueeze(self.dim)
 
 
-def _has_probabilities(input: Tensor, target: Tensor) -> bool:
-    """Tell a target of probabilities from one of class numbers, as PyTorch does."""
-    return input.dim() > 0 and input.shape == target.shape
-
-
 def _rows(
     input: Tensor,
     target: Tensor,
@@ -84,7 +86,8 @@ def _rows(
     import torch
 
     dim = 0 if input.dim() == 1 else 1
-    has_probabilities, classes = _has_probabilities(input, target), max(input.shape[dim], 1)
+    # A target of probabilities is told from one of class numbers as PyTorch does.
+    has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
     dtype = input.dtype
     if has_probabilities:
         for other in (target,) if weight is None else (target, weight):
@@ -290,17 +293,12 @@ def cross_entropy(
             f"cross_entropy: label_smoothing must be between 0 and 1, but is {label_smoothing:g}"
         )
     operator, dimensions = "", input.dim()
-    if dimensions == target.dim() and _has_probabilities(input, target):
+    if dimensions == target.dim() and input.shape == target.shape:
         operator = f"cross_entropy{_OF_PROBABILITIES}"
         _check_probabilities(input, target, ignore_index)
-    elif dimensions == 1 and target.shape == (1,):
-        target = target.squeeze(0)  # PyTorch takes one row for a batch of one
-    elif target.is_floating_point():
-        raise RuntimeError(
-            "cross_entropy: target must hold class numbers in int64, int32 or uint8, or have the "
-            f"shape of input {list(input.shape)} and hold probabilities, but has shape "
-            f"{list(target.shape)} and is {target.dtype}"
-        )
+    elif dimensions < 2:
+        _check_classes(input)
+        target = number_of_one_row(target)
     settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
     operands = (input, target, weight)
     return Arguments(operands, reduction, settings, None, None, operator)  # type: ignore[arg-type]
@@ -312,8 +310,10 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
         raise RuntimeError(
             f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
             f"probabilities in a floating dtype, but is {target.dtype}; class numbers have no "
-            "dimension of classes"
+            "dimension of classes: write target.argmax(1) where it marks them by 1, target.float() "
+            "where it holds probabilities"
         )
+    _check_classes(input)
     if ignore_index >= 0:
         raise RuntimeError(
             "cross_entropy: ignore_index is not supported for a target of probabilities, but is "
@@ -323,6 +323,14 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
         raise TypeError(
             "cross_entropy: input must be float32, float64, float16 or bfloat16, but is "
             f"{input.dtype}; convert it with .float()"
+        )
+
+
+def _check_classes(input: Tensor) -> None:
+    """Raise what PyTorch does for logits without a dimension."""
+    if not input.dim():
+        raise IndexError(
+            "cross_entropy: input must have a dimension of classes, but is a single number"
         )
 
 

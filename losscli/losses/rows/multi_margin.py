@@ -124,9 +124,11 @@ def multi_margin_loss(
     shape = input.shape
     if len(shape) > 2:
         raise RuntimeError(
-            f"multi_margin: input must have shape (N, C), (C) or (), but has {tuple(shape)}"
+            f"multi_margin: input must have shape (N, C), (C) or (), but has {tuple(shape)}; write "
+            "input.flatten(0, -2) and target.flatten() for rows along the last dimension"
         )
-    if len(shape) < 2:  # One row, whose loss has the shape of its target.
+    one_row = len(shape) < 2 or (shape[0] == 1 and not target.dim())
+    if one_row:  # its loss has the shape of its target
         input = input.reshape(1, -1) if target.dim() else input.reshape(-1)
     return Arguments(
         (input, target, weight),  # type: ignore[arg-type]

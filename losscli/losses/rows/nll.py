@@ -12,7 +12,15 @@ from ..making import row_loss
 from ..spec import Operand
 from .forms import IGNORE_INDEX
 from .relations import Relations
-from .spec import SCORES, class_numbers, class_weight, counts_of_classes, of_classes, of_rows
+from .spec import (
+    SCORES,
+    class_numbers,
+    class_weight,
+    counts_of_classes,
+    number_of_one_row,
+    of_classes,
+    of_rows,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,8 +73,8 @@ def nll_loss(
         RuntimeError: for other shapes and dtypes that do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
-    if input.dim() == 1 and target.shape == (1,):
-        target = target.squeeze(0)
+    if input.dim() == 1:
+        target = number_of_one_row(target)
     return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
 
 

@@ -58,6 +58,11 @@ def class_numbers(
     )
 
 
+def number_of_one_row(target: Tensor) -> Tensor:
+    """Return the class number of a single row, which PyTorch also takes as a batch of one."""
+    return target.squeeze(0) if target.shape == (1,) else target
+
+
 def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
     """Return the operand that has a number for each class, which calls may leave out."""
     return Operand(

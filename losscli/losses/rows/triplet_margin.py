@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import operators
 from ..calling import Arguments, reduction_of
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter, switch
+from ..shapes import broadcast_tensors, remedy
 from ..spec import LOSS, LazyTerms, Operand, Terms
 from .calls import RowCalls
 from .relations import Relations
@@ -27,7 +27,7 @@ class _Calls(RowCalls):
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         has_kernels = 0 < given.parameters[1] < math.inf
-        return None if has_kernels else operators.triplet_margin_reference
+        return super().composed(given if has_kernels else given._replace(composed=True))
 
     def check(self, given: Mapping[str, float]) -> None:
         # PyTorch's norm is also of an infinite degree.
@@ -177,7 +177,9 @@ def triplet_margin_loss(
     Args:
         anchor: vectors, ``(..., D)``; differentiable.
         positive: vectors that broadcast with ``anchor``; differentiable.
-        negative: vectors that broadcast with ``anchor``; differentiable.
+        negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
+            is that of two operands alone: of vectors of one element it has one term, whatever the
+            third operand has.
         margin: how much nearer the positive is to be; above 0.
         p: the degree of the norm. PyTorch's operators compute those of infinity or of at most 0.
         eps: added to each difference.
@@ -187,24 +189,32 @@ def triplet_margin_loss(
         ValueError: for a margin that is not above 0.
         RuntimeError: for operands of different numbers of dimensions.
     """
-    import torch
-
     reduction = reduction_of(reduction, size_average, reduce)
-    if not anchor.dim() == positive.dim() == negative.dim():
+    operands: tuple[Tensor, ...] = (anchor, positive, negative)
+    dimensions = anchor.dim()
+    if not dimensions == positive.dim() == negative.dim():
+        whole = max((each.shape for each in operands), key=len)
+        ways = (remedy(n, x.shape, whole) for n, x in zip(_NAMES, operands, strict=True))
         raise RuntimeError(
             "triplet_margin: anchor, positive and negative must have the same number of "
-            f"dimensions, but have shapes {tuple(anchor.shape)}, {tuple(positive.shape)} and "
-            f"{tuple(negative.shape)}"
+            f"dimensions, but have shapes {', '.join(str(list(x.shape)) for x in operands)}"
+            f"{''.join(ways)}"
         )
-    operands = (anchor, positive, negative)
+    composed = dimensions == 0
     if not anchor.shape == positive.shape == negative.shape:
-        operands = tuple(torch.broadcast_tensors(*operands))
+        composed = not anchor.shape[-1] == positive.shape[-1] == negative.shape[-1]
+        if not composed:
+            operands = broadcast_tensors("triplet_margin", _NAMES, operands)
     return Arguments(
         operands,
         reduction,
         (margin, p, eps, swap),
         restored=lambda gradient: gradient.sum_to_size(anchor.shape),
+        composed=composed,
     )
+
+
+_NAMES = ("anchor", "positive", "negative")
 
 
 SPEC = row_loss(

@@ -259,6 +259,12 @@ def small_case(case: Case) -> Case:
     return case.reshaped(shape, distribution="normal")
 
 
+def takes_one_row(case: Case) -> bool:
+    """Tell whether a loss of elements takes a target of one row, which repeats over the batch."""
+    shapes = case.reshaped((2, 3), (3,)).shapes
+    return not case.spec.refused(list(shapes.values()))
+
+
 def paths(problem: Problem) -> dict[str, tuple[str, ...]]:
     """Return the operands whose gradients a call of the loss prepares, by how a report says it.
 

@@ -23,7 +23,7 @@ from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.checks.check import COPIES, Tally, check, small_case
+from losscli.verify.checks.check import COPIES, Tally, check, small_case, takes_one_row
 
 
 @check(
@@ -155,9 +155,11 @@ CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
 
 
 def changed_case(case: Case) -> Case:
-    """Return a small case of two dimensions, with a target of one row."""
+    """Return a small case of two dimensions, with a target of one row where the loss takes it."""
     small = small_case(case)
-    return small if case.spec.unit != ELEMENT else small.reshaped(small.shape, small.shape[-1:])
+    if case.spec.unit != ELEMENT or not takes_one_row(case):
+        return small
+    return small.reshaped(small.shape, small.shape[-1:])
 
 
 @check(adapt=changed_case, one_process=COPIES)
@@ -169,7 +171,7 @@ def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
     check sets ``x.data`` to a tensor of another shape: an error passes, as PyTorch raises one, and
     so does the gradient of the earlier contents. Then it sets ``x.data`` to the same values with
     other strides: only the right gradient passes. The other shape is smaller, so that a wrong
-    access does not crash this process, and it fits the other operand, of one row.
+    access does not crash this process, and it fits the other operand where that is of one row.
     """
     subject.answer(problem.call(problem.usual))  # who raises in any call says so plainly
     for number, (change, (change_data, may_raise)), name in product(

@@ -173,6 +173,8 @@ def _is_limit(variant: str) -> bool:
 def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
     for name, variant in _variants(problem):
+        if variant.refused:
+            continue
         fresh = subject.again()
         first, *others = _incoming(variant)
         for incoming in dict.fromkeys((first, *others)):

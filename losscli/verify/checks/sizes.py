@@ -12,7 +12,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem, operand_of
-from losscli.verify.checks.check import Tally, check, of_shape
+from losscli.verify.checks.check import Tally, check, of_shape, takes_one_row
 
 LARGEST_POWER = 14
 """16,384 elements, more than a tile of any kernel here."""
@@ -54,6 +54,8 @@ def _judge_shapes(
     """Judge the loss and all gradients of each shape of prediction and target, by its name."""
     for name, shape in shapes.items():
         variant = problem.variant(name, partial(problem.reshaped, *shape))
+        if variant.refused:
+            continue
         answer = subject.answer(variant.call(variant.usual))
         tally.judge_variant(name, variant, variant.usual, answer)
 
@@ -118,7 +120,13 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 """More than the blocks that a GPU holds at a time take at once; a CPU takes a while for them."""
 
 
-@check(adapt=of_shape((1,), (1,)), mean_for_sum=True, units=(ELEMENT,))
+@check(
+    adapt=of_shape((1,), (1,)),
+    mean_for_sum=True,
+    units=(ELEMENT,),
+    asks=takes_one_row,
+    needs="losses whose target may be one row",
+)
 def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check broadcasts around the sizes at which kernels switch code paths.
 

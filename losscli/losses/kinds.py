@@ -1,0 +1,141 @@
+"""What is wrong with the arguments of a call that failed, in one sentence.
+
+A call looks at the kinds of its arguments only once it has failed, so that one that works pays
+nothing. Annotations say what an argument may be.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
+from numbers import Real
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def explained(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Return a function whose errors say which of its arguments is of another kind."""
+
+    @wraps(function)
+    def called(*given: Given.args, **named: Given.kwargs) -> Result:
+        try:
+            return function(*given, **named)
+        except Exception:
+            explain(function, given, named)
+            raise
+
+    called.__prepare_scriptable__ = partial(refuse_script, called)  # type: ignore[attr-defined]
+    return called
+
+
+def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Raise an error for the first argument of a kind that a function does not take.
+
+    Raises:
+        TypeError: it is no tensor, or no number.
+        ValueError: it is no name of a reduction.
+        NotImplementedError: it is a tensor that no kernel takes.
+    """
+    import torch
+
+    signature = inspect.signature(function)
+    try:
+        arguments = signature.bind(*given, **named).arguments
+    except TypeError:
+        return
+    for name, value in arguments.items():
+        parameter = signature.parameters[name]
+        if isinstance(value, torch.Tensor):
+            if wrong := no_kernel_takes(value):
+                raise NotImplementedError(f"{function.__name__}: {name} {wrong}") from None
+            continue
+        kinds = str(parameter.annotation).split(" | ")
+        known = [_KINDS[kind] for kind in kinds if kind in _KINDS]
+        if len(known) < len(kinds) or any(takes(value) for _, takes in known):
+            continue
+        due = " or ".join(words for words, _ in known)
+        wrong = f"{function.__name__}: {name} must be {due}, but is {_shown(value)}"
+        if kinds == ["str"]:
+            raise ValueError(wrong) from None
+        raise TypeError(f"{wrong}{_advice(kinds, value, parameter)}") from None
+
+
+def no_kernel_takes(tensor: Tensor) -> str:
+    """Say why no kernel takes a tensor, after its name; empty where one may."""
+    import torch
+
+    if tensor.is_nested:
+        return (
+            "must be a dense tensor, but is nested; give the loss torch.cat(x.unbind()) of each "
+            "nested x, whose rows are those of all its parts"
+        )
+    if tensor.is_quantized:
+        return f"must not be quantized, but is {tensor.dtype}; convert it with .dequantize()"
+    if tensor.layout is not torch.strided:
+        return f"must be a dense tensor, but is {tensor.layout}; convert it with .to_dense()"
+    if tensor.device.type not in _DEVICES:
+        return f"must be on cpu or cuda, but is on {tensor.device}; move it with .cpu()"
+    return ""
+
+
+def not_floating(*dtypes: torch.dtype) -> str:
+    """Say that operands of dtypes have no loss, and what to do, after their names."""
+    way = "convert with .float()"
+    if any(dtype.is_complex for dtype in dtypes):
+        way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"
+    given = " and ".join(str(dtype) for dtype in dtypes)
+    return f"must be float32, float64, float16 or bfloat16, but {_is(dtypes)} {given}; {way}"
+
+
+def _is(several: Sequence[Any]) -> str:
+    return "are" if len(several) > 1 else "is"
+
+
+def refuse_script(self: Any) -> Any:
+    """Refuse torch.jit.script, which asks for this before it compiles a function or a module."""
+    name = getattr(self, "__name__", None) or type(self).__name__
+    raise NotImplementedError(
+        f"{name} is not compiled by torch.jit.script; use torch.compile or torch.export"
+    )
+
+
+_DEVICES = ("cpu", "cuda", "meta")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Real) and float(value).is_integer()
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "Tensor": ("a torch.Tensor", lambda value: False),
+    "float": ("a number", lambda value: isinstance(value, Real)),
+    "int": ("an integer", _is_integer),
+    "bool": ("a bool", lambda value: isinstance(value, Real)),
+    "Sequence[float]": ("several", lambda value: isinstance(value, list | tuple)),
+    "str": ("a str such as 'mean'", lambda value: isinstance(value, str)),
+    "None": ("None", lambda value: value is None),
+}
+"""What annotations stand for, in words, and whether a value that is no tensor is one of it."""
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    text, kind = repr(value), type(value).__name__
+    return f"{text} ({kind})" if len(text) < 40 and "\n" not in text else f"of type {kind}"
+
+
+def _advice(kinds: Sequence[str], value: Any, parameter: inspect.Parameter) -> str:
+    """Return what to write instead, to follow a message."""
+    if "Tensor" in kinds and value is not None:
+        return f"; make a tensor of it with torch.as_tensor({parameter.name})"
+    if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
+        return f"; leave it out for {parameter.default!r}"
+    return ""

@@ -1,0 +1,205 @@
+"""The shapes that a function with the name of one of torch's takes: those that torch's takes.
+
+Torch refuses some shapes that would broadcast, because the loss of all pairs of elements is seldom
+meant: ``(N, 1)`` against ``(N)`` has N x N of them. A function that only losscli has takes any
+shapes that broadcast.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from . import operators
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Shape = tuple[int, ...]
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Return the shape that shapes broadcast to.
+
+    Raises:
+        ValueError: they do not.
+    """
+    dimensions = max(map(len, shapes), default=0)
+    whole = []
+    full = [(1,) * (dimensions - len(shape)) + tuple(shape) for shape in shapes]
+    for extents in zip(*full, strict=True):
+        own = {*extents} - {1}
+        if len(own) > 1:
+            raise ValueError(f"the shapes {shapes} do not broadcast")
+        whole.append(own.pop() if own else 1)
+    return tuple(whole)
+
+
+def broadcasts_to(shape: Shape, whole: Shape) -> bool:
+    """Tell whether a shape broadcasts to another one, which stays as it is."""
+    missing = len(whole) - len(shape)
+    if missing < 0:
+        return False
+    over = whole[missing:]
+    return shape == over or all(own in (1, of) for own, of in zip(shape, over, strict=True))
+
+
+def remedy(name: str, shape: Shape, due: Shape) -> str:
+    """Return what makes a tensor of one shape one of another, to follow a message.
+
+    csrc/torch/rows_checks.cpp says it of operands of kernels. Empty where no plain way is known.
+    """
+    shape, due = tuple(shape), tuple(due)
+    for dim in range(max(len(shape), len(due))):
+        if shape[dim : dim + 1] == (1,) and shape[:dim] + shape[dim + 1 :] == due:
+            return f"; write {name}.squeeze({dim})"
+        if due[dim : dim + 1] == (1,) and due[:dim] + due[dim + 1 :] == shape:
+            return f"; write {name}.unsqueeze({dim})"
+    extents = ", ".join([f"{extent}" for extent in due])  # str() of a symbol is not compiled
+    if len(due) == 1 and prod(shape) == due[0]:
+        return f"; write {name}.flatten()"
+    if len(shape) == 1 and prod(due) == shape[0]:
+        return f"; write {name}.reshape({extents})"
+    if shape == due[:-1]:
+        return f"; to repeat it in each row write {name}.unsqueeze(-1).expand({extents})"
+    return f"; to repeat it write {name}.expand({extents})" if broadcasts_to(shape, due) else ""
+
+
+def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int) -> str:
+    """Return how classes come to the dimension that they belong to, to follow a message.
+
+    Args:
+        first: the name of the logits.
+        whole: their shape.
+        name: of the class numbers, whose shape is that of logits without another dimension.
+        shape: that of the class numbers.
+        classes: the dimension of the classes.
+    """
+    last = len(whole) - 1
+    for dim in range(last, -1, -1):
+        if dim == classes or (*whole[:dim], *whole[dim + 1 :]) != tuple(shape):
+            continue
+        ways = f"; the classes are dimension {classes} of {first}: write "
+        if dim == last:
+            ways += f"{first}.flatten(0, {dim - 1}) and {name}.flatten(0, {dim - 1}), or "
+        one, other = sorted((dim, classes))
+        if other - one == 1:
+            return f"{ways}{first}.transpose({one}, {other})"
+        return f"{ways}{first}.movedim({dim}, {classes})"
+    return ""
+
+
+def broadcast_tensors(
+    loss: str, names: Sequence[str], tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """Return tensors in the shape that they broadcast to.
+
+    Raises:
+        RuntimeError: they do not broadcast.
+    """
+    import torch
+
+    try:
+        return tuple(torch.broadcast_tensors(*tensors))
+    except RuntimeError:
+        given = (f"{n} of shape {list(x.shape)}" for n, x in zip(names, tensors, strict=True))
+        raise RuntimeError(
+            f"{loss}: {', '.join(given)} do not broadcast: counted from the last, the dimensions "
+            "must be equal or hold a 1"
+        ) from None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the shape of an operand has to be."""
+
+    fits: Callable[[Shape, Shape], bool]
+    """Tells whether it fits the shape of the input."""
+    due: str
+    """The shapes that fit, in words, before that of the input."""
+    error: type[Exception]
+    """What torch raises for others."""
+    of_loss: bool = False
+    """Whether it has to fit the shape of the loss of each element, not that of the input."""
+
+
+_OF_LOSS = "a shape that broadcasts to that of the loss"
+WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
+"""More elements than the loss has are not meant by a weight."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes of its operands that a function takes, where not all that broadcast."""
+
+    rules: Mapping[str, Rule] = field(default_factory=lambda: {"weight": WEIGHT})
+    """By the names of operands; those without a rule broadcast."""
+    names: tuple[str, ...] = ("input", "target")
+    """The operands without the weight, in their order."""
+    warns: bool = False
+    """Whether torch warns of a target that broadcasts."""
+
+    @property
+    def of_operands(self) -> bool:
+        """Whether there is more to look at than a weight."""
+        return self.warns or any(name != "weight" for name in self.rules)
+
+    def wrong(self, loss: str, names: Sequence[str], shapes: Sequence[Shape]) -> Exception | None:
+        """Return the error for shapes of a loss's operands, the input's first; None if they fit."""
+        for k, (name, shape) in enumerate(zip(names, shapes, strict=True)):
+            rule = self.rules.get(name)
+            if rule is None or rule.fits(shape, shapes[0]):
+                continue
+            whole = shapes[0]
+            if rule.of_loss:
+                try:
+                    whole = broadcast(shapes[:k])
+                except ValueError:
+                    return None  # the kernel says so
+                if rule.fits(shape, whole):
+                    continue
+            return rule.error(
+                f"{loss}: {name} must have {rule.due} {list(whole)}, but has shape {list(shape)}"
+                f"{remedy(name, shape, whole)}"
+            )
+        return None
+
+    def check(self, loss: str, operands: Sequence[Tensor], weight: Tensor | None) -> None:
+        """Raise torch's error for shapes that it refuses, and warn as torch does.
+
+        No compiler traces a warning.
+        """
+        shapes, names = [each.shape for each in operands], self.names[: len(operands)]
+        if self.warns and shapes[0] != shapes[1] and not operators.is_compiling():
+            warnings.warn(
+                f"Using a target size ({shapes[1]}) that is different to the input size "
+                f"({shapes[0]}): the loss is that of all pairs which broadcasting makes, "
+                "which may not be meant",
+                stacklevel=5,
+            )
+        if weight is not None:
+            shapes, names = [*shapes, weight.shape], (*names, "weight")
+        if error := self.wrong(loss, names, shapes):
+            raise error
+
+
+BROADCAST = Shapes()
+WARNED = Shapes({"weight": replace(WEIGHT, error=ValueError)}, warns=True)
+EQUAL = Shapes(
+    {
+        "target": Rule(operator.eq, "the shape of input", ValueError),
+        "pos_weight": WEIGHT,
+        "weight": WEIGHT,
+    },
+    names=("input", "target", "pos_weight"),
+)
+ONTO_INPUT = Shapes(
+    {
+        "target": Rule(broadcasts_to, "a shape that broadcasts to that of input", RuntimeError),
+        "weight": WEIGHT,
+    }
+)
