@@ -217,7 +217,8 @@ class Calls:
             return
         first = operands[0].shape
         for other in operands[1:]:
-            if other.shape != first:
+            # Lengths first: a compiler would guard what tuples of other lengths compare, extents.
+            if other.dim() != len(first) or other.shape != first:
                 shapes.check(self.name, operands, weight)
                 return
         if weight is not None and not broadcasts_to(weight.shape, first):

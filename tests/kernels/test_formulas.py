@@ -203,7 +203,10 @@ def test_each_operand_can_be_broadcast(loss: str, device: str) -> None:
     for reduction in REDUCTIONS:
         case = case_of(loss, SHAPE, "float32", device, reduction)
         for operands in broadcasts(draw(case)):
-            first, second, *_ = (tuple(each.shape) for each in operands.values())
+            shapes = [tuple(each.shape) for each in operands.values()]
+            if case.spec.refused(shapes):
+                continue
+            first, second, *_ = shapes
             assert_meets_oracle(case.reshaped(first, second), operands)
 
 
