@@ -42,6 +42,7 @@ def verdict(word: Any = "RIGHT", file: str = "kernels/k.py", **changes: Any) -> 
         "id": file,
         "against": "smooth_l1",
         "device": "cpu",
+        "dtypes": ("float32", "float16"),
         "checks": {"pass": 54, "skipped": 3},
         "accuracy": Accuracy(0.5, 0.75, 1.25, 1.0, deterministic=True),
         "trains": True,

@@ -24,6 +24,7 @@ def test_block_of_a_right_file():
     text = block(RIGHT)
     assert text.startswith(
         "RIGHT  kernels/k.py, against smooth_l1 on cpu\n"
+        "  dtypes: float32, float16\n"
         "  checks: 54 passed, 3 skipped\n"
         "  accuracy: value within 0.50 ulp (PyTorch 0.75), "
         "gradient within 1.25 ulp (PyTorch 1.00)\n"
@@ -41,13 +42,18 @@ def test_block_of_a_right_file():
 def test_block_of_a_wrong_file_has_reason_case_and_line():
     lines = block(WRONG).splitlines()
     assert lines[2].startswith("  what to do: Do not assume contiguous")
-    assert [*lines[:2], *lines[4:7]] == [
+    assert [*lines[:2], *lines[4:6], lines[7]] == [
         "WRONG  kernels/k.py, against smooth_l1 on cpu",
         "  why: the check layouts: expected 0.25, got 0.5 at [0, 1]",
         "    smallest case: smooth_l1 3x5 float32 mean transposed",
         f"    repeat: {REPEAT}",
         "  checks: 50 passed, 4 failed",
     ]
+
+
+def test_block_says_whose_dtypes_a_model_is_judged_in():
+    text = block(verdict(against="Model", dtypes=("bfloat16",)))
+    assert "\n  dtypes: bfloat16, of get_inputs or as asked for\n" in text
 
 
 def test_reason_that_is_no_mistake_has_its_code():

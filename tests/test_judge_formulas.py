@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from inspect import signature
+
 import pytest
 import torch
+from msgspec.structs import replace
 
 from losscli.cases import Case
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job
@@ -31,6 +36,8 @@ FILES = [
     for loss in table
 ]
 
+IDS = [each.id for each in FILES]
+
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def device(request):
@@ -47,6 +54,33 @@ def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp
 
     assert verdict.exit_code == 0, verdict.reasons
     assert verdict.checks.get(PASS, 0) + verdict.checks.get(WARN, 0) > 10
+
+
+@pytest.mark.filterwarnings("ignore:reduction. 'mean'")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("source", "loss"), [each.values for each in FILES], ids=IDS)
+def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss, dtype):
+    spec, module = EVERY_LOSS[loss], {}
+    exec(source, module)
+    function = module[spec.function_name]
+    takes = signature(function).parameters
+    given = {p.name: p.off_default if p.name in takes else p.absent for p in spec.parameters}
+    params = spec.resolve({name: value for name, value in given.items() if value is not None})
+
+    def bound(case):
+        settings = {name: value for name, value in case.settings.items() if name in takes}
+        return partial(function, reduction=case.reduction, **settings)
+
+    kernel = Implementation("kernel", "a kernel", bound)
+    for shape, reduction in (((33, 65), "none"), ((33, 65), "mean"), ((2003, 3), "mean")):
+        of = problem(loss, shape, dtype=dtype, reduction=reduction, params=params)
+        if loss == "multi_margin":  # PyTorch has none in 16 bits
+            with pytest.raises(SubjectError, match="not implemented for"):
+                bind(kernel, of.case).loss(of.operands)
+            continue
+        answer = bind(kernel, of.case).answer(of.call(of.filled(1.0)))
+        for part, got in answer.items().items():
+            assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
 
 
 WITH_LOGITS = """
@@ -70,12 +104,12 @@ def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_p
     assert any("pos_weight" in each.case for each in verdict.reasons)
 
 
-def problem(loss, shape=(33, 65), *, of_others=True):
+def problem(loss, shape=(33, 65), *, of_others=True, **changes):
     spec = EVERY_LOSS[loss]
     target = spec.default_target_shape(shape)
     params = spec.resolve({})
     case = Case(loss, shape, target, "float32", "none", "cpu", params, "normal", 11, 2.0)
-    return Problem.of(case, of_others=of_others)
+    return Problem.of(replace(case, **changes), of_others=of_others)
 
 
 def log_cosh(input, target):

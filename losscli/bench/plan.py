@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
-from losscli.build.targets import BENCH, Target
+from losscli.build.targets import BENCH, Target, shared
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
@@ -67,7 +67,8 @@ def plan(config: Config, device: str) -> list[Task]:
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
     """Return the libraries that tasks need: of their losses, and the probe of the memory."""
     asked = ((t.case, name) for t in tasks for names in t.passes.values() for name in names)
-    return [*libraries(asked, device), Target(BENCH, device.partition(":")[0])]
+    kind = device.partition(":")[0]
+    return [*dict.fromkeys((*shared(kind), *libraries(asked, device), Target(BENCH, kind)))]
 
 
 def unavailable(mode: Mode, device: str, placement: Placement = WHOLE) -> Reason | None:

@@ -8,7 +8,7 @@ from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from losscli.build.targets import Target, needed, shared
+from losscli.build.targets import Target, needed
 from losscli.errors import UsageError, unknown
 from losscli.implementations.files import is_file, read_file
 from losscli.implementations.implementation import CUSTOM, Implementation, is_own
@@ -148,9 +148,12 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 
 
 def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
-    """Return the libraries of kernels that implementations need for cases on a device."""
+    """Return the libraries of kernels that implementations need for cases on a device.
+
+    PyTorch's formulas and files need none.
+    """
     kind = device.partition(":")[0]
-    found = dict.fromkeys(shared(kind))
+    found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
             # Rows of some classes are put together by the kernels of hidden states.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
-from losscli.axes import FORWARD, FORWARD_BACKWARD, Distribution, PassName
+from losscli.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, DType, PassName
 from losscli.bench.plan import Task
 from losscli.bench.plan import plan as plan_bench
 from losscli.cases import Case
@@ -31,23 +31,27 @@ class Sizes(NamedTuple):
 
     small: Shape
     checked: tuple[Shape, ...]
+    many: Shape
+    """So many losses that the sum of most exceeds the range of float16."""
     timed: Mapping[str, tuple[Shape, ...]]
     """On a CPU as large as its caches: every process judges what it times, in float64."""
     timed_quickly: Shape
 
 
-_OF_ROWS = Sizes(
+_OF_ELEMENTS = Sizes(
     (33, 65),
     ((37, 101), (173, 1001)),
+    (173, 1001),
     {"cpu": ((1024, 1024), (3072, 3072)), "cuda": ((1024, 1024), (4096, 4096))},
     (1024, 1024),
 )
 SIZES: Mapping[Unit, Sizes] = {
-    ELEMENT: _OF_ROWS,
-    ROW: _OF_ROWS,
+    ELEMENT: _OF_ELEMENTS,
+    ROW: _OF_ELEMENTS._replace(many=(100003, 3)),
     HIDDEN_STATE: Sizes(
         (33, 16, 65),
         ((37, 24, 101), (173, 40, 1001)),
+        (100003, 4, 3),
         {
             "cpu": ((256, 128, 4096), (512, 256, 16384)),
             "cuda": ((1024, 1024, 32000), (4096, 2048, 50304)),
@@ -84,6 +88,10 @@ class KnownLoss:
     def __init__(self, job: Job, device: str, definition: Definition, loss: str, seed: int) -> None:
         self.job, self.device, self.definition, self.loss = job, device, definition, loss
         self.seed = seed
+        self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
+        """The dtypes in which all checks are made and times are taken."""
+        self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
+        """The dtypes that a candidate need not take."""
 
     def start(self) -> None:
         """Start what knows the truth: the loss is there."""
@@ -122,6 +130,21 @@ class KnownLoss:
             sizes = (*self._timed, *self._unpredictable(2))
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
 
+    def firsts_of_others(self) -> list[Case]:
+        """Return the smallest case of each dtype that a candidate need not take."""
+        if not self.others:
+            return []
+        return list(expand(self._config([self._sizes.small], dtypes=self.others), self.device))
+
+    def of_others(self, *, trains: bool) -> Iterator[Checks]:
+        """Yield few checks in those of these dtypes that it takes."""
+        if self.others:
+            small = self._config([self._sizes.small], every=True, dtypes=self.others)
+            small = replace(small, losses=small.losses[-1:])
+            yield from self._planned(small, SMALL_CHECKS, trains)
+            many = [self._sizes.many]
+            yield from self._checks(many, FORWARD_CHECKS, trains, every=False, dtypes=self.others)
+
     def tasks(self, *, trains: bool) -> list[Task]:
         """Return what is timed beside PyTorch and losscli's own."""
         quick, sizes = self.job.quick, self._timed
@@ -137,9 +160,12 @@ class KnownLoss:
         )
         return [worth_processes(task) for task in plan_bench(config, self.device)]
 
-    def instead_of(self, case: Case) -> Case | None:
-        """Return nothing: there is no case that a candidate need not take."""
-        return None
+    def instead_of(self, case: Case) -> tuple[Case, ...] | None:
+        """Leave out a dtype that a candidate need not take; else return None."""
+        if case.dtype not in self.others:
+            return None
+        self.others.remove(case.dtype)
+        return ()
 
     def called(self, implementation: str) -> str:
         """Return what a verdict calls an implementation that was timed."""
@@ -153,17 +179,23 @@ class KnownLoss:
         *,
         every: bool = True,
         drawn: bool = False,
+        dtypes: Sequence[DType] = (),
     ) -> Iterator[Checks]:
         """Yield checks at some sizes.
 
         ``every``: over all reductions and parameters; else over a mean with parameters off their
-        defaults. ``drawn``: over parameters that are drawn as well.
+        defaults. ``drawn``: over parameters that are drawn as well. ``dtypes``: those that are
+        asked for if none is given.
         """
-        config = self._config(sizes, every=True, drawn=drawn)
+        config = self._config(sizes, every=True, drawn=drawn, dtypes=dtypes)
         if not every:
             config = replace(
                 config, losses=config.losses[-1:], reductions=config.reductions[-2:][:1]
             )
+        yield from self._planned(config, names, trains)
+
+    def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
+        """Yield the checks of a config; those of a loss without a gradient where it has none."""
         if not trains:
             config = replace(config, passes=(FORWARD,))
             names = tuple({*names} & {*FORWARD_CHECKS}) or FORWARD_CHECKS
@@ -176,6 +208,7 @@ class KnownLoss:
         every: bool = False,
         drawn: bool = False,
         distribution: Distribution = "normal",
+        dtypes: Sequence[DType] = (),
     ) -> Config:
         """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, EVERY_LOSS[self.loss]
@@ -202,7 +235,7 @@ class KnownLoss:
             device=self.device,
             losses=tuple(choices),
             sizes=tuple(sizes),
-            dtypes=job.dtypes or ("float32",),
+            dtypes=tuple(dtypes) or self.asked,
             reductions=reductions,
             implementations=(job.file,),
             inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),

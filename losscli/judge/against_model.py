@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from msgspec.structs import replace
 
-from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
 from losscli.bench.plan import Task
 from losscli.cases import Case
 from losscli.config.schema import Timing
@@ -61,6 +61,8 @@ class AnyModel:
 
     in_processes = False
     compared: tuple[str, ...] = (REFERENCE,)
+    others: Sequence[DType] = ()
+    """No dtypes but those of its arguments: in others it may be no loss at all."""
 
     def __init__(
         self, job: Job, device: str, file: UserFile, definition: Definition, seed: int
@@ -143,12 +145,20 @@ class AnyModel:
         names = self.job.file, self.reference
         return [Task(case, dict.fromkeys(passes, names), timing) for case in self.full]
 
-    def instead_of(self, case: Case) -> Case | None:
+    def firsts_of_others(self) -> list[Case]:
+        """Return nothing: there are no other dtypes."""
+        return []
+
+    def of_others(self, *, trains: bool) -> Iterator[Checks]:
+        """Yield nothing, likewise."""
+        yield from ()
+
+    def instead_of(self, case: Case) -> tuple[Case, ...] | None:
         """Return the case that ``get_inputs`` gives, if that is another one."""
         for number, (small, full) in enumerate(zip(self.smallest, self.full, strict=True)):
             if case == small != full:
                 self.smallest[number] = full
-                return full
+                return (full,)
         return None
 
     def called(self, implementation: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -40,6 +40,10 @@ class Draft:
     trains: bool | None = None
     isolation: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
+    dtypes: dict[str, None] = field(default_factory=dict)
+    """The dtypes that were looked at."""
+    optional: Collection[str] = ()
+    """The dtypes that a candidate need not take."""
     now: Stage = "parse"
 
     @property
@@ -64,6 +68,11 @@ class Draft:
         """Add a reason; ``more`` are its other fields."""
         self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
 
+    def add_first(self, code: Code, text: str, *, check: str, case: str) -> None:
+        """Add a reason of a check that has none of the code yet."""
+        if not any((each.code, each.check) == (code, check) for each in self.reasons):
+            self.add(code, text, check=check, case=case)
+
     def end(self, code: Code, text: str, **more: str) -> NoReturn:
         """Add the reason that ends the judging; raises Ended."""
         self.add(code, text, **more)
@@ -74,11 +83,13 @@ class Draft:
         status = result.status
         if not result.shrunk_from:
             self.checks[status] = self.checks.get(status, 0) + 1
-        self.accuracy = _worst(self.accuracy, result)
+        optional = result.case.dtype in self.optional
+        if not optional:  # units of another dtype are no larger or smaller
+            self.accuracy = _worst(self.accuracy, result)
         mild = status == WARN and result.code == "no_worse_than_torch"
         if status != FAIL and not mild:
             return
-        code, repeat = code_of(result, self.now), line(result)
+        code, repeat = code_of(result, self.now, optional=optional), line(result)
         reason = JudgeReason(code, self.now, result.told, result.check, result.case.name, repeat)
         known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:
@@ -87,12 +98,16 @@ class Draft:
             self.reasons.append(reason)
 
 
-def code_of(result: VerifyResult, stage: Stage) -> Code:
-    """Return the code of the reason that a result is which did not pass."""
+def code_of(result: VerifyResult, stage: Stage, *, optional: bool = False) -> Code:
+    """Return the code of the reason that a result is which did not pass.
+
+    ``optional``: of a dtype that a candidate need not take.
+    """
     code = RENAMED.get(result.code, result.code)
     if code == "no_gradient":
         code = "wrong"  # of the target, or where something is new
-    if code == "raised" and stage == "checks" and not result.check.endswith(SMALL_RESULTS):
+    has_to = result.check.endswith(SMALL_RESULTS) and not optional
+    if code == "raised" and stage == "checks" and not has_to:
         return "refuses"
     if not _is_at_edge(result.case):
         return code

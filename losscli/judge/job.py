@@ -27,7 +27,11 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     sizes: tuple[Shape, ...] = ()
     """The sizes to be timed; from the file's ``get_inputs`` or the default config where empty."""
     dtypes: tuple[DType, ...] = ()
-    """The dtypes to be judged and timed; float32 where empty."""
+    """The dtypes to be judged and timed.
+
+    Where empty, float32: then value and gradients are judged in each other dtype that a file takes.
+    A Model is judged in the dtype of its ``get_inputs``.
+    """
     parameters: dict[str, float] = msgspec.field(default_factory=dict)
     """The parameters of the loss."""
     reduction: str = ""

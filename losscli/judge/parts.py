@@ -98,7 +98,7 @@ class Speed(Record, frozen=True):
 
 
 class Accuracy(Record, frozen=True):
-    """The largest error of the candidate, beside PyTorch's own."""
+    """The largest error of the candidate, and PyTorch's own, in the dtypes that are timed."""
 
     value_ulp: float | None = None
     torch_value_ulp: float | None = None

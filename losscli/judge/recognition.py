@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from losscli.axes import DTYPES, DType
 from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
@@ -34,6 +35,8 @@ class Recognised:
     reduction: Reduction
     size: Shape | None
     """The shape of the input that ``get_inputs`` gives; None where there is none."""
+    dtype: DType
+    """The dtype of the first floating one; float32 where there is none."""
 
 
 class UnknownLossError(WrongReferenceError):
@@ -70,7 +73,7 @@ def recognise(reference: str, device: str) -> Recognised:
                     subject = bind(implementation, case)
                     problem = Problem.of(case)
                     if _same(subject, problem):
-                        return Recognised(loss, reduction, _size(file))
+                        return Recognised(loss, reduction, *_first_input(file))
                 except SandboxError:
                     raise
                 except SubjectError as error:
@@ -103,8 +106,9 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     return bool((one - other).abs().max() <= CLOSE * other.abs().max().clamp(min=1e-300))
 
 
-def _size(file: UserFile) -> Shape | None:
-    """Return the shape of the first input that a file gives."""
+def _first_input(file: UserFile) -> tuple[Shape | None, DType]:
+    """Return the shape of the first input that a file gives, and the first floating dtype."""
     (worker,) = remote.workers.known(file)
-    shapes = worker.ask("input_shapes", case=None)
-    return shapes[0] if shapes else None
+    inputs = worker.ask("inputs", case=None)
+    dtype = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
+    return inputs[0][0] if inputs else None, dtype

@@ -6,7 +6,7 @@ follow:
 
 - ``# loss: NAME``: the loss whose oracle is the truth; smooth_l1 without the line;
 - ``# reference: Model``: the truth is the file's own Model;
-- ``# dtypes: NAME, NAME``: to be judged; float32 without the line;
+- ``# dtypes: NAME, NAME``: to be judged; each that it takes without the line;
 - ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
 - ``# gpu``: needs CUDA;
 - ``# needs: MODULE``: needs a package that is not losscli's;

@@ -11,11 +11,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from typing import Any
 
 import msgspec
 import torch
 
 from losscli import __version__
+from losscli.axes import DTYPES
 from losscli.bench.plan import Task
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
@@ -131,6 +133,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         speed=tuple(draft.speed),
         accuracy=draft.accuracy,
         checks=draft.checks,
+        dtypes=tuple(draft.dtypes),
         trains=draft.trains,
         isolation=draft.isolation,
         languages=draft.languages,
@@ -145,7 +148,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
 
 
 def _recognised(job: Job, file: UserFile, device: str) -> tuple[Job, str]:
-    """Return the job with the loss, reduction and size of its reference, if losscli knows these.
+    """Return the job with the loss, reduction, size and dtype of its reference, if it is known.
 
     And the name of a reference that computes something else.
     """
@@ -156,8 +159,12 @@ def _recognised(job: Job, file: UserFile, device: str) -> tuple[Job, str]:
     except UnknownLossError:
         return job, job.reference or REFERENCE_MODULE
     sizes = job.sizes or ((known.size,) if known.size else ())
-    reduction = job.reduction or known.reduction
-    found = msgspec.structs.replace(job, loss=known.loss, reduction=reduction, sizes=sizes)
+    fields: dict[str, Any] = {
+        "loss": known.loss,
+        "reduction": job.reduction or known.reduction,
+        "dtypes": job.dtypes or (known.dtype,),
+    }
+    found = msgspec.structs.replace(job, sizes=sizes, **fields)
     return found, ""
 
 
@@ -175,6 +182,7 @@ class _Judging:
     ) -> None:
         self.job, self.device, self.file, self.against = job, device, file, against
         self.draft, self.notify = draft, notify
+        draft.optional = against.others
         self.implementation = of_file(job.file)
         self.over = time.monotonic() + job.limits.total_seconds
 
@@ -194,6 +202,9 @@ class _Judging:
                 with draft.stage("checks"):
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
+                    for case in against.firsts_of_others():
+                        self._look_at(case)
+                    self._check(against.of_others(trains=bool(draft.trains)))
                 ended = False
             self._take_tuning()
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
@@ -232,8 +243,14 @@ class _Judging:
         return str(error)
 
     def _look_at(self, case: Case) -> None:
-        """Find out whether it has a gradient; if its value is wrong, that says most."""
+        """Find out whether it has a gradient; if its value is wrong, that says most.
+
+        A dtype that it need not take is left out where it raises or gives another dtype.
+        """
         problem, draft = Problem.of(case, of_others=True), self.draft
+        optional = case.dtype in self.against.others
+        dtypes = [each for each in case.dtypes.values() if each in DTYPES]
+        draft.dtypes |= dict.fromkeys(dtypes)
         try:
             subject = bind(self.implementation, case)
             self._check_value(problem, subject)
@@ -241,20 +258,24 @@ class _Judging:
                 for name, values in problem.sibling().operands.items():
                     problem.operands[name].copy_(values)
                 self._check_value(problem.like(problem.operands), subject, "new contents: ")
-            subject.answer(problem.call(problem.filled(1.0)))
-            self._look_at_others(problem, subject)
-            draft.trains = draft.trains is not False
+            if draft.trains is not False:
+                subject.answer(problem.call(problem.filled(1.0)))
+                self._look_at_others(problem, subject)
+                draft.trains = True
         except SubjectError as error:
-            if error.code == "no_gradient":
-                if draft.trains is not False:
-                    draft.add("no_gradient", NO_GRADIENT, case=case.name)
+            if error.code == "no_gradient" and not optional:
+                draft.add("no_gradient", NO_GRADIENT, case=case.name)
                 draft.trains = False
                 return
-            other = None if isinstance(error, SandboxError) else self.against.instead_of(case)
-            if other is None:
+            instead = None if isinstance(error, SandboxError) else self.against.instead_of(case)
+            if instead is None:
                 draft.end(error.code, str(error), case=case.name)
-            draft.add("refuses", str(error), check="value", case=case.name)
-            self._look_at(other)
+            code: Code = "limited" if optional and error.code != "raised" else "refuses"
+            draft.add_first(code, str(error), check="value", case=case.name)
+            if optional:
+                del draft.dtypes[case.dtype]
+            for other in instead:
+                self._look_at(other)
 
     def _look_unmarked(self, case: Case) -> None:
         """Find out whether it is right in processes that do not look like a judge's, either."""
@@ -299,7 +320,10 @@ class _Judging:
             text = f"{where}overwrote its {name}"
             self.draft.end("overwrote", text, check="value", case=case)
         verdict, errors = problem.judge_loss(loss)
-        if verdict.status == FAIL and errors is None and self._can_mend(loss, problem):
+        misfits = verdict.status == FAIL and errors is None
+        if misfits and problem.case.dtype in self.against.others:
+            raise SubjectError(verdict.reason, "misfit")
+        if misfits and self._can_mend(loss, problem):
             self.draft.add("misfit", verdict.reason, check="value", case=case)
             if self.job.until_first:
                 raise Ended

@@ -36,6 +36,9 @@ class Verdict(Record, frozen=True):
     accuracy: Accuracy = Accuracy()
     checks: dict[str, int] = msgspec.field(default_factory=dict)
     """How many checks passed, warned, failed and were skipped."""
+    dtypes: tuple[str, ...] = ()
+    """The dtypes in which it was judged: that of the times first, then others that it takes. Of
+    these, small checks of value and gradients alone."""
     trains: bool | None = None
     """Whether it has a gradient; None where that was not reached."""
     isolation: tuple[str, ...] = ()

@@ -149,6 +149,33 @@ def multi_margin_loss(
     return torch._C._nn.multi_margin_loss(input, target, p, margin, None, _number(reduction))
 
 
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float
+) -> Tensor:
+    """Cosine embedding loss of rows."""
+    import torch
+
+    return torch.cosine_embedding_loss(input1, input2, target, margin, _number(reduction))
+
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    reduction: str,
+    margin: float,
+    p: float,
+    eps: float,
+    swap: bool,
+) -> Tensor:
+    """Triplet margin loss of rows."""
+    import torch
+
+    norm = (margin, p, eps, swap)
+    return torch.triplet_margin_loss(anchor, positive, negative, *norm, _number(reduction))
+
+
 def linear_cross_entropy(*operands: Tensor, **settings: Any) -> Tensor:
     """The one function that is more than an operator, and is taken from ``torch.nn.functional``.
 

@@ -17,6 +17,7 @@ from losscli.grouping import grouped
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
 from losscli.judge.verdict import Verdict, speedup
+from losscli.losses import EVERY_LOSS
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count
 from losscli.report.tables import GAP, WIDTH, beside_case, fill, lay_out, left_out
@@ -60,6 +61,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         lines += _reason(reason, leads=leads)
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
     parts = {
+        "dtypes": _dtypes(verdict),
         "checks": ", ".join(checks),
         "accuracy": _accuracy(verdict.accuracy),
         "same bits": SAME_BITS[verdict.accuracy.deterministic],
@@ -141,6 +143,13 @@ def _reason(reason: JudgeReason, *, leads: bool) -> Iterator[str]:
     if reason.repeat:
         # A line that is to be pasted stays as it is.
         yield f"{INDENT * 2}repeat: {reason.repeat}"
+
+
+def _dtypes(verdict: Verdict) -> str:
+    """Return the dtypes in which a file was judged; of a Model those that are given to it."""
+    named = ", ".join(verdict.dtypes)
+    given = named and verdict.against not in EVERY_LOSS
+    return f"{named}, of get_inputs or as asked for" if given else named
 
 
 def _accuracy(accuracy: Accuracy) -> str:

@@ -29,6 +29,8 @@ TWICE_AS_FAR = 2.0
 the same steps in another order, or a step more, leave those just beyond the bar."""
 _FEW = 0.01
 """The largest share of such results."""
+MOST_LUCK = 16.0
+"""The same in 16 bits, however few are wrong: more of their few digits would be none."""
 
 
 def excused(
@@ -39,6 +41,7 @@ def excused(
     judge: Callable[[Errors], Outcome],
     *,
     noisy: bool = False,
+    bar: float = ELEMENT_ULP,
 ) -> Outcome:
     """Return a failure as a warning if torch's own result is wrong in each place that failed.
 
@@ -50,12 +53,13 @@ def excused(
         judge: judges the errors that are left when those are taken away that torch makes as well.
         noisy: whether it may be as wrong as torch's is in other places of the same size: a sum of
             the same terms in another order is wrong elsewhere.
+        bar: ULP up to which torch's own is right.
     """
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
-        noise = _Noise.of(own, truths()) if noisy else None
-        if judge(compare(result, _lenient(result, truths(), own, noise))).status != FAIL:
+        noise = _Noise.of(own, truths(), bar) if noisy else None
+        if judge(compare(result, _lenient(result, truths(), own, noise, bar))).status != FAIL:
             return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
     return outcome
 
@@ -72,10 +76,10 @@ class _Noise:
     by_exponent: Tensor
     """The largest error by the exponent of the truth, where torch's own is wrong."""
     rounding: Tensor
-    """The largest share of the bar where it is not; 0 in 16 bits, which are rounded once."""
+    """The largest share of the bar where it is not."""
 
     @classmethod
-    def of(cls, torchs: Tensor, truths: Iterable[Truth]) -> _Noise:
+    def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> _Noise:
         """Measure the errors of torch's own.
 
         The largest error counts among truths so large, a little larger, and all smaller ones. The
@@ -85,20 +89,21 @@ class _Noise:
         count, rounding = torch.zeros_like(largest), largest[0].clone()
         for truth in truths:
             error = _errors(torchs.detach()[truth.block].double(), truth, torchs.dtype)
-            slack = _slack(truth, torchs.dtype)
+            slack = bar * ulp(truth.scale, torchs.dtype)
             right, finite = error <= slack, error.isfinite()
             wrong = (finite & ~right).flatten()
             places = _exponents(truth.value).flatten().expand_as(wrong)
             largest.scatter_reduce_(0, places, torch.where(wrong, error.flatten(), 0.0), "amax")
             count.scatter_add_(0, places, wrong.double())
-            if error.numel() and torchs.dtype.itemsize > 2:
+            if error.numel():
                 rounding = rounding.maximum(torch.where(right & finite, error / slack, 0.0).amax())
         largest, count = largest.cummax(0).values, count.cumsum(0)
         enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
         up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=torchs.device)
         up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
         # Errors spread evenly are all n smaller than 1/x of the most with probability x^-n.
-        luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(min=LUCK)
+        most = MOST_LUCK if torchs.dtype.itemsize == 2 else math.inf
+        luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(LUCK, most)
         return cls(largest[up_to] * luck, rounding)
 
     def covers(self, error: Tensor, truth: Truth, slack: Tensor) -> Tensor:
@@ -118,17 +123,17 @@ def _exponents(values: Tensor) -> Tensor:
 
 
 def _lenient(
-    result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: _Noise | None
+    result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: _Noise | None, bar: float
 ) -> Iterator[Truth]:
     """Yield the truths, replaced by the result itself wherever torch's own is at least as wrong."""
     for truth in truths:
         got = result.detach()[truth.block].double()
         own = torchs.detach()[truth.block].double()
         errors = [_errors(value, truth, result.dtype) for value in (got, own)]
-        slack = _slack(truth, result.dtype)
-        excuse = no_worse(errors[0], errors[1], errors[1] > slack, slack)
+        one = ulp(truth.scale, result.dtype)
+        excuse = no_worse(errors[0], errors[1], errors[1] > bar * one, ELEMENT_ULP * one)
         if noise is not None:
-            excuse |= noise.covers(errors[0], truth, slack)
+            excuse |= noise.covers(errors[0], truth, bar * one)
         yield replace(truth, value=torch.where(excuse, got, truth.value))
 
 
@@ -136,8 +141,3 @@ def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
     """Return the distance of each element, which is infinite where NaN or an infinity differs."""
     error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
     return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)
-
-
-def _slack(truth: Truth, dtype: torch.dtype) -> Tensor:
-    """Return the bar of elements."""
-    return ELEMENT_ULP * ulp(truth.scale, dtype)

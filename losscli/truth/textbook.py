@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from losscli.cases import Case
 from losscli.implementations.implementation import Implementation
@@ -149,12 +150,57 @@ def _smooth_l1_of_torch(input: Tensor, target: Tensor, *, reduction: str, beta: 
     return aten.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
+def _nll_of_torch(input: Tensor, target: Tensor, *, reduction: str, ignore_index: float) -> Tensor:
+    return aten.nll_loss(
+        input, target.long(), None, reduction=reduction, ignore_index=int(ignore_index)
+    )
+
+
+def _triplet_margin_of_torch(
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, swap: float, **settings: Any
+) -> Tensor:
+    return aten.triplet_margin_loss(anchor, positive, negative, swap=bool(swap), **settings)
+
+
 OWN: Mapping[str, Callable[..., Tensor]] = {
+    "cosine_embedding": aten.cosine_embedding_loss,
     "multi_margin": _multi_margin_of_torch,
+    "nll": _nll_of_torch,
     "smooth_l1": _smooth_l1_of_torch,
+    "triplet_margin": _triplet_margin_of_torch,
 }
 """PyTorch's own functions that are not among the implementations; the reference of smooth L1 mends
 mixed dtypes, whose gradients PyTorch rounds twice on a GPU."""
+
+
+class _Unwidened(TorchFunctionMode):
+    """Has operands of 16 bits stay what they are where a formula takes them to float32."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Any = (),
+        kwargs: Any = None,
+    ) -> Any:
+        if func is torch.Tensor.to and args[0].dtype.itemsize == 2 and torch.float32 in args:
+            return args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def _in_16_bits(case: Case) -> Callable[..., Tensor]:
+    """Return the reference as one writes it, each step of which is rounded.
+
+    Where a step exceeds the range of the dtype, as the sum of a mean may, it is the reference.
+    """
+    reference = partial(case.spec.reference, reduction=case.reduction, **case.params)
+
+    def computed(*operands: Tensor) -> Tensor:
+        with _Unwidened():
+            rounded = reference(*operands)
+        return torch.where(rounded.isfinite(), rounded, reference(*operands))
+
+    return computed
 
 
 def textbook(case: Case) -> list[Implementation]:
@@ -170,4 +216,6 @@ def textbook(case: Case) -> list[Implementation]:
     if own := OWN.get(case.loss):
         bound = partial(own, reduction=case.reduction, **case.params)
         found.append(Implementation("torch", "PyTorch's own function", lambda _: bound))
+    if case.spec.widens and case.item_bytes == 2:
+        found.append(Implementation("rounded", "the reference, in 16 bits", _in_16_bits))
     return found

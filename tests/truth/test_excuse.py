@@ -17,7 +17,7 @@ CANCELLED = 3e-8
 """What a formula loses that takes 1 away from what is near 1, in float32."""
 
 
-def status_of(result, values, torchs):
+def status_of(result, values, torchs, **options):
     """Return what becomes of a wrong result beside PyTorch's own."""
 
     def truths():
@@ -28,7 +28,7 @@ def status_of(result, values, torchs):
 
     outcome = judge(compare(result, truths()))
     assert outcome.status == FAIL
-    return excused(outcome, result, truths, [torchs], judge, noisy=True).status
+    return excused(outcome, result, truths, [torchs], judge, noisy=True, **options).status
 
 
 @pytest.mark.parametrize(
@@ -45,26 +45,40 @@ def test_the_smallest_result_may_be_as_wrong_as_others_are(count, lost, status):
     assert status_of(result, values, torchs) == status
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(
     ("torchs_ulp", "ulp", "count", "status"),
     [(3, 5, 1, WARN), (3, 7, 1, FAIL), (1, 5, 1, FAIL), (3, 5, 10, WARN), (3, 5, 20, FAIL)],
 )
-def test_a_few_results_may_be_twice_as_far_off_as_torchs(torchs_ulp, ulp, count, status):
-    values = torch.linspace(1, 1.9, 1000).float().double()
-    torchs, result = values.float(), values.float()
-    torchs[500] += torchs_ulp * torch.finfo(torch.float32).eps
-    result[:count] += ulp * torch.finfo(torch.float32).eps
+def test_a_few_results_may_be_twice_as_far_off_as_torchs(torchs_ulp, ulp, count, status, dtype):
+    values = torch.linspace(1, 1.9, 1000).to(dtype).double()
+    torchs, result = values.to(dtype), values.to(dtype)
+    torchs[500] += torchs_ulp * torch.finfo(dtype).eps
+    result[:count] += ulp * torch.finfo(dtype).eps
 
     assert status_of(result, values, torchs) == status
 
 
-def test_results_of_16_bits_are_rounded_once_and_not_twice_as_far_off():
-    values = torch.linspace(1, 1.9, 1000).bfloat16().double()
-    torchs, result = values.bfloat16(), values.bfloat16()
-    torchs[500] += 3 * torch.finfo(torch.bfloat16).eps
-    result[0] += 5 * torch.finfo(torch.bfloat16).eps
+@pytest.mark.parametrize(
+    ("dtype", "ulp", "status"),
+    [(torch.float16, 70, WARN), (torch.float16, 90, FAIL), (torch.float32, 90, WARN)],
+)
+def test_luck_explains_no_wrong_digits_of_16_bits_beyond_a_bound(dtype, ulp, status):
+    values = torch.full((1,), 1.0).double()
+    one = torch.finfo(dtype).eps
+    torchs, result = ((values + each * one).to(dtype) for each in (5, ulp))
+
+    assert status_of(result, values, torchs) == status
+
+
+def test_torchs_results_of_16_bits_are_wrong_from_the_bar_of_the_result_on():
+    values = torch.linspace(1, 1.9, 1000).half().double()
+    torchs, result = values.half(), values.half()
+    torchs[500] += 2 * torch.finfo(torch.float16).eps
+    result[:100] += 6 * torch.finfo(torch.float16).eps
 
     assert status_of(result, values, torchs) == FAIL
+    assert status_of(result, values, torchs, bar=1.0) == WARN
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ METHODS: dict[str, Method] = {
     ),
     "looped": Method(tuple[int], None),
     "changes": Method(tuple[()], list[StateChange]),
-    "input_shapes": Method(tuple[()], list[Shape]),
+    "inputs": Method(tuple[()], list[tuple[Shape, str]]),
     "unmarked": Method(tuple[list[Call], Case], list[Answer], _one_of_each, takes_long=True),
     "leftovers": Method(tuple[()], list[str]),
     "model_arguments": Method(tuple[()], list[Argument]),

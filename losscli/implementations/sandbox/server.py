@@ -217,15 +217,19 @@ class _Server:
         self.before = ProcessState.read()
         return changed
 
-    def do_input_shapes(self, subject: LocalSubject | None) -> list[Shape]:
-        """Return the shapes of what the file's ``get_inputs`` gives, without computing it."""
+    def do_inputs(self, subject: LocalSubject | None) -> list[tuple[Shape, str]]:
+        """Return shape and dtype of what the file's ``get_inputs`` gives, without computing it."""
         make: Any = getattr(self.module, "get_inputs", list)
         try:
             with torch.device("meta"):
                 given = make()
         except Exception:
             given = make()
-        return [tuple(each.shape) for each in given if isinstance(each, torch.Tensor)]
+        return [
+            (tuple(each.shape), str(each.dtype).removeprefix("torch."))
+            for each in given
+            if isinstance(each, torch.Tensor)
+        ]
 
     def do_model_arguments(self, subject: LocalSubject | None) -> list[Argument]:
         """Return what the file's ``get_inputs`` gives, without its contents."""

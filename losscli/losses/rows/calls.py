@@ -63,7 +63,8 @@ class RowCalls(Calls):
             raise NotImplementedError(
                 f"{self.name}_with_grad takes no DTensors; call {self.name} and backward()"
             )
-        first, *others = (*given.operands, *self._settings(given))
+        every: list[Any] = [*given.operands, *self._settings(given)]
+        first, *others = every
         operator, composed = given.operator or self.name, self.composed(given)
         if inplace:
             loss = getattr(operators, f"{operator}_with_grad_")(first, *others)

@@ -98,6 +98,7 @@ def _table(verdict: Verdict) -> Table:
     checks = ", ".join(f"{number} {status}" for status, number in verdict.checks.items() if number)
     stages = ", ".join(f"{name} {format_seconds(s, 3)}" for name, s in verdict.seconds.items())
     rows = {
+        "dtypes": ", ".join(verdict.dtypes),
         "checks": checks or "none ran",
         "error of the loss": _beside(accuracy.value_ulp, accuracy.torch_value_ulp),
         "error of the gradient": _beside(accuracy.gradient_ulp, accuracy.torch_gradient_ulp),

@@ -1,0 +1,101 @@
+"""Nothing of losscli's own is compiled where PyTorch's operations say what is right."""
+
+from __future__ import annotations
+
+import pytest
+from torch.overrides import TorchFunctionMode
+
+from losscli.bench.plan import libraries_of, plan
+from losscli.cases import Case
+from losscli.config.schema import Config, LossChoice
+from losscli.implementations import CUSTOM, libraries
+from losscli.implementations.builtin import of_file
+from losscli.judge.recognition import Recognised, UnknownLossError, recognise
+from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LOSSES
+from losscli.operators import loading
+from losscli.truth.problem import Problem
+
+MODEL = """
+from torch import nn
+from losscli.losses import EVERY_LOSS
+
+class Model(nn.Module):
+    def forward(self, {names}):
+        spec = EVERY_LOSS["{loss}"]
+        return spec.reference({names}, reduction="mean", **spec.resolve({{}}))
+"""
+SAME = {"smooth_l1": "huber"}
+"""Losses that are another one with the parameters that each has by default."""
+MORE_OPERANDS = {
+    *("binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy", "quantiles"),
+}
+AT_INFINITY = {"binary_cross_entropy", "kl_div"}
+"""Losses that are not recognised, for their gradients are infinite at the ends of the domain."""
+
+
+class NoKernels(TorchFunctionMode):
+    """Lets no operator of losscli's be called."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if str(func).startswith("losscli"):
+            pytest.fail(f"{func} was called")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def no_kernels(monkeypatch):
+    """Refuse each build and each call of a kernel."""
+
+    def refuse(targets):
+        pytest.fail(f"{[each.name for each in targets]} would be built")
+
+    monkeypatch.setattr(loading, "_obtain", refuse)
+    with NoKernels():
+        yield
+
+
+@pytest.mark.usefixtures("no_kernels")
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_model_is_recognised_without_a_build(loss, tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL.format(loss=loss, names=", ".join(LOSSES[loss].names)))
+    of_file.cache_clear()
+
+    try:
+        found = recognise(str(path), "cpu")
+    except UnknownLossError:
+        assert loss in MORE_OPERANDS | AT_INFINITY
+    else:
+        assert found == Recognised(SAME.get(loss, loss), "mean", None, "float32")
+
+
+@pytest.mark.usefixtures("no_kernels")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("loss", EVERY_LOSS)
+def test_what_is_right_is_computed_without_a_build(loss, dtype):
+    spec = EVERY_LOSS[loss]
+    shape = (5, 3, 7) if spec.unit == HIDDEN_STATE else (5, 7)
+    target, params = spec.default_target_shape(shape), spec.resolve({})
+    case = Case(loss, shape, target, dtype, spec.reductions[0], "cpu", params, "normal", 1)
+    problem = Problem.of(case, of_others=True)
+
+    assert list(problem.value())
+    assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)
+    assert list(problem.formulas_losses())
+    assert list(problem._torchs_answers(problem.usual))
+
+
+@pytest.mark.parametrize(
+    ("implementations", "needed"),
+    [(["reference", "functional"], []), (["reference", CUSTOM], ["torch", "mse_cpu"])],
+)
+def test_only_losscli_s_own_implementations_need_libraries(implementations, needed):
+    config = Config(
+        losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=tuple(implementations)
+    )
+    (task, *_) = tasks = plan(config, "cpu")
+    found = libraries(((task.case, name) for name in implementations), "cpu")
+
+    assert [each.name for each in found] == needed
+    probed = [each.name for each in libraries_of(tasks, "cpu")]
+    assert probed == ["torch", *needed[1:], "bench_cpu"]

@@ -1,0 +1,93 @@
+"""A file is judged in each dtype that it takes, and the verdict says which these are."""
+
+from typing import Any
+
+import pytest
+
+from losscli.axes import DTYPES
+from losscli.judge import against_loss
+from losscli.judge.job import Job
+from losscli.judge.stages import judge_job
+
+MSE = """
+import torch
+from torch import nn
+
+def mse_loss(input, target, *, reduction="mean"):
+    {before}
+    each = (input - target) ** 2
+    if reduction == "none":
+        return each
+    return {mean} if reduction == "mean" else each.sum()
+"""
+FITS = {"before": "", "mean": "each.mean()"}
+OVERFLOWS = FITS | {"mean": "each.sum() / each.numel()"}
+HALVES = "(torch.float16, torch.bfloat16)"
+REFUSES = FITS | {"before": f"if input.dtype in {HALVES}: raise TypeError('expected 32 bits')"}
+RIGHT = "RIGHT", "NO WORSE THAN TORCH"
+LIMITED = ("RIGHT WITHIN LIMITS",)
+FILES = {
+    "of all dtypes": (FITS, (), RIGHT, DTYPES, set()),
+    "whose sum overflows": (OVERFLOWS, (), ("WRONG",), DTYPES, {("wrong", "float16")}),
+    "whose sum overflows where nothing is asked": (OVERFLOWS, DTYPES[:1], RIGHT, DTYPES[:1], set()),
+    "that raises for some": (REFUSES, (), RIGHT, DTYPES[:2], {("refuses", "float16")}),
+    "that raises for what is asked": (
+        *(REFUSES, ("float16",), ("CRASHED",)),
+        *(("float16",), {("raised", "float16")}),
+    ),
+    "that returns another for some": (
+        *(FITS | {"mean": "each.float().mean()"}, (), LIMITED),
+        *(DTYPES[:1], {("limited", "float64")}),
+    ),
+    "that has no gradient for some": (
+        FITS | {"before": f"if input.dtype in {HALVES}: input, target = input.data, target.data"},
+        *((), LIMITED, DTYPES[:2], {("limited", "float16")}),
+    ),
+    "that rounds all to float32": (
+        FITS | {"mean": "each.float().mean().to(input.dtype)"},
+        *((), ("WRONG",), DTYPES[:2], {("wrong", "float64")}),
+    ),
+}
+MODEL = """
+class Model(nn.Module):
+    def forward(self, x, y):
+        return mse_loss(x, y)
+
+class ModelNew(Model):
+    pass
+
+def get_inputs():
+    return [torch.randn(64, 64).to(torch.{dtype}) for _ in range(2)]
+"""
+
+
+@pytest.fixture
+def judged(tmp_path, monkeypatch):
+    """Return a function that judges a source in a few of the checks."""
+    monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("value",))
+
+    def judge(source, **options):
+        path = tmp_path / "kernel.py"
+        path.write_text(source)
+        given: dict[str, Any] = {"quick": True, "timed": False, "sizes": ((64, 64),)} | options
+        return judge_job(Job(file=str(path), device="cpu", **given))
+
+    return judge
+
+
+@pytest.mark.parametrize(("parts", "asked", "words", "dtypes", "due"), FILES.values(), ids=[*FILES])
+def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtypes, due):
+    verdict = judged(MSE.format(**parts), dtypes=asked)
+
+    reasons = {(reason.code, reason.case.split()[2]) for reason in verdict.reasons}
+    assert verdict.word in words, verdict.reasons
+    assert verdict.dtypes == dtypes
+    assert {each for each in reasons if each[0] != "no_worse_than_torch"} == due
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_is_recognised_is_judged_in_the_dtype_of_its_inputs(judged, dtype):
+    verdict = judged(MSE.format(**FITS) + MODEL.format(dtype=dtype))
+
+    assert verdict.right, verdict.reasons
+    assert (verdict.against, verdict.dtypes) == ("mse", (dtype,))
