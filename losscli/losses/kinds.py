@@ -47,7 +47,7 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
 
     signature = inspect.signature(function)
     try:
-        arguments = signature.bind(*given, **named).arguments
+        arguments = signature.bind_partial(*given, **named).arguments
     except TypeError:
         return
     for name, value in arguments.items():
