@@ -90,7 +90,11 @@ def judge(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("shape", [(5,), (4, 7), (3, 5, 2), (2, 3, 4, 5), (1, 1), (33, 1000)])
+@pytest.mark.parametrize(
+    "shape",
+    # The last are rows that a CPU computes 32 at a time.
+    [(5,), (4, 7), (3, 5, 2), (2, 3, 4, 5), (1, 1), (33, 1000), (67, 2), (40, 5), (3, 4, 50)],
+)
 def test_loss_and_gradient_equal_torchs(
     shape: tuple[int, ...], reduction: str, dtype: torch.dtype, device: str
 ) -> None:
@@ -109,29 +113,33 @@ def test_loss_and_gradient_equal_torchs(
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
 def test_class_numbers_may_have_any_of_three_dtypes(dtype: torch.dtype, device: str) -> None:
-    judge(logits(6, 9, device=device), numbers(9, 6, device=device).to(dtype))
+    for rows in (6, 40):
+        judge(logits(rows, 9, device=device), numbers(9, rows, device=device).to(dtype))
 
 
+@pytest.mark.parametrize("rows", [3, 40])
 @pytest.mark.parametrize(
     "view",
     {
         "transposed": lambda x: x.transpose(0, 1),
-        "channels last": lambda x: x.reshape(3, 5, 2, 2).to(memory_format=torch.channels_last),
-        "crop": lambda x: x.reshape(3, 5, 2, 2)[:, :, :, :1],
-        "inner dimensions apart": lambda x: x.reshape(3, 2, 5, 2).transpose(1, 2).flip(3),
-        "inner dimensions swapped": lambda x: x.reshape(3, 5, 2, 2).transpose(2, 3),
+        "channels last": lambda x: x.reshape(-1, 5, 2, 2).to(memory_format=torch.channels_last),
+        "crop": lambda x: x.reshape(-1, 5, 2, 2)[:, :, :, :1],
+        "inner dimensions apart": lambda x: x.reshape(-1, 2, 5, 2).transpose(1, 2).flip(3),
+        "inner dimensions swapped": lambda x: x.reshape(-1, 5, 2, 2).transpose(2, 3),
         "every other class": lambda x: x[:, ::2],
         "rows with a pitch": lambda x: x[:, :11],
-        "expanded": lambda x: x[:1].expand(4, -1),
+        "expanded": lambda x: x[:1].expand(len(x) + 1, -1),
     }.items(),
     ids=lambda item: item[0],
 )
-def test_strides_do_not_matter(view: tuple[str, Callable[[Tensor], Tensor]], device: str) -> None:
-    base = logits(3, 20, device=device)
+def test_strides_do_not_matter(
+    view: tuple[str, Callable[[Tensor], Tensor]], rows: int, device: str
+) -> None:
+    base = logits(rows, 20, device=device)
     input = view[1](base)
-    classes, rows = input.shape[1], (input.shape[0], *input.shape[2:])
-    target = numbers(classes, *rows, device=device)
-    probabilities = torch.softmax(torch.randn(3, 20, device=device), 1)
+    classes, shape = input.shape[1], (input.shape[0], *input.shape[2:])
+    target = numbers(classes, *shape, device=device)
+    probabilities = torch.softmax(torch.randn(rows, 20, device=device), 1)
     several: list[dict[str, Any]] = [{}, {"label_smoothing": 0.2, "reduction": "none"}]
     for settings in several:
         judge(input, target, **settings)

@@ -23,6 +23,8 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 REDUCTIONS = ("none", "mean", "sum")
 LENGTHS = (1, 3, 7, 31, 33, 1000, 4097)
 """One element, tails of every kind of vector, and rows of a warp, a block and several packs."""
+SHORT_ROWS = ((32, 1), (37, 2), (64, 3), (70, 4), (37, 7), (33, 8), (70, 13))
+"""Shapes of rows that a CPU computes 32 at a time: all of them, and some besides."""
 LOGITS = (
     *("kl_divergence", "reverse_kl_divergence", "soft_cross_entropy", "total_variation"),
     *("js_divergence", "token_log_probs"),
@@ -207,16 +209,17 @@ def largest(values: Tensor) -> float:
 def test_losses_and_gradients_equal_the_references(
     spec: RowSpec, dtype: torch.dtype, device: str
 ) -> None:
-    for length, reduction in itertools.product(LENGTHS, reductions(spec)):
+    usual = itertools.product(((5, length) for length in LENGTHS), reductions(spec))
+    for shape, reduction in (*usual, *zip(SHORT_ROWS, itertools.cycle(reductions(spec)))):
         torch.manual_seed(0)
         for parameters in ({}, examples(spec)):
-            call = make(spec, 5, length, device=device, dtype=dtype, parameters=parameters)
-            with naming(f"rows of {length}", reduction, parameters):
+            call = make(spec, *shape, device=device, dtype=dtype, parameters=parameters)
+            with naming(f"rows of {shape}", reduction, parameters):
                 judge(call, reduction)
 
 
 @whatever_the_formula
-@pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 3, 4, 5), (300, 9)])
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 5), (2, 3, 4, 5), (300, 9), (3, 13, 4)])
 def test_rows_may_have_any_number_of_dimensions(
     spec: RowSpec, shape: tuple[int, ...], device: str
 ) -> None:
@@ -227,7 +230,8 @@ def test_rows_may_have_any_number_of_dimensions(
 def test_masks_and_weights_count(spec: RowSpec, reduction: str, device: str) -> None:
     if not {*"mwW"} & {*spec.roles}:
         pytest.skip("it takes no optional operand")
-    judge(make(spec, 40, 33, device=device, optional=True), reduction)
+    for shape in ((40, 33), (70, 3)):
+        judge(make(spec, *shape, device=device, optional=True), reduction)
 
 
 def views(x: Tensor) -> dict[str, Tensor]:
@@ -244,10 +248,12 @@ def views(x: Tensor) -> dict[str, Tensor]:
 
 
 @whatever_the_formula
-@pytest.mark.parametrize("length", [33, 1000])
+@pytest.mark.parametrize("shape", [(6, 33), (6, 1000), (37, 3), (70, 9)])
 @pytest.mark.parametrize("view", ["rows apart", "transposed", "elements apart"])
-def test_strides_do_not_matter(spec: RowSpec, view: str, length: int, device: str) -> None:
-    plain = make(spec, 6, length, device=device)
+def test_strides_do_not_matter(
+    spec: RowSpec, view: str, shape: tuple[int, int], device: str
+) -> None:
+    plain = make(spec, *shape, device=device)
     reduction = reductions(spec)[-1]
     due = both(loss := plain.ours(reduction), *plain.rows, incoming=ramp(loss))
     for place in range(spec.gradients):
@@ -283,12 +289,13 @@ def test_all_rows_masked(reduction: str, device: str) -> None:
         assert all(not gradient.any() for gradient in found[1:])
 
 
-def test_masked_rows_may_hold_anything(device: str) -> None:
+@pytest.mark.parametrize("rows", [3, 37])
+def test_masked_rows_may_hold_anything(rows: int, device: str) -> None:
     for name in ("kl_divergence", "js_divergence", "soft_cross_entropy"):
-        call = make(ROW_LOSSES[name], 3, 9, device=device)
+        call = make(ROW_LOSSES[name], rows, 9, device=device)
         input, target, _ = call.operands
         assert input is not None
-        mask = torch.tensor([True, False, True], device=device)
+        mask = torch.arange(rows, device=device) != 1
         due = Call(call.spec, (input, target, mask), call.parameters).ours()
         wild = input.detach().clone()
         wild[1] = math.nan
@@ -499,6 +506,37 @@ def test_retained_graphs_give_the_gradient_again(spec: RowSpec, device: str) -> 
         assert_close(2 * a, b)
 
 
+@pytest.mark.parametrize("name", ["cross_entropy", "multi_margin", "cosine_embedding"])
+def test_backward_reads_nothing_where_forward_has_written_the_gradient(
+    name: str, device: str
+) -> None:
+    call = make(ROW_LOSSES[name], 9, 5, device=device)
+    due = both(call.ours(), *call.rows)
+    loss = call.ours()
+    for operand in call.operands:
+        if operand is not None:
+            operand.data.fill_(99)  # no class, where it is class numbers
+    for ours, theirs in zip(torch.autograd.grad(loss, call.rows), due[1:], strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("shape", [(20_000, 3), (40, 1000)])
+@whatever_the_formula
+def test_threads_do_not_change_the_bits(spec: RowSpec, shape: tuple[int, int]) -> None:
+    call = make(spec, *shape, device="cpu")
+    reduction = reductions(spec)[-1]
+    threads, runs = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            loss = call.ours(reduction)
+            runs.append(both(loss, *call.rows, incoming=torch.ones_like(loss)))
+    finally:
+        torch.set_num_threads(threads)
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
+
+
 @whatever_the_formula
 def test_runs_give_the_same_bits(spec: RowSpec, device: str) -> None:
     call = make(spec, 70, 5000, device=device)
@@ -671,11 +709,14 @@ def test_shapes_that_do_not_fit_are_refused(device: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, -1])
+@pytest.mark.parametrize("place", [1, 36])
 @pytest.mark.parametrize("name", ["token_log_probs", "multi_margin", "nll", "cross_entropy"])
-def test_class_that_is_none_is_an_index_error_on_the_cpu(name: str, wrong: int) -> None:
-    target = torch.tensor([1, wrong, 2])
-    with pytest.raises(IndexError, match=f"target {wrong} of row 1 is not one of the 5 classes"):
-        ROW_LOSSES[name].loss(torch.randn(3, 5), target)
+def test_class_that_is_none_is_an_index_error_on_the_cpu(name: str, place: int, wrong: int) -> None:
+    target = torch.ones(place + 2, dtype=torch.int64)
+    target[place] = wrong
+    said = f"target {wrong} of row {place} is not one of the 5 classes"
+    with pytest.raises(IndexError, match=said):
+        ROW_LOSSES[name].loss(torch.randn(place + 2, 5), target)
 
 
 @pytest.mark.gpu
@@ -702,7 +743,7 @@ TORCHS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", [(7,), (6, 7), (1, 1), (33, 1000)])
+@pytest.mark.parametrize("shape", [(7,), (6, 7), (1, 1), (33, 1000), (67, 3)])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("name", TORCHS)
 def test_torchs_functions_are_replaced(
@@ -726,7 +767,7 @@ def test_torchs_functions_are_replaced(
             assert_close(our.cpu(), their, equal_nan=True)
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 3, 4, 5)])
+@pytest.mark.parametrize("shape", [(3, 5, 2), (2, 3, 4, 5), (3, 4, 50), (5000, 300)])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_nll_takes_any_class_dimension(

@@ -112,7 +112,8 @@ def test_chunks_of_rows_give_what_all_rows_give(
     whole = gradients(topk_kl_divergence, pair)
     for rows in (1, 5):
         monkeypatch.setattr(losscli.topk_kl_divergence, "_CHUNK", rows * CLASSES * 8)
-        torch.testing.assert_close(gradients(topk_kl_divergence, pair), whole, rtol=0, atol=0)
+        # A CPU computes many rows side by side and few one by one: the last bit may differ.
+        torch.testing.assert_close(gradients(topk_kl_divergence, pair), whole, rtol=1e-14, atol=0)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
