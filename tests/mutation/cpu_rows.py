@@ -264,8 +264,8 @@ PANELS = (
     ),
     Mutation(
         "rows/cpu/walk_panels.h",
-        "target_[lane] = targets_[lane] == none ? 0 : 1;",
-        "target_[lane] = 1;",
+        "for (int64_t c = 0; c < classes_; ++c) logits_[c * kLanes + lane] = 0;",
+        ";",
         "the gradient of ignored rows in a panel",
         PLAIN,
     ),
