@@ -264,7 +264,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
     assert poll.poll(10_000), "nobody reads the pipe any longer"
     os.close(ends[0])
     assert workshop.published() == []
-    assert {path.name for path in workshop.cache.root.iterdir()} == {"lock", "work"}
+    assert {path.name for path in workshop.cache.root.iterdir()} == {"locks", "work"}
     with workshop.cache.open_lock() as file, locked(file, workshop.notes.append):
         assert len(workshop.notes) == 1, "the lock was free"
 
