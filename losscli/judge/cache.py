@@ -37,7 +37,8 @@ UNUSED_SECONDS = 30 * 24 * 3600.0
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *("clock_disagrees", "slows_others", "impossible", "process_died", "broke_device"),
-    *("memory_limit", "timeout", "no_room", "quarantined", "interrupted", "error"),
+    *("memory_limit", "timeout", "no_room", "quarantined", "interrupted", "busy"),
+    "error",
 }
 """Words and reasons of verdicts that depend on chance, and are not kept."""
 _LONGEST_NAME = 255

@@ -56,6 +56,20 @@ class Process:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """What :meth:`end` returns, if it has ended."""
+        return self._process.poll()
+
+    def go_on(self) -> None:
+        """Let the process go on, should something have stopped it."""
+        self._process.send_signal(signal.SIGCONT)
+
     def interrupt(self) -> None:
         """Ask the process to end early."""
         self._process.terminate()
