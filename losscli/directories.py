@@ -106,3 +106,16 @@ def weakness_of(path: Path) -> str:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         return f"{path} (owner {found.st_uid}, mode {mode:o}) can be written by other users"
     return ""
+
+
+def weakness_along(path: Path) -> str:
+    """Return which other users could replace a file, itself or by a folder above it; or nothing."""
+    found = ""
+    for each in (path.absolute(), *path.absolute().parents):
+        mode = each.stat().st_mode
+        if not mode & (stat.S_IXGRP | stat.S_IXOTH) and stat.S_ISDIR(mode):
+            found = ""  # nobody else reaches what is below
+        # Where the sticky bit is set, as for /tmp, only its owner can replace what is there.
+        if not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
+            found = found or weakness_of(each)
+    return found
