@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 
+from losscli.errors import one_line, printable
+
 VARIABLE = "LOSSCLI_QUIET"
 """The variable of --quiet; the option sets it for the processes that the command starts."""
 LOADING = "loading PyTorch, a few seconds"
@@ -33,12 +35,12 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write text as it is, as ``note`` does; the status line moves below it."""
+    """Write text, as ``note`` does, but for control characters; the status line moves below it."""
     if is_quiet():
         return
     # The line may be that of another process, which started this one.
     clear = _CLEAR if has_status() else ""
-    print(f"{clear}{text}", file=sys.stderr, flush=True)
+    print(f"{clear}{printable(text)}", file=sys.stderr, flush=True)
     status(_shown)
 
 
@@ -49,7 +51,7 @@ def status(text: str) -> None:
         return
     if text or _shown:
         columns = shutil.get_terminal_size((100, 24)).columns
-        print(f"{_CLEAR}{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
+        print(f"{_CLEAR}{one_line(text)[: columns - 1]}", end="", file=sys.stderr, flush=True)
     _shown = text
 
 

@@ -30,6 +30,7 @@ from losscli.errors import (
     LosscliError,
     RankError,
     UsageError,
+    printable,
     unknown,
 )
 from losscli.notes import VARIABLE as QUIET_VARIABLE
@@ -262,7 +263,7 @@ def _explain(error: BaseException) -> int:
 
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"
-    click.echo(f"losscli: {text} {message}", err=True, color=colour)
+    click.echo(f"losscli: {text} {printable(message)}", err=True, color=colour)
     return code
 
 

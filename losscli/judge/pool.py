@@ -18,7 +18,7 @@ from typing import Protocol
 
 import click
 
-from losscli.errors import LosscliError, UnfitError, UsageError
+from losscli.errors import LosscliError, UnfitError, UsageError, printable
 from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
@@ -290,7 +290,7 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
     """Return the verdict on a job, whatever goes wrong."""
 
     def notify(note: str) -> None:
-        click.echo(f"losscli: {job.file}: {note}", err=True)
+        click.echo(printable(f"losscli: {job.file}: {note}"), err=True)
 
     try:
         check_job(job)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
+from losscli.errors import printable
 from losscli.report.tables import WIDTH
 from losscli.runs.files import write_file
 
@@ -70,6 +71,7 @@ def with_verdicts_in_colour(text: str) -> str:
 
 def show(text: str) -> None:
     """Write a report to standard output, its verdicts in colour where it takes colour."""
+    text = printable(text)
     print(with_verdicts_in_colour(text) if in_colour() else text, flush=True)
 
 
@@ -79,6 +81,7 @@ def write_report(text: str, format: str, output: Path | None, kept: str = "") ->
     Raises:
         UnfitError: the output cannot be written.
     """
+    text = printable(text)
     if output:
         write_file(output, text, kept)
     elif format == "table":
@@ -95,7 +98,7 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
     path = environ.get(STEP_SUMMARY)
     if not path:
         return
-    markdown = f"## losscli {title}\n\n{render()}"
+    markdown = printable(f"## losscli {title}\n\n{render()}")
     try:
         with open(path, "a", encoding="utf-8") as file:
             room = LARGEST_SUMMARY - file.tell()
