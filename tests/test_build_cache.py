@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,17 @@ def test_use_of_a_library_updates_its_time(workshop: Standin) -> None:
     os.utime(folder, (1000, 1000))
     workshop.ensure()
     assert folder.stat().st_mtime > 1000
+
+
+def test_clock_that_is_set_back_makes_no_library_look_unused(workshop: Standin) -> None:
+    workshop.ensure()
+    folder = workshop.cache.folder(workshop.plan())
+    ahead = time.time() + UNUSED_SECONDS
+    os.utime(folder, (ahead, ahead))
+    workshop.ensure()
+    assert folder.stat().st_mtime == pytest.approx(ahead)
+    workshop.cache.drop_unused(time.time())
+    assert folder in workshop.published()
 
 
 def test_new_cache_is_writable_by_its_owner_only(workshop: Standin) -> None:

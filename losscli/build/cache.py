@@ -32,6 +32,7 @@ from losscli.directories import (
     LOCKS,
     cache_directory,
     make_private,
+    note_use,
     require_private,
 )
 from losscli.errors import UnfitError
@@ -161,16 +162,17 @@ class Cache:
     def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
         """Bring the work folders up to date with the plans, and return where to run ninja."""
         with self.writing():
+            build = self.work / "build.ninja"
+            build.write_text(render((self.work_folder(plan).name, plan) for plan in plans))
+            now = build.stat().st_mtime_ns
             for plan in plans:
                 folder = self.work_folder(plan)
-                if fresh and folder.exists():
+                if folder.exists() and (fresh or _newest(folder) > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
                 # So that a library that is there after the build is one that the build made.
                 (folder / plan.library).unlink(missing_ok=True)
                 os.utime(folder)
-            text = render((self.work_folder(plan).name, plan) for plan in plans)
-            (self.work / "build.ninja").write_text(text)
         return self.work
 
     def publish(self, plan: Plan, log: str) -> Path:
@@ -194,8 +196,7 @@ class Cache:
 
     def touch(self, library: Path) -> None:
         """Note that a library is in use; a cache that is read-only is used all the same."""
-        with contextlib.suppress(OSError):
-            os.utime(library.parent)
+        note_use(library.parent)
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
@@ -291,6 +292,14 @@ def copy_sources(sources: Sources, folder: Path) -> None:
                 path.unlink()
     for name, content in sources.items():
         _write_if_changed(folder / name, content)
+
+
+def _newest(folder: Path) -> int:
+    """Return the latest time of a file; one in the future is of a clock that was set back.
+
+    By it ninja would take an object of before for one of what has been edited since.
+    """
+    return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:

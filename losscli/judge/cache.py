@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import losscli
 from losscli import __version__
-from losscli.directories import make_private, private_folder, require_private
+from losscli.directories import make_private, note_use, private_folder, require_private
 from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
 from losscli.implementations.languages import LANGUAGES, version_of
@@ -71,8 +71,7 @@ class VerdictCache:
             found = read_object(Verdict, path.read_bytes())
         except (OSError, RecordError, *UNREADABLE):
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
+        note_use(path)
         named = renamed(found, job, {found.file: job.file})
         return replace(named, cached=True, seconds={})
 
