@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,42 @@ _LOOK_EVERY = 1.0
 
 Notify = Callable[[str], None]
 """Is told who holds a lock."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that holds a lock, as it is written into the lock's file."""
+
+    pid: int = 0
+    """0 where it is unknown."""
+    host: str = ""
+    since: str = ""
+
+    @classmethod
+    def here(cls, since: str = "") -> Holder:
+        """Return this process."""
+        return cls(os.getpid(), socket.gethostname(), since or time.strftime("%H:%M:%S"))
+
+    @classmethod
+    def read(cls, file: IO[str]) -> Holder:
+        """Read the holder of a lock, which may have changed since."""
+        file.seek(0)
+        try:
+            return cls(**json.loads(file.read()))
+        except (ValueError, TypeError):
+            return cls()
+
+    def write(self, file: IO[str]) -> None:
+        """Write it into the file of a lock that is held; a full disk is no error."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), json.dumps(asdict(self)).encode())
+
+    def __str__(self) -> str:
+        """Return ``process 4711 on node7 (since 10:21:33)``."""
+        if not self.pid:
+            return "another process"
+        return f"process {self.pid} on {self.host} (since {self.since})"
 
 
 class HeldError(LosscliError):
@@ -154,43 +191,23 @@ def held(
             notify(_holder(file))
             told = True
         sleep(_POLL)
-    try:
-        if shared:
-            yield
-        else:
-            with _signed(file):
-                yield
-    finally:
-        unlock(file)  # the compilers have the file too, and a cache's server keeps it
-
-
-@contextlib.contextmanager
-def _signed(file: IO[str]) -> Iterator[None]:
-    """Have the name of this process in the file within the block."""
-    since = time.strftime("%H:%M:%S")
-    name = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-    with contextlib.suppress(OSError):  # the disk is full
-        os.ftruncate(file.fileno(), 0)
-        os.write(file.fileno(), json.dumps(name).encode())
+    if not shared:
+        Holder.here().write(file)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            os.ftruncate(file.fileno(), 0)
+        if not shared:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), 0)
+        unlock(file)  # the compilers have the file too, and a cache's server keeps it
 
 
 def _holder(file: IO[str]) -> str:
     """Return who holds the lock, which may have changed since."""
-    holders = _holders(file)
-    file.seek(0)
-    try:
-        known = json.loads(file.read())
-        signed = "process {pid} on {host} (since {since})".format(**known)
-        if not holders or known["pid"] in holders:
-            return signed
-    except (ValueError, KeyError, TypeError):
-        pass
-    return _named(holders[0]) if holders else "another process"
+    holders, signed = _holders(file), Holder.read(file)
+    if not holders or signed.pid in holders:
+        return str(signed)
+    return _named(holders[0])
 
 
 def _holders(file: IO[str]) -> list[int]:

@@ -48,7 +48,7 @@ class Process:
             except OSError:
                 ours.close()
                 raise
-        self.channel = Channel(ours)
+        self.channel = Channel(ours, self.go_on)
 
     def __enter__(self) -> Process:
         return self
