@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -61,6 +62,11 @@ def test_worker_that_is_killed_has_died_itself(worker: Worker) -> None:
     assert (error.code, str(error)) == ("process_died", "its process ended by SIGKILL")
 
 
+def test_signal_to_the_group_of_a_worker_does_not_reach_its_keeper(worker: Worker) -> None:
+    os.killpg(child_of(worker.keeper), signal.SIGKILL)
+    assert error_of(worker).code == "process_died"
+
+
 def test_worker_that_dies_beside_a_stopped_keeper_has_died_itself(worker: Worker) -> None:
     os.kill(worker.keeper, signal.SIGSTOP)
     os.kill(child_of(worker.keeper), signal.SIGKILL)
@@ -107,7 +113,11 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
 
     def kill(file: UserFile, device: str) -> None:
-        os.kill(remote.workers.of(file, device).keeper, signal.SIGKILL)
+        keeper = remote.workers.of(file, device).keeper
+        worker = os.pidfd_open(child_of(keeper))
+        os.kill(keeper, signal.SIGKILL)
+        select.select([worker], [], [])  # until it has ended
+        os.close(worker)
 
     with monkeypatch.context() as patched:
         patched.setattr(remote, "share_build", kill)
