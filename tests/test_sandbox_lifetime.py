@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.files import UserFile, read_file
+from losscli.implementations.files import read_file
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.process import Worker, environment_of_workers, is_of_a_worker
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.judge import stages
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 from losscli.processes.claims import LOCK, claim_folder, remove_unclaimed
@@ -112,15 +114,18 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(
 ) -> None:
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
 
-    def kill(file: UserFile, device: str) -> None:
-        keeper = remote.workers.of(file, device).keeper
+    look_at = stages._Judging._look_at
+
+    def kill_and_look(judging: stages._Judging, case: Case) -> None:
+        keeper = remote.workers.of(judging.file, "cpu").keeper
         worker = os.pidfd_open(child_of(keeper))
         os.kill(keeper, signal.SIGKILL)
         select.select([worker], [], [])  # until it has ended
         os.close(worker)
+        look_at(judging, case)
 
     with monkeypatch.context() as patched:
-        patched.setattr(remote, "share_build", kill)
+        patched.setattr(stages._Judging, "_look_at", kill_and_look)
         verdict = judge_job(job)
 
     assert (verdict.word, [each.code for each in verdict.reasons]) == (
