@@ -91,6 +91,21 @@ def test_busy_process_dies_with_a_parent_that_is_killed(tmp_path):
     assert not os.path.exists(f"/proc/{pid}")
 
 
+STOPS = """
+import os, signal
+from losscli.processes import to_parent
+with to_parent() as channel:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    channel.put("went on")
+"""
+
+
+def test_process_that_was_stopped_goes_on_while_it_is_waited_for(monkeypatch):
+    monkeypatch.setattr("losscli.processes.channel.STOPPED_SECONDS", 0.05)
+    with Process([sys.executable, "-c", STOPS]) as process:
+        assert next(iter(process.channel)) == "went on"
+
+
 def test_end_of_a_process_is_the_end_of_its_messages():
     with Process([sys.executable, "-c", "import time; time.sleep(0.1); exit(3)"]) as process:
         process.channel.send(b"never read")

@@ -23,7 +23,8 @@ from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.process import Worker, scratch_directory
+from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
@@ -94,7 +95,7 @@ def share_build(file: UserFile, device: str) -> None:
     """
     packed: Tensor = workers.of(file, device).ask("compiled", case=None)
     if packed.numel():
-        path = scratch_directory() / f"{os.getpid()}-{file.sha256[:16]}"
+        path = scratch_directory() / f"built-{file.sha256[:16]}"
         try:
             path.write_bytes(packed.numpy().data)
         except OSError:

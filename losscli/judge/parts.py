@@ -52,7 +52,7 @@ WORDS: dict[Word, tuple[Code, ...]] = {
     "WRONG": ("wrong", "misfit", "overwrote", "left_behind", "left_process"),
     "NOT JUDGED": (
         *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "interrupted"),
-        "error",
+        *("busy", "error"),
     ),
     "RIGHT BUT NO GRADIENT": ("no_gradient",),
     "RIGHT WITHIN LIMITS": ("limited",),

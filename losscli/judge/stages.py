@@ -32,6 +32,7 @@ from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectE
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.languages import languages_of
 from losscli.implementations.process_state import reason_of
+from losscli.implementations.sandbox.process import is_of_a_worker
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
@@ -46,6 +47,7 @@ from losscli.judge.verdict import Verdict
 from losscli.machine import devices
 from losscli.machine.description import describe
 from losscli.model_case import ModelCase
+from losscli.processes.lock import HeldError
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
 from losscli.truth.model import WrongReferenceError
@@ -58,7 +60,7 @@ MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
     *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
-    *("patched",),
+    *("patched", "interrupted"),
 )
 """Codes after which nothing more is asked."""
 SURELY_SLOW_SECONDS = 0.05
@@ -185,11 +187,13 @@ class _Judging:
         draft.optional = against.others
         self.implementation = of_file(job.file)
         self.over = time.monotonic() + job.limits.total_seconds
+        self.waited = 0.0
+        """Seconds of waiting for the device."""
 
     def run(self) -> None:
         """Go through the stages."""
         against, draft = self.against, self.draft
-        with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
+        with self._device(shared=True), _one_thread():
             with draft.stage("build"):
                 self._build()
             ended = True
@@ -211,8 +215,32 @@ class _Judging:
         if ended:
             raise Ended
         if self.job.timed:
-            with draft.stage("time"), device_lock(self.device, notify=self.notify):
+            with draft.stage("time"), self._device(shared=False):
                 self._time()
+
+    @contextlib.contextmanager
+    def _device(self, *, shared: bool) -> Iterator[None]:
+        """Hold the lock of the device, if it is free before the time of the job is over."""
+        started, most = time.monotonic(), f"{self.job.limits.total_seconds:g} s"
+        hold = device_lock(
+            self.device,
+            shared=shared,
+            until=self.over,
+            waits_for_us=is_of_a_worker,
+            notify=self.notify,
+        )
+        try:
+            with hold as waited:
+                self.waited += waited
+                yield
+        except HeldError as error:
+            holder = printable(error.holder)
+            if error.waits_for_us:
+                text = f"its {holder} has the lock of {self.device}, for which all timings wait"
+                self.draft.end("slows_others", text)
+            waited = time.monotonic() - started
+            text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
+            self.draft.end("busy", f"{text}; judging may take {most}")
 
     def _build(self) -> None:
         """Import the file, and bind what it defines."""
@@ -387,10 +415,14 @@ class _Judging:
                     self.draft.seconds["tuning"] = round(tuned, 3)
 
     def _check_time(self) -> None:
-        """End the judging when its time is over."""
-        if time.monotonic() > self.over:
-            most = f"{self.job.limits.total_seconds:g} s"
-            self.draft.end("timeout", f"judging took more than {most}")
+        """End the judging when its time is over; a wait for others is no fault of the file."""
+        late = time.monotonic() - self.over
+        told = f"judging took more than {self.job.limits.total_seconds:g} s"
+        if late > self.waited:
+            self.draft.end("timeout", told)
+        if late > 0:
+            waited = f"{self.waited:.0f} s of which it waited for {self.device}"
+            self.draft.end("busy", f"{told}, {waited}")
 
     def _time(self) -> None:
         """Time it beside others."""

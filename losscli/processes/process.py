@@ -48,13 +48,27 @@ class Process:
             except OSError:
                 ours.close()
                 raise
-        self.channel = Channel(ours)
+        self.channel = Channel(ours, self.go_on)
 
     def __enter__(self) -> Process:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """What :meth:`end` returns, if it has ended."""
+        return self._process.poll()
+
+    def go_on(self) -> None:
+        """Let the process go on, should something have stopped it."""
+        self._process.send_signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
         """Ask the process to end early."""

@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from losscli.errors import one_line
 from losscli.grouping import grouped
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
@@ -123,7 +124,8 @@ def line(verdict: Verdict) -> str:
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
-    return f"{verdict.word}  {verdict.file or verdict.id}, against {verdict.against}{where}{cached}"
+    what = one_line(f"{verdict.file or verdict.id}, against {verdict.against}")
+    return f"{verdict.word}  {what}{where}{cached}"
 
 
 def _reason(reason: JudgeReason, *, leads: bool) -> Iterator[str]:

@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ import torch
 
 from losscli.build import headers
 from losscli.cases import Case
-from losscli.directories import CACHE_VARIABLE, cache_directory
+from losscli.directories import CACHE_VARIABLE, LOCKS, cache_directory
 from losscli.errors import LosscliError, UnfitError, printable
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
@@ -37,8 +36,9 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
-from losscli.implementations.files import UserFile
+from losscli.implementations.files import UserFile, imports_losscli
 from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.messages import (
     Load,
     Raised,
@@ -49,8 +49,10 @@ from losscli.implementations.sandbox.messages import (
     Tunes,
 )
 from losscli.implementations.sandbox.methods import METHODS
+from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.machine import allocator
+from losscli.machine.own_processes import ancestors
 from losscli.model_case import ModelCase
 from losscli.processes import Channel, Process, how_ended
 from losscli.reasons import Code
@@ -64,42 +66,6 @@ LARGE_BYTES = 2**26
 SAMPLING = ("samples", "looped")
 """The methods whose time counts, in which nothing may be tuned."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
-LOG_BYTES = 2**16
-"""Bytes that are kept of the beginning and of the end of what a candidate writes."""
-
-
-class _Log:
-    """What a worker writes, of which the beginning and the end are kept."""
-
-    def __init__(self, most: int, flooded: Any) -> None:
-        self.reading, self.writing = os.pipe()
-        self.most, self.flooded = most, flooded
-        self.count = 0
-        self.head, self.tail = b"", b""
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        while data := os.read(self.reading, 2**16):
-            self.count += len(data)
-            missing = LOG_BYTES - len(self.head)
-            self.head += data[:missing]
-            self.tail = (self.tail + data[missing:])[-LOG_BYTES:]
-            if self.count > self.most:
-                self.flooded()
-        os.close(self.reading)
-
-    def end(self) -> None:
-        """Read what is left."""
-        self._thread.join(END_SECONDS)
-
-    @property
-    def text(self) -> str:
-        """What was kept."""
-        left_out = self.count - len(self.head) - len(self.tail)
-        between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
-        head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))
-        return printable(head + between + tail)
 
 
 class Zygote:
@@ -117,45 +83,50 @@ class Zygote:
         self.end()
         raise UnfitError("the process that starts workers could not be started.")
 
-    def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int:
-        """Return the number of the keeper of a new worker."""
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self._process.id
+
+    @property
+    def ended(self) -> str:
+        """How it ended; empty while it runs."""
+        code = self._process.ended
+        return "" if code is None else how_ended(code)
+
+    def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int | None:
+        """Return the number of the keeper of a new worker; None where this process has ended."""
         channel = self._process.channel
-        with self._lock:
-            socket.send_fds(channel.socket, [json.dumps(wanted).encode()], descriptors)
-            pid = channel.receive(START_SECONDS)
-        if pid is None:
-            raise UnfitError("the process that starts workers has ended.")
-        return int(pid)
+        try:
+            with self._lock:
+                self._process.go_on()
+                socket.send_fds(channel.socket, [json.dumps(wanted).encode()], descriptors)
+                if pid := channel.receive(START_SECONDS):
+                    return int(pid)
+        except OSError:
+            pass
+        self.end()
+        return None
 
     def end(self) -> None:
         """End the process, and with it all workers."""
         self._process.close()
 
 
-@cache
+_zygotes: list[Zygote] = []
+
+
 def zygote() -> Zygote:
-    """Return the process that forks the workers of this one; it is started when first asked for."""
-    started = Zygote()
-    atexit.register(started.end)
-    return started
+    """Return the process that forks the workers of this one; another one where it has ended."""
+    if not _zygotes or _zygotes[-1].ended:
+        _zygotes.append(Zygote())
+        atexit.register(_zygotes[-1].end)
+    return _zygotes[-1]
 
 
-def scratch_directory() -> Path:
-    """Return the directory on which each worker has a file system of its own.
-
-    Where the kernel offers none, workers have directories in it, and judges keep there what files
-    have compiled: those of judges that are no more are removed.
-    """
-    directory = cache_directory("what candidates write") / "scratch"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in directory.iterdir():
-        judge = left.name.partition("-")[0]
-        if judge.isdigit() and not Path(f"/proc/{judge}").exists():
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            else:
-                left.unlink(missing_ok=True)
-    return directory
+def is_of_a_worker(pid: int) -> bool:
+    """Tell whether a process was begun by a worker of this process."""
+    return any(each.id in ancestors(pid) for each in _zygotes)
 
 
 def _allocator() -> dict[str, str]:
@@ -163,10 +134,32 @@ def _allocator() -> dict[str, str]:
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
-def environment_of_workers(given: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with what makes workers compute and compile as they should."""
+def environment_of_workers(given: Mapping[str, str], source: str = "") -> dict[str, str]:
+    """Return an environment with what makes workers compute and compile as they should.
+
+    It names the cache only for a source that imports losscli, which has its kernels there.
+    """
     path = headers.search_path(given.get("CPATH", ""))
-    return {**given, **_allocator(), **({"CPATH": path} if path else {})}
+    found = {**given, **_allocator(), **({"CPATH": path} if path else {})}
+    found.pop(CACHE_VARIABLE, None)
+    if imports_losscli(source):
+        found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
+    return found
+
+
+def hidden_from_workers() -> list[str]:
+    """Return the folders of the cache that no worker needs: whoever opens a lock can take it."""
+    root = cache_directory("kernels").absolute()
+    return [str(root / name) for name in (LOCKS, "verdicts", "work")]
+
+
+def _forked(wanted: dict[str, Any], descriptors: Sequence[int]) -> tuple[Zygote, int]:
+    """Return what forked a new worker, and the number of its keeper."""
+    for _ in range(2):
+        parent = zygote()
+        if keeper := parent.fork(wanted, descriptors):
+            return parent, keeper
+    raise UnfitError("the process that starts workers has ended twice.")
 
 
 def _random_number() -> int:
@@ -197,7 +190,8 @@ class Worker:
         """
         self.file, self.device, self.allowance = file, device, allowance
         self.died: SandboxError | None = None
-        self._flooded = self.tuned = False
+        self._flooded = self.tuned = self._has_run = False
+        self.reached: tuple[str, ...] = ()
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -206,22 +200,20 @@ class Worker:
         ours, theirs = socket.socketpair()
         status, status_end = os.pipe()
         self.channel, self.status = Channel(ours), status
-        self.log = _Log(allowance.output_bytes, self._flood)
+        self.log = Log(allowance.output_bytes, self._flood)
         scratch = scratch_directory()
         wanted = {
             "judge": os.getpid(),
             "device": device,
             "scratch": str(scratch),
             "memory_bytes": allowance.memory_bytes,
-            "environ": {
-                **environment_of_workers(os.environ),
-                CACHE_VARIABLE: str(scratch.parent),
-            },
+            "environ": environment_of_workers(os.environ, file.source),
+            "hidden": hidden_from_workers(),
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
         try:
-            self.keeper = zygote().fork(wanted, descriptors)
+            self._zygote, self.keeper = _forked(wanted, descriptors)
         finally:
             theirs.close()
             os.close(status_end)
@@ -234,6 +226,7 @@ class Worker:
             if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
             write(operands, 0, memoryview(built))
+            self._has_run = True
             self._load(order, mends, unmarked, len(built))
             os.ftruncate(operands, 0)
         except BaseException as error:
@@ -285,7 +278,7 @@ class Worker:
     def end(self) -> str:
         """End the worker and all it has started; return what it wrote."""
         if self.channel.socket.fileno() >= 0:
-            self._wait_for_end(kill=True)
+            self._end_processes()
             self.channel.socket.close()
             os.close(self.status)
             for file in self.files:
@@ -360,9 +353,21 @@ class Worker:
         if self._flooded:
             most = self.allowance.output_bytes
             return self._fatal("flooded_output", f"wrote more than {most} bytes of output")
-        code = self._wait_for_end(kill=False)
-        how = "without a word" if code is None else how_ended(code)
-        return self._fatal("process_died", f"its process ended {how}")
+        told = self._status()
+        if told is None:
+            return self._fatal("process_died", "its process hung up, and left others that stay")
+        if not told:
+            return self._fatal("interrupted", self._why_interrupted())
+        return self._fatal("process_died", f"its process ended {how_ended(int(told))}")
+
+    def _why_interrupted(self) -> str:
+        """Say which process of losscli has ended: a keeper says how its worker ended, if it can."""
+        how = self._zygote.ended
+        what = f"starts workers ended {how}" if how else "keeps the worker was killed"
+        told = f"losscli's process that {what}, as when the system runs out of memory"
+        if self._has_run and "processes" not in self.reached:
+            told += "; the file may have killed it, for its processes are not isolated here"
+        return told
 
     def _forged(self, what: str) -> SandboxError:
         text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
@@ -370,24 +375,20 @@ class Worker:
 
     def _fatal(self, code: Code, text: str) -> SandboxError:
         self.died = SandboxError(code, text)
-        self._wait_for_end(kill=True)
+        self._end_processes()
         return self.died
 
-    def _wait_for_end(self, *, kill: bool) -> int | None:
-        """Wait until all processes of the worker have ended; return its exit code."""
-        if not self.keeper:
-            return None
-        if kill:
-            self._signal(signal.SIGTERM)
-        code = self._status(END_SECONDS)
+    def _end_processes(self) -> None:
+        """End all processes of the worker."""
+        self._signal(signal.SIGTERM)
+        self._status()
         limit = time.monotonic() + END_SECONDS
         while self._signal(signal.SIGKILL) and time.monotonic() < limit:
             time.sleep(_POLL_SECONDS)
         self.keeper = 0
-        return code
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the keeper; tell whether it was there.
+        """Send a signal to the keeper, which goes on if it was stopped; tell whether it was there.
 
         Without a number it would go to the judge's own group.
         """
@@ -395,14 +396,19 @@ class Worker:
             return False
         try:
             os.kill(self.keeper, number)
+            os.kill(self.keeper, signal.SIGCONT)
         except ProcessLookupError:
             return False
         return True
 
-    def _status(self, seconds: float) -> int | None:
-        ready, _, _ = select.select([self.status], [], [], seconds)
-        data = os.read(self.status, 64) if ready else b""
-        return int(data) if data.strip().lstrip(b"-").isdigit() else None
+    def _status(self) -> str | None:
+        """Wait for the keeper's end; return the exit code that it tells.
+
+        Empty where it was killed; None where it goes on, for processes of the worker do.
+        """
+        self._signal(0)
+        ready, _, _ = select.select([self.status], [], [], END_SECONDS)
+        return os.read(self.status, 64).decode() if ready else None
 
     def _flood(self) -> None:
         if not self._flooded:

@@ -95,6 +95,7 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
     try:
         channel, log, _, operands, results = descriptors
         end_with_parent()
+        os.setsid()  # a signal to its group would reach the keeper, from any namespace
         scratch = wanted["scratch"]
         if "processes" in reached:
             scratch = confinement.private_directory(scratch)
