@@ -14,7 +14,7 @@ import pytest
 import torch  # noqa: F401  its errors are told apart once it is imported
 
 import losscli
-from losscli.cli import main
+from losscli.cli import interrupts, main
 from losscli.cli.options import axis_options, resolve_config
 from losscli.config.loader import load_config
 from losscli.config.schema import LossChoice
@@ -33,6 +33,7 @@ from losscli.errors import (
     UnfitError,
 )
 from losscli.losses import LOSSES
+from losscli.processes import Process
 from tests.without_torch import run_without_torch
 
 
@@ -295,6 +296,41 @@ def test_interrupt_that_the_command_reported_is_not_reported_again(capsys, run):
 
     assert run(action) == EXIT_INTERRUPTED
     assert capsys.readouterr().err == ""
+
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.mark.parametrize("seconds", [0.02, 5.0], ids=["together", "later"])
+@pytest.mark.parametrize("number", SIGNALS)
+def test_second_signal_kills_what_the_first_would_wait_for(monkeypatch, run, number, seconds):
+    """Only a later one ends what is still being written for the first."""
+    clock = iter((0.0, seconds))
+    monkeypatch.setattr("losscli.cli.interrupts.time.monotonic", lambda: next(clock, seconds))
+    ended, written = [], []
+
+    def action():
+        with Process(SLEEP) as process:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            finally:
+                try:
+                    os.kill(os.getpid(), number)
+                    written.append("the report")
+                finally:
+                    ended.append(process._process.wait())
+
+    assert run(action) == EXIT_INTERRUPTED
+    assert ended == [-signal.SIGKILL]
+    assert len(written) == (seconds < interrupts.TOGETHER_SECONDS)
+
+
+def test_end_during_an_import_kills_what_was_started(monkeypatch, capfd):
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    with Process(SLEEP) as process:
+        interrupts.end_at_once()
+        assert process._process.wait() == -signal.SIGKILL
+    assert capfd.readouterr().err == "losscli: interrupted\n"
 
 
 def test_ignored_signal_stays_ignored(run):

@@ -15,6 +15,7 @@ import pytest
 
 from losscli.errors import UnfitError
 from losscli.processes import Channel, Process, how_ended
+from losscli.processes.process import kill_all
 
 ECHO = """
 import os, sys
@@ -70,6 +71,19 @@ with Process([sys.executable, "-c", {ECHO!r}]) as process:
 """
     command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, text]
     assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == b"back\n"
+
+
+def test_all_processes_that_have_not_ended_are_killed_at_once():
+    with (
+        Process([sys.executable, "-c", ECHO]) as ended,
+        Process([sys.executable, "-c", BUSY]) as one,
+    ):
+        ended.channel.socket.close()
+        assert ended.end(20) == 0
+        kill_all()
+        assert one.end(20) == -signal.SIGKILL
+        assert ended.end() == 0
+        kill_all()  # nothing is left, whose number may be another's by now
 
 
 def test_process_ends_with_its_channel():

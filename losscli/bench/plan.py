@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
+from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
-from losscli.implementations import libraries
+from losscli.implementations import Implementation, find_implementation, libraries
 from losscli.ranks.placements import WHOLE, Placement
 from losscli.reasons import Reason
 from losscli.runs.columns import ENERGY
@@ -66,9 +67,36 @@ def plan(config: Config, device: str) -> list[Task]:
 
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
     """Return the libraries that tasks need: of their losses, and the probe of the memory."""
+    if not tasks:
+        return []
     asked = ((t.case, name) for t in tasks for names in t.passes.values() for name in names)
     kind = device.partition(":")[0]
     return [*dict.fromkeys((*shared(kind), *libraries(asked, device), Target(BENCH, kind)))]
+
+
+def lineup(
+    task: Task, pass_: PassName, free: int
+) -> tuple[list[Implementation], dict[str, Reason]]:
+    """Return the implementations that can run a pass, and why others cannot; nothing is built."""
+    case = task.case
+    asked = [find_implementation(name) for name in task.passes[pass_]]
+    if why := case.impossible or unavailable(task.mode, case.device, case.placement):
+        return [], {i.name: why for i in asked}
+    reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
+    asked = [i for i in asked if i.name not in reasons]
+    able, misfits = those_that_fit(case, pass_, asked, free, task.mode)
+    return able, reasons | misfits
+
+
+def able(tasks: Iterable[Task], free: int) -> list[Task]:
+    """Return what of the tasks can run in so much memory: for the rest nothing need be built."""
+    found = []
+    for task in tasks:
+        lineups = {pass_: lineup(task, pass_, free)[0] for pass_ in task.passes}
+        passes = {pass_: tuple(i.name for i in those) for pass_, those in lineups.items() if those}
+        if passes:
+            found.append(replace(task, passes=passes))
+    return found
 
 
 def unavailable(mode: Mode, device: str, placement: Placement = WHOLE) -> Reason | None:

@@ -14,7 +14,6 @@ from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.energy import Energy, measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
-from losscli.bench.memory_plan import those_that_fit
 from losscli.bench.outcome import (
     Found,
     Outcome,
@@ -26,7 +25,7 @@ from losscli.bench.outcome import (
     results,
 )
 from losscli.bench.passes import LocalPass
-from losscli.bench.plan import Task, unavailable
+from losscli.bench.plan import Task, lineup
 from losscli.bench.remote import RemotePass, SharedTimer
 from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
@@ -118,9 +117,12 @@ class Runner:
         named = {find_implementation(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)
-        lineups = {pass_: _lineup(task, pass_, free) for pass_ in task.passes}
+        lineups = {pass_: lineup(task, pass_, free) for pass_ in task.passes}
         contents = None
-        for pass_, (able, outcomes) in lineups.items():
+        for pass_, (able, reasons) in lineups.items():
+            outcomes: dict[str, Outcome] = {
+                name: Untimed(SKIPPED, reason) for name, reason in reasons.items()
+            }
             around = Surroundings()
             if able and contents is None:
                 try:
@@ -320,18 +322,3 @@ def _with_ranks(found: Timed, entry: _Entry) -> Timed:
     )
     most = max((peak for peak in peaks if peak is not None), default=None)
     return replace(found, peak_extra_bytes=most, ranks=ranks)
-
-
-def _lineup(
-    task: Task, pass_: PassName, free: int
-) -> tuple[list[Implementation], dict[str, Outcome]]:
-    """Return the implementations that can run, and the reasons of those that cannot."""
-    case = task.case
-    asked = [find_implementation(name) for name in task.passes[pass_]]
-    reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    if why := case.impossible or unavailable(task.mode, case.device, case.placement):
-        reasons = {i.name: why for i in asked}
-    asked = [i for i in asked if i.name not in reasons]
-    able, misfits = those_that_fit(case, pass_, asked, free, task.mode)
-    reasons |= misfits
-    return able, {name: Untimed(SKIPPED, reason) for name, reason in reasons.items()}

@@ -144,18 +144,15 @@ def command(
         saved = prepare(save) if save and not is_silent() else None
         if saved and saved.exists() and not force:
             _ask_to_overwrite(saved, resume)
-        hold(output, saved)
-        if resume is not None:
-            from losscli.runs.resume import find_unfinished
-
-            unfinished = find_unfinished(resume)
+        unfinished = hold(output, saved, kind="bench", resume=resume)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
     from losscli.bench.estimate import seconds_of, seconds_of_all
-    from losscli.bench.plan import libraries_of, plan, plan_id
+    from losscli.bench.plan import able, libraries_of, plan, plan_id
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
+    from losscli.bench.runner import Runner
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
@@ -200,14 +197,17 @@ def command(
         "guess": seconds_of_all(tasks),
         "columns": config.columns,
     }
+    possible = able(tasks, memory.most_bytes(device))
     if place:
-        loading.build_ahead(libraries_of(tasks, device))
+        loading.build_ahead(libraries_of(possible, device))
         results_of = runner_of_ranks(group, device, notify).run
         return run_in_ranks(place, tasks, results_of, lambda: run, **report)
+    if not possible:  # says why: no process is started, and nothing is built
+        return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
-        if tasks and tasks[0].timing.several_processes:
-            processes_of_run.start(tasks[0].timing.processes or 1)  # while the compilers run
-        loading.build_ahead(libraries_of(tasks, device))
+        if possible[0].timing.several_processes:
+            processes_of_run.start(possible[0].timing.processes or 1)  # while the compilers run
+        loading.build_ahead(libraries_of(possible, device))
         code = run_jobs(run, tasks, processes_of_run.run, **report)
     if code == EXIT_OK and not has_options(click.get_current_context()):
         note(NEXT)

@@ -109,9 +109,10 @@ def command(
     span = Range.of(place.repository, good, bad)
     with tempfile.TemporaryDirectory(prefix="losscli-bisect-") as made:
         folder = Path(made).resolve()
+        bench = Bench(config, _options(options), folder)
+        bench.require_fit("reference" if place.path else implementation)
         checkouts = [span.clone(folder / end, span.good) for end in ("good", "other")]
         note(f"{len(span.commits())} commits after {good} in {place.repository}")
-        bench = Bench(config, _options(options), folder)
         measure = _measurer(implementation, place, bench, checkouts[0])
         search = Bisect(span, checkouts[1], measure, by_figure, note)
         found = search.culprits()

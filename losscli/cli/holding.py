@@ -11,16 +11,36 @@ from losscli.runs.files import is_replaceable
 from losscli.runs.holding import held
 
 
-def hold(*outputs: Path | None) -> None:
-    """Hold outputs until the command ends; of several ranks the first does.
+def hold(
+    output: Path | None,
+    saved: Path | None = None,
+    *,
+    kind: str = "",
+    resume: str | None = None,
+) -> Path | None:
+    """Hold the outputs of a command until it ends; of several ranks the first does.
+
+    Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal.
 
     Raises:
-        UsageError: another process writes one of them.
+        UsageError: another process writes one of them, there is the journal of a run that was never
+            reported, or there is no unfinished run.
         UnfitError: nothing can be written beside one.
     """
     if is_silent():
-        return
+        return None
     context = click.get_current_context()
-    files = (path.resolve() for path in outputs if path and is_replaceable(path))
-    for output in dict.fromkeys(files):
-        context.with_resource(held(output))
+    files = (path.resolve() for path in (output, saved) if path and is_replaceable(path))
+    for path in dict.fromkeys(files):
+        context.with_resource(held(path))
+    unfinished = None
+    if resume is not None:
+        from losscli.runs.resume import find_unfinished
+
+        unfinished = find_unfinished(resume)
+    if kind:
+        from losscli.runs.journal import journal_of, refuse_unreported
+
+        if place := journal_of(output, saved):
+            refuse_unreported(kind, place[0], unfinished, place[1])
+    return unfinished

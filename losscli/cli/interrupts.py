@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """The signals that end a run; Windows has no SIGHUP."""
@@ -13,6 +14,41 @@ INTERRUPTED = 130
 
 received: list[int] = []
 """Numbers of the signals since the command began; some code may swallow their exceptions."""
+
+
+TOGETHER_SECONDS = 1.0
+"""Signals that are no farther apart are one: a terminal and a parent may both send it."""
+_began = 0.0
+"""When the first of them came, on the monotonic clock."""
+
+
+def begin() -> None:
+    """Forget the signals of an earlier command."""
+    received.clear()
+
+
+def receive(number: int, *_: object) -> None:
+    """Raise KeyboardInterrupt for a signal; a second one has nothing wait for other processes.
+
+    The second is not raised where it comes together with the first: what is being reported for
+    that one is written to its end.
+    """
+    global _began
+    now, again = time.monotonic(), bool(received)
+    received.append(number)
+    if again:
+        kill_processes()
+        if now - _began < TOGETHER_SECONDS:
+            return
+    else:
+        _began = now
+    raise KeyboardInterrupt
+
+
+def kill_processes() -> None:
+    """Kill the processes that this one has started, if it can have started any."""
+    if module := sys.modules.get("losscli.processes.process"):
+        module.kill_all()
 
 
 def numbers() -> list[int]:
@@ -27,6 +63,7 @@ def end_at_once(*_: object) -> None:
     A process of `losscli judge` says nothing: the command that started it does, once for all. So
     does the first of several ranks that torchrun started.
     """
+    kill_processes()
     is_other_rank = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if sys.argv[1:2] != ["judge-job"] and not is_other_rank:
         os.write(2, b"losscli: interrupted\n")

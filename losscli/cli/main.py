@@ -224,18 +224,16 @@ def _interruptible() -> Iterator[list[int]]:
     The exception alone is not enough, because imported or called code may swallow it. While torch
     or numpy is being imported, which swallow it, the program ends at once.
     """
-    received = interrupts.received
-    received.clear()
+    interrupts.begin()
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        received.append(signum)
         if any(map(_is_being_imported, ("torch", "numpy"))):
             interrupts.end_at_once()
-        raise KeyboardInterrupt
+        interrupts.receive(signum)
 
     previous = {number: signal.signal(number, interrupt) for number in interrupts.numbers()}
     try:
-        yield received
+        yield interrupts.received
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -76,10 +76,10 @@ def command(
         hold(output)
 
     status(LOADING)
-    from losscli.bench.plan import libraries_of, plan
+    from losscli.bench.plan import able, libraries_of, plan
     from losscli.bench.runner import Runner
     from losscli.cli.dry_run import print_names
-    from losscli.machine import devices
+    from losscli.machine import devices, memory
     from losscli.operators import loading
     from losscli.profile import session
     from losscli.report.output import write_report
@@ -99,7 +99,7 @@ def command(
     if dry_run:
         emit(shlex.join(command))
         return EXIT_OK
-    loading.build_ahead(libraries_of([task], device))
+    loading.build_ahead(libraries_of(able([task], memory.most_bytes(device)), device))
     if bare:
         _call(task, trace)
         return EXIT_OK

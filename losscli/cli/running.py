@@ -138,6 +138,7 @@ def follow(
     with progress, closing(items):
         progress.working_on(what)
         for item in items:
+            raise_if_received()  # what a second signal has killed is no item
             status("")  # standard output, where the item may go, may be the same terminal
             yield item
             raise_if_received()
@@ -160,8 +161,8 @@ def _run_all(
                 raise_if_received()
                 with closing(results_of(job)) as results:
                     for result in results:
+                        raise_if_received()  # what a second signal has killed is no result
                         writer.add(result)
-                        raise_if_received()
                         if not keep_going and result.status in (FAIL, FAILED):
                             note("stopped at the first failure (--fail-fast)")
                             return True

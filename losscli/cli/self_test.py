@@ -89,7 +89,7 @@ def command(
         place = place_of(ranks)
         if place is None:
             return start(device, ranks)
-    hold(output)
+    hold(output, kind="" if test == JUDGE else "self-test")
     if test == JUDGE:
         return _judge(device, keep_going, format, output)
     if place:

@@ -103,7 +103,7 @@ def command(
     if config.blocks[0].placement and place is None and not (list_cases or dry_run):
         return start(config.device, config.blocks[0].ranks)
     if not (list_cases or dry_run):
-        hold(output)
+        hold(output, kind="verify")
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
@@ -122,7 +122,7 @@ def command(
 
     from losscli.runs.parts import WHOLE, deal
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
-    from losscli.verify.runner import Checks, plan, plan_id
+    from losscli.verify.runner import Checks, libraries_of, plan, plan_id, possible
 
     if dry_run:
         from losscli.verify.memory_plan import bytes_to_verify, choose_fitting
@@ -148,7 +148,9 @@ def command(
     jobs = plan(config, device, checks=checks)
     run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=excluded(config, device))
     jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
-    with Pool(jobs, processes_for(jobs, device)) as pool:
+    free = memory.free_bytes(device)
+    processes = processes_for(jobs, device) if any(possible(jobs, free)) else 0
+    with Pool(jobs, processes, libraries_of(jobs, device, free)) as pool:
 
         def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
             yield from shrinker.follow(pool.results_of(job))
@@ -177,22 +179,19 @@ def _verify_rank(
     """Verify as one of several ranks, of which the first reports."""
     from losscli.cli.running import begin
     from losscli.config.expansion import excluded
-    from losscli.implementations import libraries
     from losscli.operators import loading
     from losscli.ranks.group import announce, free_bytes, join
     from losscli.runs.parts import WHOLE, deal
     from losscli.verify import ranks
     from losscli.verify.pool import seconds_of
-    from losscli.verify.runner import Checks, plan, plan_id
+    from losscli.verify.runner import Checks, libraries_of, plan, plan_id
 
     group = join(place, device)
     announce(group)
     shrinker = ranks.shrinker(group)
     every = plan(config, device, partial(free_bytes, group), checks)
     jobs = deal(every, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
-    loading.build_ahead(
-        libraries(((job.case, i.name) for job in jobs for i, _ in job.trials), device)
-    )
+    loading.build_ahead(libraries_of(jobs, device, free_bytes(group, device)))
 
     def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
         yield from shrinker.follow(ranks.run(job, group))

@@ -11,11 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 from losscli.compare.change import Change
 from losscli.compare.comparison import compare
-from losscli.errors import EXIT_BUILD, EXIT_INTERRUPTED
+from losscli.errors import EXIT_BUILD, EXIT_INTERRUPTED, EXIT_UNFIT, UnfitError
 from losscli.machine.commands import run_losscli
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run
@@ -50,6 +51,16 @@ class Bench:
     folder: Path
     """Where the config and the records are."""
 
+    def require_fit(self, implementation: str) -> None:
+        """Refuse a case that no revision could run here, before one is checked out and built.
+
+        Raises:
+            UnfitError: it does not fit the memory, or there is no such device.
+        """
+        done = self._losscli(self.folder, ["--impl", implementation, "--dry-run"])
+        if done.returncode == EXIT_UNFIT:
+            raise UnfitError(_error(done))
+
     def run(self, where: Path, *options: str, sources: Path | None = None) -> Run:
         """Return the run of a command in a directory; ``sources`` are those of its losscli.
 
@@ -57,9 +68,22 @@ class Bench:
             UnmeasurableError: nothing was timed.
             KeyboardInterrupt: it was interrupted.
         """
-        config, record = self.folder / "case.yaml", self.folder / "record.json"
-        config.write_text(json.dumps(self.config), encoding="utf-8")
+        record = self.folder / "record.json"
         record.unlink(missing_ok=True)
+        words = [*options, "--format", "json", "-o", str(record)]
+        done = self._losscli(where, words, sources)
+        if done.returncode == EXIT_INTERRUPTED:
+            raise KeyboardInterrupt
+        if not record.exists():
+            builds = "does not build" if done.returncode == EXIT_BUILD else "does not run"
+            raise UnmeasurableError(f"{builds}: {_error(done)}")
+        return read_run(record, "bench")
+
+    def _losscli(
+        self, where: Path, options: Sequence[str], sources: Path | None = None
+    ) -> CompletedProcess[str]:
+        config = self.folder / "case.yaml"
+        config.write_text(json.dumps(self.config), encoding="utf-8")
         # Options of the user's bench are in its variables: here they would change the case.
         environment = {
             key: value
@@ -70,16 +94,14 @@ class Bench:
             path = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = os.pathsep.join(map(str, [sources, *filter(None, [path])]))
         words = ["bench", "-c", str(config), "--quiet", *self.options, *options]
-        words += ["--format", "json", "-o", str(record)]
-        done = run_losscli(words, environment, where)
-        if done.returncode == EXIT_INTERRUPTED:
-            raise KeyboardInterrupt
-        if not record.exists():
-            builds = "does not build" if done.returncode == EXIT_BUILD else "does not run"
-            told = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-            why = (told or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0]
-            raise UnmeasurableError(f"{builds}: {why.removeprefix('losscli: error: ')}")
-        return read_run(record, "bench")
+        return run_losscli(words, environment, where)
+
+
+def _error(done: CompletedProcess[str]) -> str:
+    """Return the message of a command that failed."""
+    told = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    why = (told or done.stderr.splitlines() or [f"exit code {done.returncode}"])[0]
+    return why.removeprefix("losscli: error: ")
 
 
 @dataclass(frozen=True)

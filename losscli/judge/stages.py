@@ -17,8 +17,8 @@ import msgspec
 import torch
 
 from losscli import __version__
-from losscli.axes import DTYPES
-from losscli.bench.plan import Task
+from losscli.axes import DTYPES, FORWARD
+from losscli.bench.plan import Task, lineup
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.build.diagnosis import placed_error
@@ -44,7 +44,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE, Speed, word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
-from losscli.machine import devices
+from losscli.machine import devices, memory
 from losscli.machine.description import describe
 from losscli.model_case import ModelCase
 from losscli.processes.lock import HeldError
@@ -193,6 +193,7 @@ class _Judging:
     def run(self) -> None:
         """Go through the stages."""
         against, draft = self.against, self.draft
+        self._tell_misfits()
         with self._device(shared=True), _one_thread():
             with draft.stage("build"):
                 self._build()
@@ -217,6 +218,16 @@ class _Judging:
         if self.job.timed:
             with draft.stage("time"), self._device(shared=False):
                 self._time()
+
+    def _tell_misfits(self) -> None:
+        """Say which sizes cannot be timed, before anything is built."""
+        if not self.job.timed or isinstance(self.against, AnyModel):
+            return
+        free = memory.most_bytes(self.device)
+        for task in self.against.tasks(trains=False):
+            _, reasons = lineup(task, FORWARD, free)
+            if (why := reasons.get(self.job.file)) and why.code == "no_room":
+                self.notify(f"{task.case.name} is not going to be timed: {why}")
 
     @contextlib.contextmanager
     def _device(self, *, shared: bool) -> Iterator[None]:

@@ -23,6 +23,15 @@ def free_bytes(device: str) -> int:
     return int(unused + cached)
 
 
+def most_bytes(device: str) -> int:
+    """Return how many bytes may be free on a device; asking a GPU takes none of its memory."""
+    if device == "cpu":
+        return free_bytes(device)
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
 _OUT_OF_MEMORY = re.compile(
     r"DefaultCPUAllocator|CUDA (driver )?error: out of memory|Triton Error \[CUDA\]: out of memory"
     r"|(CUBLAS_STATUS|CUDNN_STATUS|CUSPARSE_STATUS|CUFFT)_ALLOC_FAILED"

@@ -83,8 +83,9 @@ def build_ahead(targets: Sequence[Target]) -> None:
 
     What cannot be built is told by the process that loads it.
     """
-    with suppress(LosscliError):
-        _obtain(targets)
+    if targets:
+        with suppress(LosscliError):
+            _obtain(targets)
 
 
 def _obtain(targets: Sequence[Target]) -> list[Path]:

@@ -48,6 +48,7 @@ class Process:
             except OSError:
                 ours.close()
                 raise
+        _running.add(self)
         self.channel = Channel(ours, self.go_on)
 
     def __enter__(self) -> Process:
@@ -80,16 +81,31 @@ class Process:
         Returns its exit code, or the number of the signal that ended it, negative.
         """
         try:
-            return self._process.wait(seconds)
+            code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):  # another thread has seen its end
-                os.killpg(self._process.pid, signal.SIGKILL)
-            return self._process.wait()
+            self.kill()
+            code = self._process.wait()
+        _running.discard(self)
+        return code
+
+    def kill(self) -> None:
+        """Kill the process and what it started, and wait for nothing."""
+        with contextlib.suppress(ProcessLookupError):  # another thread has seen its end
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process now, and its channel."""
         self.end()
         self.channel.socket.close()
+
+
+_running: set[Process] = set()
+
+
+def kill_all() -> None:
+    """Kill every process that was started and has not ended, and wait for nothing."""
+    for process in tuple(_running):
+        process.kill()
 
 
 def how_ended(code: int) -> str:

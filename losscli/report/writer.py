@@ -12,7 +12,7 @@ from losscli.report.output import width, write_report
 from losscli.report.render import render
 from losscli.report.tables import WIDTH
 from losscli.runs.files import is_replaceable, write_file
-from losscli.runs.journal import Journal
+from losscli.runs.journal import Journal, journal_of
 from losscli.runs.records import Result, Run
 from losscli.runs.unprinted import kept
 
@@ -52,12 +52,10 @@ class Writer:
         self.unfinished = True
         self._results = list(run.results)
         self._journal: Journal | None = None
+        if place := journal_of(output, saved):
+            self._journal = Journal(run, place[0], resumed, name=place[1])
         if output and is_replaceable(output):
-            self.output = output = output.resolve()
-            self._journal = Journal(run, output, resumed)
-        elif saved:
-            name = saved.name.removesuffix(".jsonl")
-            self._journal = Journal(run, saved, resumed, name=name)
+            self.output = output.resolve()
 
     def __enter__(self) -> Writer:
         return self

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from losscli.errors import UnfitError, UsageError
 from losscli.runs.encoding import json_line
-from losscli.runs.files import replace_file
+from losscli.runs.files import is_replaceable, replace_file
 from losscli.runs.records import Result, Run
 
 _SUFFIX = ".journal.jsonl"
@@ -24,6 +24,13 @@ def journal_path(output: Path) -> Path:
 def output_of(path: Path) -> Path:
     """Return the output of a journal; another path is an output itself."""
     return path.with_name(path.name.removesuffix(_SUFFIX))
+
+
+def journal_of(output: Path | None, saved: Path | None) -> tuple[Path, str] | None:
+    """Return the output that a run has a journal beside, and the run's name if it has no other."""
+    if output and is_replaceable(output):
+        return output.resolve(), ""
+    return (saved, saved.name.removesuffix(".jsonl")) if saved else None
 
 
 class Journal:
@@ -42,17 +49,15 @@ class Journal:
             UnfitError: nothing can be written beside ``output``.
         """
         self.path = journal_path(output)
-        known = (name, "--save") if name else (str(output), "-o")
+        refuse_unreported(run.kind, output, resumed, name)
         try:
-            if resumed is None or resumed.resolve() != self.path.resolve():
-                _refuse_unreported(self.path, output, run.kind, *known)
             header = replace(run.header, unfinished=True)
             records = [header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
         except OSError as error:
             raise UnfitError(
-                f"cannot write {self.path}: {error.strerror}. Choose another {known[1]}."
+                f"cannot write {self.path}: {error.strerror}. Choose another {_option(name)}."
             ) from None
 
     def add(self, result: Result) -> None:
@@ -71,17 +76,24 @@ class Journal:
             self._file.close()
 
 
-def _refuse_unreported(path: Path, output: Path, kind: str, name: str, option: str) -> None:
+def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name: str = "") -> None:
     """Refuse to overwrite the journal of a run of a kind whose output was never written.
 
-    ``name`` is what ``--resume`` knows it by, and ``option`` what had it written.
+    See :class:`Journal` for the other arguments.
     """
-    if not path.exists():
+    path = journal_path(output)
+    if not path.exists() or (resumed and resumed.resolve() == path.resolve()):
         return
     reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
     if not reported:
-        resume = f"Continue the run with --resume {name}, move" if kind == "bench" else "Move"
+        known = name or output
+        resume = f"Continue the run with --resume {known}, move" if kind == "bench" else "Move"
         raise UsageError(
             f"{path} holds the finished cases of a run that was killed. "
-            f"{resume} the file away or choose another {option}."
+            f"{resume} the file away or choose another {_option(name)}."
         )
+
+
+def _option(name: str) -> str:
+    """Return the option that had a run written: by a name or a path."""
+    return "--save" if name else "-o"

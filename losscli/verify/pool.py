@@ -14,7 +14,8 @@ import copyreg
 import sys
 from collections.abc import Iterator, Sequence
 
-from losscli.implementations import Implementation, find_implementation, libraries
+from losscli.build.targets import Target
+from losscli.implementations import Implementation, find_implementation
 from losscli.machine.devices import core_count
 from losscli.operators import loading
 from losscli.processes import Process, how_ended, to_parent
@@ -66,13 +67,15 @@ def seconds_of(job: Checks) -> float:
 class Pool:
     """Runs jobs in other processes, and large ones and those of files in this one."""
 
-    def __init__(self, jobs: Sequence[Checks], count: int) -> None:
-        """Start ``count`` processes, which begin at once; with none all jobs run in this one."""
+    def __init__(self, jobs: Sequence[Checks], count: int, targets: Sequence[Target] = ()) -> None:
+        """Start ``count`` processes, which begin at once; with none all jobs run in this one.
+
+        ``targets`` are the libraries that the jobs need, which are built meanwhile.
+        """
         going = [job for job in jobs if _runs_beside_others(job)] if count else []
         self._process_of = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
-        asked = ((job.case, one.name) for job in jobs for one, _ in job.trials)
-        loading.build_ahead(libraries(asked, jobs[0].case.device) if jobs else [])
+        loading.build_ahead(targets)
         # A process reads its jobs when it has imported torch, and what is longer than the socket's
         # buffer waits for that: by then all of them are importing.
         for process in self._processes:

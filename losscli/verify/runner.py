@@ -11,11 +11,12 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from losscli.build.targets import Target
 from losscli.cases import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError
-from losscli.implementations import CUSTOM, Implementation, find_implementation
+from losscli.implementations import CUSTOM, Implementation, find_implementation, libraries
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.process_state import ProcessState, StateChange, reason_of
 from losscli.implementations.remote import changes_of
@@ -190,6 +191,29 @@ def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Tri
                 yield find_implementation(name), check
 
 
+def why_not(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
+    """Return why a check cannot run in so much memory, as far as it is known beforehand."""
+    return (
+        case.impossible
+        or implementation.unavailable(case)
+        or check.missing(case)
+        or _shortage(case, implementation, check, free)
+    )
+
+
+def possible(jobs: Iterable[Checks], free: int) -> Iterator[tuple[Case, str]]:
+    """Yield the case and the implementation of each check that can run in so much memory."""
+    for job in jobs:
+        for implementation, check in job.trials:
+            if not why_not(job.case, implementation, check, free):
+                yield job.case, implementation.name
+
+
+def libraries_of(jobs: Iterable[Checks], device: str, free: int) -> list[Target]:
+    """Return the libraries that the checks of jobs need which can run in so much memory."""
+    return libraries(dict.fromkeys(possible(jobs, free)), device)
+
+
 def run(
     job: Checks, free_bytes: Callable[[str], int] = memory.free_bytes
 ) -> Generator[VerifyResult, None, None]:
@@ -204,13 +228,7 @@ def run(
     subject = cache(lambda implementation: bind(implementation, case))
     for number, (implementation, check) in enumerate(job.trials, 1):
         name = implementation.name
-        reason = (
-            broken.get(case.device)
-            or case.impossible
-            or implementation.unavailable(case)
-            or check.missing(case)
-            or _shortage(case, implementation, check, free)
-        )
+        reason = broken.get(case.device) or why_not(case, implementation, check, free)
         if reason:
             yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue

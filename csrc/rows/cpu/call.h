@@ -10,19 +10,11 @@
 #include "rows/cpu/labels.h"
 #include "rows/cpu/strided.h"
 #include "rows/cpu/transform.h"
+#include "rows/cpu/value.h"
 
 namespace losscli::cpu {
 
 constexpr int64_t kNoTarget = -1;  // of an ignored row
-
-template <typename Stored>
-void put(const RowArguments& arguments, int64_t place, double value) {
-  using Wide = RealOf<Stored>;
-  if (arguments.wide)
-    static_cast<Wide*>(arguments.value)[place] = static_cast<Wide>(value);
-  else
-    static_cast<Stored*>(arguments.value)[place] = from_real<Stored>(value);
-}
 
 // `Real` is double for float and 16 bits too where the logits are transformed.
 template <typename Stored, typename Real>
@@ -48,13 +40,11 @@ struct Call {
     formula.share = given.parameters[kLabelSmoothing] / static_cast<double>(given.length);
     formula.z_loss = given.parameters[kZLoss];
     // In the order of the rows, whatever the number of threads is.
-    const double weights =
-        given.operands[1]
-            ? 0
-            : check_labels<PlainSum>(
-                  given, context,
-                  [&](int64_t row) { return read_label(given, row) != ignore_index(given); },
-                  [&](int64_t label) { return weight(label); });
+    const double weights = given.operands[1] ? 0
+                                             : check_labels<PlainSum>(
+                                                   given, context, given.weight,
+                                                   [&](int64_t label) { return ignores(label); },
+                                                   [&](int64_t label) { return weight(label); });
     if (given.reduction == RowReduction::mean)
       divisor = given.operands[1] ? rows_with_classes() : weights;
     gradient_scale = 1 / divisor / transform.temperature;
@@ -70,7 +60,19 @@ struct Call {
   int64_t target(int64_t row) const {
     if (arguments.operands[1]) return kNoTarget;
     const int64_t number = read_label(arguments, row);
-    return number == ignore_index(arguments) ? kNoTarget : number;
+    return ignores(number) ? kNoTarget : number;
+  }
+
+  // The same of rows side by side; the number of classes stands for none.
+  template <typename Index>
+  void targets(const RowSpan& rows, Index* to) const {
+    const int64_t none = arguments.length;
+    if (arguments.operands[1]) return void(std::fill_n(to, kLanes, static_cast<Index>(none)));
+    alignas(kLine) int64_t buffer[kLanes];
+    const int64_t ignored = ignore_index(arguments);
+    const int64_t* const labels = take_labels(arguments, rows, ignored, buffer);
+    for (int lane = 0; lane < kLanes; ++lane)
+      to[lane] = static_cast<Index>(labels[lane] == ignored ? none : labels[lane]);
   }
 
   double weight(int64_t number) const { return class_weight<Stored>(arguments, number); }
@@ -91,6 +93,8 @@ struct Call {
   }
 
  private:
+  bool ignores(int64_t label) const { return label == ignore_index(arguments); }
+
   // NaN where there are no classes, as in PyTorch.
   double rows_with_classes() const {
     const auto classes = static_cast<double>(arguments.length);

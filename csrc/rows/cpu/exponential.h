@@ -13,17 +13,19 @@ namespace losscli::cpu {
 template <typename Real>
 constexpr Real kUnit = sizeof(Real) == 8 ? Real(0x1p53) : Real(0x1p24);
 
-// For x <= max: kUnit times the exponential, within 1.1 units in the last place; 0 below the
-// smallest number that Real holds, and so of -inf. NaN where the difference is.
+// For x <= max: kUnit times e^((x - max) * inverse), within 1.1 units in the last place where that
+// factor is 1; 0 below the smallest number that Real holds, and so of -inf. NaN where the
+// difference is.
 template <typename Real>
-LOSSCLI_HOST_DEVICE Real unit_exponential(Real x, Real max) {
+LOSSCLI_HOST_DEVICE Real unit_exponential(Real x, Real max, Real inverse = 1) {
   using namespace vector_math;
   using F = Format<Real>;
   constexpr BitsOf<Real> kUnitExponent = F::kDigits + 1;
   const Pair<Real> difference = exact_sum(x, -max);
-  const bool outside = difference.high < F::kLogarithmOfLeast;
-  const Real high = outside ? F::kLogarithmOfLeast : difference.high;
-  const Real low = outside ? Real(0) : difference.low;
+  const Real scaled = difference.high * inverse;
+  const bool outside = scaled < F::kLogarithmOfLeast;
+  const Real high = outside ? F::kLogarithmOfLeast : scaled;
+  const Real low = outside ? Real(0) : difference.low * inverse;
   const Real shifted = high * Real(1.4426950408889634074) + F::kShift;
   const Real count = shifted - F::kShift;
   const Real rest = (high - count * F::kLogTwoHigh) - (count * F::kLogTwoLow - low);

@@ -10,9 +10,26 @@
 
 #include <type_traits>
 
+#include "core/polynomial.h"
 #include "core/vector_math.h"
 
 namespace losscli::cpu {
+
+// log(1 + x) for x of at least 0, NaN of NaN, for results in Real. Where that is float, 2^-28.5 is
+// enough, of which no step of double takes anything but the sum 1 + x.
+template <typename Real>
+LOSSCLI_HOST_DEVICE double log_of_one_plus(double x) {
+  if constexpr (std::is_same_v<Real, double>) {
+    return vector_math::log_of_one_plus(x);
+  } else {
+    const double whole = 1 + x, lost = x - (whole - 1);
+    const vector_math::Split<double> parts = vector_math::split(whole);
+    const double s = parts.f / (2 + parts.f), square = s * s;
+    // vector_math's for float.
+    const double series = polynomial(square, 0x1.55555cp-1, 0x1.997cp-2, 0x1.2eececp-2);
+    return parts.count * 0x1.62e42fefa39efp-1 + ((s + s) + (s * (square * series) + lost));
+  }
+}
 
 // What a class weighs in the loss of a row with target t.
 enum class Kind {
@@ -63,10 +80,10 @@ struct RowResult {
   double largest;  // the gradient of the largest logit
 };
 
-template <Kind kKind>
+template <Kind kKind, typename Real>
 LOSSCLI_HOST_DEVICE RowResult finish_row(const Formula& formula, const RowSums& row) {
-  const double whole = 1 + row.rest;
-  const double logarithm = vector_math::log_of_one_plus(row.rest);
+  const double inverse = 1 / (1 + row.rest);
+  const double logarithm = log_of_one_plus<Real>(row.rest);
   const double lse = row.max + logarithm;
   RowResult result;
   double all, all_but_largest, of_largest;
@@ -95,11 +112,11 @@ LOSSCLI_HOST_DEVICE RowResult finish_row(const Formula& formula, const RowSums& 
   result.loss += formula.z_loss == 0 ? 0 : formula.z_loss * lse * lse;
   all += slope;
   all_but_largest += slope;
-  result.factor = all / whole;
+  result.factor = all * inverse;
   // Where the largest logit holds the smaller part, r / S is near 1, and the other form keeps
   // digits.
   result.largest =
-      row.rest > 1 ? result.factor - of_largest : all_but_largest - all * (row.rest / whole);
+      row.rest > 1 ? result.factor - of_largest : all_but_largest - all * (row.rest * inverse);
   return result;
 }
 

@@ -1,4 +1,4 @@
-// The class numbers of the rows: read, checked, and what they count in a mean.
+// The class numbers of the rows: checked, and what they count in a mean.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/cpu/parallel.h"
+#include "rows/cpu/lanes.h"
 #include "rows/kernels.h"
 
 namespace losscli::cpu {
@@ -22,25 +23,45 @@ struct PlainSum {
 };
 
 // Checks the class numbers of the rows that count, if there are any, and returns what these rows
-// count together, added in an order that does not depend on the number of threads. `counts` tells
-// whether a row does, `count` what its class counts. Throws where the label of a row is no class.
-template <typename Sum, typename Counts, typename Count>
-double check_labels(const RowArguments& arguments, const LaunchContext& context,
-                    const Counts& counts, const Count& count) {
-  constexpr int64_t kRows = 4096;  // that one thread takes at a time
+// count together, added in an order that does not depend on the number of threads. `ignores` tells
+// whether a class number leaves its row out, `count` what another counts: 1 where not `weighted`.
+// Throws where the label of a row is no class.
+template <typename Sum, typename Ignores, typename Count>
+double check_labels(const RowArguments& arguments, const LaunchContext& context, bool weighted,
+                    const Ignores& ignores, const Count& count) {
+  constexpr int64_t kRows = 128 * kLanes;  // that one thread takes at a time
   const int64_t rows = arguments.rows(), chunks = divide_up(rows, kRows);
+  const auto classes = static_cast<uint64_t>(arguments.length);
   std::vector<Sum> sums(chunks);
   std::vector<int64_t> wrong(chunks, -1);
   parallel(context, chunks, [&](int64_t chunk) {
     const int64_t last = std::min(rows, (chunk + 1) * kRows);
-    for (int64_t row = chunk * kRows; row < last; ++row) {
-      if (!counts(row)) continue;
-      const int64_t label = arguments.labels ? read_label(arguments, row) : 0;
-      if (label < 0 || label >= arguments.length) {
-        wrong[chunk] = row;
+    for (int64_t first = chunk * kRows; first < last; first += kLanes) {
+      const RowSpan span(arguments.inner, first, last - first);
+      alignas(64) int64_t buffer[kLanes] = {}, counts[kLanes];
+      const int64_t* const labels =
+          arguments.labels ? take_labels(arguments, span, 0, buffer) : buffer;
+      for (int lane = 0; lane < kLanes; ++lane) counts[lane] = lane < span.count;
+      if (arguments.mask)
+        read_lanes(arguments.mask, Lanes(arguments.mask_strides, span), span.count, counts);
+      int64_t total = 0, beyond = 0;
+      for (int lane = 0; lane < kLanes; ++lane) {
+        counts[lane] = ignores(labels[lane]) ? 0 : counts[lane];
+        total += counts[lane];
+        beyond += static_cast<uint64_t>(labels[lane]) >= classes ? counts[lane] : 0;
+      }
+      if (beyond != 0) {
+        int lane = 0;
+        while (counts[lane] == 0 || static_cast<uint64_t>(labels[lane]) < classes) ++lane;
+        wrong[chunk] = first + lane;
         return;
       }
-      sums[chunk].add(count(label));
+      if (!weighted) {
+        sums[chunk].add(static_cast<double>(total));
+        continue;
+      }
+      for (int lane = 0; lane < kLanes; ++lane)
+        if (counts[lane] != 0) sums[chunk].add(count(labels[lane]));
     }
   });
   Sum total;

@@ -3,6 +3,7 @@
 #include LOSSCLI_LOSS_HEADER
 
 #include "core/cpu/parallel.h"
+#include "rows/cpu/panel_walker.h"
 #include "rows/cpu/rooms.h"
 #include "rows/cpu/walk_panels.h"
 #include "rows/cpu/walk_rows.h"
@@ -14,76 +15,78 @@ namespace {
 template <typename Real>
 using Loss = LOSSCLI_LOSS<Real>;
 
+// Backward where forward has written the gradients.
+bool nothing_wanted(const RowArguments& arguments, const RowIncoming& incoming) {
+  return !arguments.value && !(arguments.wants_gradient() && incoming.wanted());
+}
+
 template <typename Stored, typename Real>
 [[maybe_unused]] void run_cross_entropy(const RowArguments& arguments,
                                         const LaunchContext& context) {
+  if (const RowIncoming incoming(arguments); nothing_wanted(arguments, incoming))
+    return incoming.note();
   const Call<Stored, Real> call(arguments, context);
-  const Compensated sum = fit_panels(call) ? walk_panels(call, context) : walk_rows(call, context);
+  const Compensated sum =
+      fit_panels(arguments, sizeof(Real)) ? walk_panels(call, context) : walk_rows(call, context);
   if (arguments.value && arguments.reduction != RowReduction::none)
     put<Stored>(arguments, 0, sum.total() / call.divisor);
   call.incoming.note();
 }
 
-template <typename Stored, typename Real>
+template <template <typename> class Functor, typename Stored, typename Real>
 [[maybe_unused]] void run_as(const RowArguments& arguments, const LaunchContext& context) {
-  using Wide = Loss<double>;
+  using Wide = Functor<double>;
+  const RowIncoming incoming(arguments);
+  if (nothing_wanted(arguments, incoming)) return incoming.note();
   const Wide wide(arguments.parameters);
   const Facts<Wide, Stored> facts(arguments, wide);
-  const RowIncoming incoming(arguments);
   const double count = facts.check_and_count(context);
   const double divisor = arguments.reduction == RowReduction::mean ? count : 1.0;
   const bool gradient = arguments.wants_gradient() && incoming.wanted();
-  const bool value = arguments.value != nullptr;
   const int64_t rows = arguments.rows();
   const auto work = [&](auto& walker, int64_t first, int64_t last) {
-    Compensated sum;
-    for (int64_t row = first; row < last; ++row) {
-      double values[kMostOutputs] = {};
-      if (facts.counts(row)) {
-        double scales[kMostOutputs];
-        for (int o = 0; o < kMostOutputs; ++o) scales[o] = incoming.of(row, o) / divisor;
-        const auto& found = walker.read(row, facts.of_row(row), scales);
-        std::copy_n(found.values, kMostOutputs, values);
-        if (gradient) walker.write(row);
-      } else if (gradient) {
-        walker.write_zeros(row);
-      }
-      sum.add(values[0]);
-      if (value && arguments.reduction == RowReduction::none)
-        for (int o = 0; o < arguments.outputs; ++o)
-          put<Stored>(arguments, o * rows + row, values[o]);
-    }
-    return sum;
+    return walker.run(first, last, facts, incoming, divisor, gradient);
   };
   Compensated sum;
-  if (gradient || value)
-    sum = sum_chunks<Walker<Loss, Stored, Real>>(
+  if (PanelWalker<Functor, Stored, Real>::fits(arguments))
+    sum = sum_chunks<PanelWalker<Functor, Stored, Real>>(
+        context, rows, panel_rows_of_chunk(arguments), work, arguments);
+  else
+    sum = sum_chunks<Walker<Functor, Stored, Real>>(
         context, rows, rows_of_chunk(rows, arguments.length), work, arguments);
-  if (value && arguments.reduction != RowReduction::none)
+  if (arguments.value && arguments.reduction != RowReduction::none)
     put<Stored>(arguments, 0, sum.total() / divisor);
   incoming.note();
 }
 
-// With a temperature the rounding of a float shows in its exponential, and logits that are
-// transformed are those of a softcap too: then in double.
-template <typename Stored>
+// With a temperature the rounding of a float shows in its exponential: then in double.
+template <template <typename> class Functor, typename Stored>
+[[maybe_unused]] void run_functor(const RowArguments& arguments, const LaunchContext& context) {
+  if constexpr (std::is_same_v<Stored, float> && Functor<float>::logits)
+    if (arguments.parameters[0] != 1) return run_as<Functor, Stored, double>(arguments, context);
+  run_as<Functor, Stored, RealOf<Stored>>(arguments, context);
+}
+
+// Logits of cross entropy that are transformed are those of a softcap too: then in double.
+template <template <typename> class Functor, typename Stored>
 void run(const RowArguments& arguments, const LaunchContext& context) {
-  if constexpr (Loss<float>::is_cross_entropy) {
+  if constexpr (Functor<float>::is_cross_entropy) {
     if (Transform(arguments).wanted())
       run_cross_entropy<Stored, double>(arguments, context);
     else
       run_cross_entropy<Stored, RealOf<Stored>>(arguments, context);
   } else {
-    if constexpr (std::is_same_v<Stored, float> && Loss<float>::logits)
-      if (arguments.parameters[0] != 1) return run_as<Stored, double>(arguments, context);
-    run_as<Stored, RealOf<Stored>>(arguments, context);
+    if constexpr (Functor<float>::has_usual)
+      if (Functor<float>::is_usual(arguments.parameters))
+        return run_functor<Functor<float>::template Usual, Stored>(arguments, context);
+    run_functor<Functor, Stored>(arguments, context);
   }
 }
 
 Status run_rows(const RowArguments& arguments, const LaunchContext& context) {
   return guarded([&] {
     with_floating_type(arguments.dtype,
-                       [&](auto stored) { run<decltype(stored)>(arguments, context); });
+                       [&](auto stored) { run<Loss, decltype(stored)>(arguments, context); });
   });
 }
 

@@ -229,8 +229,8 @@ double Row<Stored, Real>::finish(const Peak<Real>& peak, const PieceSums& sums) 
     row.target = call_.weight(target_);
     row.on_top = target_ == peak.index;
   }
-  const RowResult result =
-      with_kind(call_.kind, [&](auto kind) { return finish_row<kind()>(call_.formula, row); });
+  const RowResult result = with_kind(
+      call_.kind, [&](auto kind) { return finish_row<kind(), Real>(call_.formula, row); });
   if (gradient_ && !ignored_) {
     const double incoming = call_.incoming.of(row_, 0) * call_.gradient_scale;
     factor_ = static_cast<Real>(result.factor * incoming / kUnit<Real>);

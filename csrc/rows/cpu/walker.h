@@ -9,21 +9,13 @@
 
 #include "core/vector_math.h"
 #include "elementwise/cpu/stream.h"
+#include "rows/cpu/exponential.h"
 #include "rows/cpu/facts.h"
 #include "rows/cpu/group_sum.h"
 #include "rows/cpu/strided.h"
+#include "rows/cpu/value.h"
 
 namespace losscli::cpu {
-
-// e^((x - top) / temperature) for x <= top; NaN where the difference is. The difference is taken
-// with what its rounding leaves.
-template <typename Real>
-LOSSCLI_HOST_DEVICE Real exponential_below(Real x, Real top, Real inverse) {
-  const vector_math::Pair<Real> difference = vector_math::exact_sum(x, -top);
-  const Real high = difference.high * inverse;
-  const bool outside = high < vector_math::Format<Real>::kLogarithmOfLeast;
-  return vector_math::exponential(high, outside ? Real(0) : difference.low * inverse);
-}
 
 // `Functor` is the template of the loss; elements are computed in Real, a row's results in double.
 template <template <typename> class Functor, typename Stored, typename Real>
@@ -44,6 +36,32 @@ class Walker {
     if (keeps_) kept_.resize(kRows * length);
   }
 
+  // Computes rows, and their gradients if they are wanted, over `divisor`; returns the sum of the
+  // losses.
+  Compensated run(int64_t first, int64_t last, const Facts<WideLoss, Stored>& facts,
+                  const RowIncoming& incoming, double divisor, bool gradient) {
+    const int64_t rows = arguments_.rows();
+    Compensated sum;
+    for (int64_t row = first; row < last; ++row) {
+      double values[kMostOutputs] = {};
+      if (facts.counts(row)) {
+        double scales[kMostOutputs];
+        for (int o = 0; o < kMostOutputs; ++o) scales[o] = incoming.of(row, o) / divisor;
+        const auto& found = read(row, facts.of_row(row), scales);
+        std::copy_n(found.values, kMostOutputs, values);
+        if (gradient) write(row);
+      } else if (gradient) {
+        write_zeros(row);
+      }
+      sum.add(values[0]);
+      if (arguments_.value && arguments_.reduction == RowReduction::none)
+        for (int o = 0; o < arguments_.outputs; ++o)
+          put<Stored>(arguments_, o * rows + row, values[o]);
+    }
+    return sum;
+  }
+
+ private:
   // The passes up to the values; the row counts.
   const RowFinish<double>& read(int64_t row, const RowFacts<double>& facts,
                                 const double (&incoming)[kMostOutputs]) {
@@ -93,7 +111,6 @@ class Walker {
         store(k, row, first, std::min<int64_t>(kGroup, arguments_.length - first), zeros);
   }
 
- private:
   // A group of each operand, where it lies.
   using Group = const Real* [kRows];
 
@@ -136,7 +153,7 @@ class Walker {
 
   void take_exponentials(int k, const Real* x, Real* to) const {
     const Real top = tops_[k], inverse = inverse_;
-    for (int lane = 0; lane < kGroup; ++lane) to[lane] = exponential_below(x[lane], top, inverse);
+    for (int lane = 0; lane < kGroup; ++lane) to[lane] = unit_exponential(x[lane], top, inverse);
   }
 
   void add_exponentials() {
@@ -183,12 +200,13 @@ class Walker {
       whole[0] += own;
       totals_.own = own / whole[0];
       totals_.others = others / whole[0];
-      totals_.surprise = own > others ? vector_math::log_of_one_plus(others / own)
-                                      : own_distance + vector_math::logarithm(whole[0]);
+      totals_.surprise = own > others
+                             ? vector_math::log_of_one_plus(others / own)
+                             : own_distance + vector_math::logarithm(whole[0] / kUnit<Real>);
     }
     for (int k = 0; k < kRows; ++k) {
       totals_.tops[k] = static_cast<double>(tops_[k]);
-      totals_.logarithm[k] = vector_math::logarithm(whole[k]);
+      totals_.logarithm[k] = vector_math::logarithm(whole[k] / kUnit<Real>);
       inverses_[k] = static_cast<Real>(1 / whole[k]);
     }
     if constexpr (kDistance.weight >= 0) {
@@ -276,7 +294,7 @@ class Walker {
   RowFinish<Real> finish_;
   Strided<Stored> rows_[kRows];
   Real tops_[kRows] = {};
-  Real inverses_[kRows] = {};  // 1 / the sum of the exponentials
+  Real inverses_[kRows] = {};  // 1 / the sum of the exponentials, all in units of kUnit
 
   alignas(kLine) Real buffers_[kRows][kGroup];
   alignas(kLine) Real powers_[kRows][kGroup];

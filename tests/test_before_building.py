@@ -1,0 +1,112 @@
+"""What can be known without a build is said before one, and before any process is started."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from losscli.bench.plan import able, libraries_of
+from losscli.bench.plan import plan as plan_bench
+from losscli.cli import main
+from losscli.compare import revisions
+from losscli.config.loader import load_config
+from losscli.errors import EXIT_UNFIT, EXIT_USAGE
+from losscli.implementations.files import read_file
+from losscli.judge.against_loss import KnownLoss
+from losscli.judge.job import Job
+from losscli.judge.stages import _Judging
+from losscli.machine.bisection import Range
+from losscli.operators import loading
+from losscli.processes import Process
+from losscli.verify.runner import libraries_of as libraries_of_checks
+from losscli.verify.runner import plan as plan_verify
+from tests.fabricated import machine
+
+MSE = ["--device", "cpu", "--loss", "mse", "--dtype", "float32"]
+LARGE = [*MSE, "--size", "1048576x1048576"]
+NO_ROOM = "nothing could run: needs "
+KILLED = "holds the finished cases of a run that was killed"
+
+
+@pytest.fixture
+def neither_build_nor_start(monkeypatch, tmp_path, write):
+    """Fail a test that builds or starts anything; leave the journals of killed runs."""
+    monkeypatch.setattr(loading, "_obtain", lambda targets: pytest.fail("builds"))
+    monkeypatch.setattr(Process, "__init__", lambda *given, **named: pytest.fail("starts"))
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    Path("nothing.yaml").write_text("{losses: [mse], sizes: [8], exclude: [{size: 8}]}")
+    write("out.json.journal.jsonl", machine(1), "jsonl")
+    write("data/runs/base.jsonl.journal.jsonl", machine(1), "jsonl")
+
+
+SAID = {
+    "bench: memory": (["bench", *LARGE], EXIT_UNFIT, NO_ROOM),
+    "bench: memory of each process": (["bench", *LARGE, "--processes", "4"], EXIT_UNFIT, NO_ROOM),
+    "bench: package": (["bench", *MSE, "--impl", "liger"], EXIT_UNFIT, "liger has no mse"),
+    "bench: mode": (["bench", *MSE, "--mode", "graph"], EXIT_UNFIT, "needs a GPU"),
+    "bench: no case": (
+        ["bench", "-c", "nothing.yaml", "--device", "cpu"],
+        EXIT_USAGE,
+        "nothing is left to run",
+    ),
+    "bench: journal": (["bench", *MSE, "-o", "out.json"], EXIT_USAGE, KILLED),
+    "bench: saved journal": (["bench", *MSE, "--save", "base"], EXIT_USAGE, KILLED),
+    "verify: memory": (["verify", *LARGE, "--check", "value"], EXIT_UNFIT, NO_ROOM),
+    "verify: device": (["verify", *MSE, "--check", "graphs"], EXIT_UNFIT, "only on a GPU"),
+    "verify: journal": (["verify", "--quick", "-o", "out.json"], EXIT_USAGE, KILLED),
+    "profile: memory": (["profile", *LARGE], EXIT_UNFIT, "needs "),
+    "profile: package": (
+        ["profile", *MSE, "--size", "8x8", "--impl", "liger"],
+        EXIT_UNFIT,
+        "liger has no mse",
+    ),
+}
+
+
+@pytest.mark.usefixtures("neither_build_nor_start")
+@pytest.mark.parametrize(("arguments", "code", "told"), SAID.values(), ids=SAID)
+def test_what_stops_a_command_is_said_before_it_builds_or_starts(capsys, arguments, code, told):
+    assert main.run(arguments) == code
+    assert told in capsys.readouterr().err
+
+
+def test_case_that_fits_nowhere_is_said_before_bisect_checks_out(monkeypatch, capsys):
+    error = "losscli: error: nothing could run: needs 8.0 TiB of memory, 1.0 GiB are free."
+    failed = subprocess.CompletedProcess([], EXIT_UNFIT, "", error)
+    monkeypatch.setattr(revisions, "run_losscli", lambda *given: failed)
+    monkeypatch.setattr(Range, "of", lambda *given: SimpleNamespace(clone=pytest.fail))
+    assert main.run(["bisect", "mse 8x8", "--good", "HEAD~1", "--bad", "HEAD"]) == EXIT_UNFIT
+    assert capsys.readouterr().err == f"{error}\n"
+
+
+def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):
+    path = tmp_path / "k.py"
+    path.write_text("def mse_loss(input, target): return ((input - target) ** 2).mean()")
+    job = Job(file=str(path), sizes=((8, 8), (2**20, 2**20)))
+    file, notes = read_file(str(path)), []
+    against = KnownLoss(job, "cpu", file.definition("mse"), "mse", 0)
+    judging: Any = SimpleNamespace(job=job, device="cpu", against=against, notify=notes.append)
+    _Judging._tell_misfits(judging)
+    (note,) = notes
+    assert note.startswith("mse 1048576x1048576 float32 mean is not going to be timed: needs ")
+
+
+def test_only_what_can_run_is_built(config):
+    small = "{title: small, losses: [mse], sizes: [8x8]}"
+    large = "{title: large, losses: [huber], sizes: [1Mx1M]}"
+    loaded = load_config(config(f"{{dtypes: [float32], tables: [{small}, {large}]}}"), {})
+    tasks = plan_bench(loaded, "cpu")
+    assert {target.name for target in libraries_of(able(tasks, 2**33), "cpu")} == {
+        *("torch", "mse_cpu", "bench_cpu")
+    }
+    assert libraries_of(able(tasks, 0), "cpu") == []
+    jobs = plan_verify(loaded, "cpu", lambda device: 2**33, ["value"])
+    assert {target.name for target in libraries_of_checks(jobs, "cpu", 2**33)} == {
+        *("torch", "mse_cpu")
+    }
+    assert libraries_of_checks(jobs, "cpu", 0) == []
