@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from losscli.doctor import questions
 from losscli.errors import UnfitError
 from losscli.processes import Channel, Process, how_ended
 
@@ -70,6 +71,14 @@ with Process([sys.executable, "-c", {ECHO!r}]) as process:
 """
     command = ["sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, text]
     assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout == b"back\n"
+
+
+def test_files_in_the_folder_of_the_command_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit('hijacked')\n")
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('hijacked')\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert "gpus" in questions.ask("driver")
 
 
 def test_process_ends_with_its_channel():
