@@ -30,7 +30,7 @@ from losscli.losses import EVERY_LOSS
 
 PATHS = sorted(root().glob("*.py"))
 NOT_A_CANDIDATES_FAULT = {
-    *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
+    *("bad_job", "no_gpu", "no_room", "quarantined", "not_isolated", "interrupted", "error"),
 }
 WITHOUT_CANDIDATE = {
     "impossible",  # depends on the memory of the machine
