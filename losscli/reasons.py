@@ -48,6 +48,7 @@ Code = Literal[
     "bad_reference",
     "bad_job",
     "quarantined",
+    "not_isolated",
     "interrupted",
     "busy",
     "error",
@@ -82,8 +83,9 @@ failed. RIGHT: ``refuses`` it raises for operands that it does not take, as of o
 shapes. SLOWER: ``slower``. CHEATS: ``impossible`` faster than the memory,
 ``slows_others`` what is timed beside it is faster without its process, or cannot be timed. HANGS:
 ``timeout``. NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient,
-``bad_job`` a job that makes no sense, ``quarantined`` a GPU that did not recover, ``interrupted``,
-``busy`` the device was in use by others until the time was over, ``error`` of losscli itself.
+``bad_job`` a job that makes no sense, ``quarantined`` a GPU that did not recover, ``not_isolated``
+this machine lacks a part of the isolation that the job requires, ``interrupted``, ``busy`` the
+device was in use by others until the time was over, ``error`` of losscli itself.
 """
 
 

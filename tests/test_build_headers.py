@@ -9,7 +9,8 @@ import pytest
 
 from losscli.build import headers
 from losscli.errors import UnfitError
-from losscli.implementations.sandbox import confinement, process
+from losscli.implementations.sandbox import process
+from losscli.implementations.sandbox.confinement import environment
 
 SOURCE = "#include <torch/extension.h>\nint main() { return answer - 42; }\n"
 
@@ -50,7 +51,7 @@ def test_a_worker_looks_for_it_once_it_is_there(settings):
 
     found = process.environment_of_workers({"CPATH": "/mine"})
     assert found["CPATH"] == f"{headers.folder()}:/mine"
-    assert confinement.environment("/scratch", found)["CPATH"] == found["CPATH"]
+    assert environment.of_candidate(found, "/scratch")["CPATH"] == found["CPATH"]
 
 
 def test_a_header_that_is_there_is_not_made_again(settings):

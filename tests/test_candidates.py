@@ -31,7 +31,7 @@ from losscli.processes.claims import LOCK
 
 PATHS = sorted(root().glob("*.py"))
 NOT_A_CANDIDATES_FAULT = {
-    *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "busy"),
+    *("bad_job", "no_gpu", "no_room", "quarantined", "not_isolated", "interrupted", "busy"),
     "error",
 }
 WITHOUT_CANDIDATE = {

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from losscli.doctor import questions
 from losscli.errors import UnfitError
 from losscli.processes import Channel, Process, how_ended
 from losscli.processes.process import kill_all
@@ -84,6 +85,14 @@ def test_all_processes_that_have_not_ended_are_killed_at_once():
         assert one.end(20) == -signal.SIGKILL
         assert ended.end() == 0
         kill_all()  # nothing is left, whose number may be another's by now
+
+
+def test_files_in_the_folder_of_the_command_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit('hijacked')\n")
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('hijacked')\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert "gpus" in questions.ask("driver")
 
 
 def test_process_ends_with_its_channel():

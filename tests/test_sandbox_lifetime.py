@@ -75,14 +75,14 @@ def test_worker_that_dies_beside_a_stopped_keeper_has_died_itself(worker: Worker
     assert error_of(worker).code == "process_died"
 
 
-@pytest.mark.parametrize("reached", [("session", "processes"), ("session",)])
+@pytest.mark.parametrize("reached", [("session", "signals"), ("session",)])
 def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, ...]) -> None:
     worker.reached = reached
     os.kill(worker.keeper, signal.SIGKILL)
     error = error_of(worker)
     assert error.code == "interrupted"
     assert str(error).startswith("losscli's process that keeps the worker was killed, as when ")
-    assert ("the file may have killed it" in str(error)) == ("processes" not in reached)
+    assert ("the file may have killed it" in str(error)) == ("signals" not in reached)
 
 
 def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path) -> None:

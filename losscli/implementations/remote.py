@@ -43,6 +43,8 @@ class Setting:
     order: tuple[str, ...] = ()
     mends: bool = False
     """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
+    require_isolation: bool = False
+    """Whether a file is not to run where a part of the walls is missing."""
     lacking: tuple[str, ...] = ()
     """Operands of which files have no gradient, as PyTorch's own function has none."""
     built: dict[str, str] = field(default_factory=dict)
@@ -144,13 +146,14 @@ class Workers:
     def _start(self, file: UserFile, device: str, *, unmarked: bool = False) -> Worker:
         wanted = setting()
         allowance = wanted.allowance
-        if not allowance.memory_bytes and device == "cpu":
+        if not allowance.memory_bytes:
             allowance = structs.replace(allowance, memory_bytes=free_bytes("cpu") // 2)
         known = wanted.built.get(file.sha256)
         built = b""
         with suppress(OSError):  # without it the file compiles again
             built = Path(known).read_bytes() if known else b""
         more: dict[str, Any] = {"mends": wanted.mends, "unmarked": unmarked, "built": built}
+        more["require_isolation"] = wanted.require_isolation
         try:
             return Worker(file, device, allowance, wanted.order, **more)
         except SandboxError as error:

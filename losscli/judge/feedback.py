@@ -82,6 +82,8 @@ ADVICE: dict[Code, str] = {
     "no_gpu": "Judge it on a machine with a GPU, or on the CPU.",
     "no_room": "Judge it at a smaller size, or with more memory.",
     "quarantined": "Judge it again on another GPU, or once this one has been reset.",
+    "not_isolated": "Judge it on a machine with user namespaces, Landlock and seccomp: "
+    "`losscli doctor --isolation` shows what is missing.",
     "interrupted": "Judge it again.",
     "busy": "Judge it again when that process has ended, or with a longer --timeout.",
     "error": "This is a fault of losscli; judge it again, and report it if it comes back.",

@@ -28,10 +28,16 @@ from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.implementations.errors import (
+    NotBuiltError,
+    NotIsolatedError,
+    SandboxError,
+    SubjectError,
+)
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.languages import languages_of
 from losscli.implementations.process_state import reason_of
+from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.process import is_of_a_worker
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
@@ -107,12 +113,17 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             else:
                 check_arguments(file, definition, named, tuple(job.arguments))
                 against = KnownLoss(job, device, definition, named, seed)
-        with remote.use(remote.Setting(job.limits, tuple(job.arguments))):
+        setting = remote.Setting(
+            job.limits, tuple(job.arguments), require_isolation=job.require_isolation
+        )
+        with remote.use(setting):
             _Judging(job, device, file, against, draft, notify).run()
     except Ended:
         pass
     except NotJudgeableError as error:
         draft.add(error.code, str(error))
+    except NotIsolatedError as error:
+        draft.add("not_isolated", str(error))
     except WrongReferenceError as error:
         draft.add("bad_reference", str(error))
     except torch.OutOfMemoryError as error:
@@ -138,6 +149,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         dtypes=tuple(draft.dtypes),
         trains=draft.trains,
         isolation=draft.isolation,
+        not_isolated=missing(draft.isolation) if draft.isolation else (),
         languages=draft.languages,
         seconds=draft.seconds,
         log=log[-LOG_CHARACTERS:],
@@ -156,8 +168,10 @@ def _recognised(job: Job, file: UserFile, device: str) -> tuple[Job, str]:
     """
     if job.loss or not (job.reference or file.defines(REFERENCE_MODULE)):
         return job, ""
+    setting = remote.Setting(require_isolation=job.require_isolation)
     try:
-        known = recognise(job.reference or str(file.path), device)
+        with remote.use(setting):
+            known = recognise(job.reference or str(file.path), device)
     except UnknownLossError:
         return job, job.reference or REFERENCE_MODULE
     sizes = job.sizes or ((known.size,) if known.size else ())
@@ -265,7 +279,9 @@ class _Judging:
             remote.share_build(self.file, self.device)
             self.against.check()
         except SubjectError as error:
-            code = error.code if isinstance(error, SandboxError) else "import_failed"
+            code: Code = "import_failed"
+            if isinstance(error, SandboxError):
+                code, self.draft.isolation = error.code, error.reached or self.draft.isolation
             if isinstance(error, NotBuiltError) and not error.compiler:
                 code = "import_failed"
             self.draft.end(code, self._told(error), case=case.name)

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from losscli.processes.channel import Channel
 
@@ -42,7 +43,7 @@ class Process:
                     stdin=theirs.fileno(),
                     stdout=errors,
                     stderr=errors,
-                    env=environ,
+                    env=_without_folder(os.environ if environ is None else environ),
                     start_new_session=True,
                 )
             except OSError:
@@ -106,6 +107,18 @@ def kill_all() -> None:
     """Kill every process that was started and has not ended, and wait for nothing."""
     for process in tuple(_running):
         process.kill()
+
+
+def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which ``-m`` imports nothing from the folder of the command.
+
+    Files of others may lie there, and one that is called numpy.py would run in place of NumPy.
+    """
+    root = str(Path(__file__).parents[2])
+    found = {**environ, "PYTHONSAFEPATH": "1"}
+    if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), root]))
+    return found
 
 
 def how_ended(code: int) -> str:

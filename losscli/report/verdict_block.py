@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from losscli.errors import one_line
 from losscli.grouping import grouped
+from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
 from losscli.judge.verdict import Verdict, speedup
@@ -70,7 +71,8 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": ", ".join(verdict.isolation) or "none was needed, for nothing ran",
+        "isolation": isolation(verdict) or "none was needed, for nothing ran",
+        "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
         if text:
@@ -119,6 +121,11 @@ def line(verdict: Verdict) -> str:
     cached = " (from the cache)" if verdict.cached else ""
     text = f"{verdict.word} {verdict.file or verdict.id}{cached}{f': {why}' if why else ''}"
     return textwrap.shorten(text, WIDTH, placeholder="…")
+
+
+def isolation(verdict: Verdict) -> str:
+    """Say how a file was closed in; empty where nothing of it ran."""
+    return "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
 
 
 def _title(verdict: Verdict) -> str:

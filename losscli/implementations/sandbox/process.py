@@ -14,6 +14,7 @@ import os
 import select
 import shutil
 import signal
+import site
 import socket
 import sys
 import threading
@@ -33,11 +34,14 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
     NotBuiltError,
+    NotIsolatedError,
     SandboxError,
     SubjectError,
 )
 from losscli.implementations.files import UserFile, imports_losscli
 from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox.confinement.environment import kept
+from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
 from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.messages import (
     Load,
@@ -49,6 +53,7 @@ from losscli.implementations.sandbox.messages import (
     Tunes,
 )
 from losscli.implementations.sandbox.methods import METHODS
+from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.machine import allocator
@@ -66,6 +71,11 @@ LARGE_BYTES = 2**26
 SAMPLING = ("samples", "looped")
 """The methods whose time counts, in which nothing may be tuned."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
+EXCESSES: dict[int, tuple[Code, str]] = {
+    TOO_MUCH_MEMORY: ("memory_limit", "its processes took more memory than the {memory} they may"),
+    TOO_MANY_PROCESSES: ("process_died", "it had more than {processes} processes and threads"),
+}
+"""Why a keeper ended a worker."""
 
 
 class Zygote:
@@ -74,7 +84,7 @@ class Zygote:
     def __init__(self) -> None:
         self._process = Process(
             [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
-            {**os.environ, **_allocator(), "PYTHONUNBUFFERED": "1"},
+            {**environment_of_workers(os.environ), **_user_packages(), "PYTHONUNBUFFERED": "1"},
         )
         self._lock = threading.Lock()
         with contextlib.suppress(TimeoutError):
@@ -134,23 +144,33 @@ def _allocator() -> dict[str, str]:
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
+def _user_packages() -> dict[str, str]:
+    """Return what names the folder of this user's packages to a process without a home."""
+    found = site.getusersitepackages() in sys.path
+    return {"PYTHONUSERBASE": site.getuserbase()} if found else {}
+
+
 def environment_of_workers(given: Mapping[str, str], source: str = "") -> dict[str, str]:
-    """Return an environment with what makes workers compute and compile as they should.
+    """Return what workers may see of an environment, with what they compute and compile by.
 
     It names the cache only for a source that imports losscli, which has its kernels there.
     """
     path = headers.search_path(given.get("CPATH", ""))
-    found = {**given, **_allocator(), **({"CPATH": path} if path else {})}
-    found.pop(CACHE_VARIABLE, None)
+    found = {**kept(given), **_allocator(), **({"CPATH": path} if path else {})}
     if imports_losscli(source):
         found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
     return found
 
 
-def hidden_from_workers() -> list[str]:
-    """Return the folders of the cache that no worker needs: whoever opens a lock can take it."""
+def hidden_from_workers(source: str) -> list[str]:
+    """Return what no worker needs of the cache: whoever opens a lock can take it.
+
+    All of it, but for a source that imports losscli.
+    """
     root = cache_directory("kernels").absolute()
-    return [str(root / name) for name in (LOCKS, "verdicts", "work")]
+    if not imports_losscli(source):
+        return [str(root)]
+    return [str(root / name) for name in (LOCKS, "lock", "verdicts", "runs", "scratch", "work")]
 
 
 def _forked(wanted: dict[str, Any], descriptors: Sequence[int]) -> tuple[Zygote, int]:
@@ -179,19 +199,23 @@ class Worker:
         mends: bool = False,
         unmarked: bool = False,
         built: bytes = b"",
+        require_isolation: bool = False,
     ) -> None:
         """Start it, and have it import the file; ``built`` is what another has compiled of it.
 
-        ``unmarked``: it is asked for one answer of a process that looks like a user's own.
+        ``unmarked``: it is asked for one answer of a process that looks like a user's own;
+        ``require_isolation``: it imports nothing where a part of the walls is missing.
 
         Raises:
             NotBuiltError: it cannot be imported.
+            NotIsolatedError: a part of the walls is missing.
             SandboxError: it died, or did not answer in time.
         """
         self.file, self.device, self.allowance = file, device, allowance
         self.died: SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
+        """The parts of the walls behind which it runs."""
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -201,14 +225,14 @@ class Worker:
         status, status_end = os.pipe()
         self.channel, self.status = Channel(ours), status
         self.log = Log(allowance.output_bytes, self._flood)
-        scratch = scratch_directory()
         wanted = {
-            "judge": os.getpid(),
             "device": device,
-            "scratch": str(scratch),
             "memory_bytes": allowance.memory_bytes,
+            "processes": allowance.processes,
+            "scratch": str(scratch_directory().absolute()),
             "environ": environment_of_workers(os.environ, file.source),
-            "hidden": hidden_from_workers(),
+            "shown": [] if file.revision else [str(file.path.absolute().parent)],
+            "hidden": hidden_from_workers(file.source),
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
@@ -220,11 +244,16 @@ class Worker:
             os.close(self.log.writing)
         try:
             ready = self._reply(START_SECONDS)
+            if isinstance(ready, Raised):  # before anything of the file runs
+                raise UnfitError(f"a worker cannot be closed in: {ready.text}.")
             if not isinstance(ready, Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
+            if require_isolation and (lacks := missing(self.reached)):
+                text = f"isolation is required, and this machine lacks: {', '.join(lacks)}"
+                raise NotIsolatedError(text)
             write(operands, 0, memoryview(built))
             self._has_run = True
             self._load(order, mends, unmarked, len(built))
@@ -232,7 +261,7 @@ class Worker:
         except BaseException as error:
             log = self.end()
             if isinstance(error, SandboxError):
-                error.log = log
+                error.log, error.reached = log, self.reached
             raise
 
     def ask(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> Any:
@@ -292,8 +321,8 @@ class Worker:
         file = self.file
         number = _random_number()
         wanted = Load(
-            *(number, file.named, file.source, str(file.path), file.revision, file.name),
-            *(list(order), mends, unmarked, built),
+            *(number, file.named, file.source, str(file.path.absolute()), file.revision),
+            *(file.name, list(order), mends, unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)
@@ -358,6 +387,10 @@ class Worker:
             return self._fatal("process_died", "its process hung up, and left others that stay")
         if not told:
             return self._fatal("interrupted", self._why_interrupted())
+        if int(told) in EXCESSES:
+            why, text = EXCESSES[int(told)]
+            memory = format_bytes(self.allowance.memory_bytes)
+            return self._fatal(why, text.format(memory=memory, processes=self.allowance.processes))
         return self._fatal("process_died", f"its process ended {how_ended(int(told))}")
 
     def _why_interrupted(self) -> str:
@@ -365,8 +398,8 @@ class Worker:
         how = self._zygote.ended
         what = f"starts workers ended {how}" if how else "keeps the worker was killed"
         told = f"losscli's process that {what}, as when the system runs out of memory"
-        if self._has_run and "processes" not in self.reached:
-            told += "; the file may have killed it, for its processes are not isolated here"
+        if self._has_run and "signals" not in self.reached:
+            told += "; the file may have killed it, for signals are not isolated here"
         return told
 
     def _forged(self, what: str) -> SandboxError:
