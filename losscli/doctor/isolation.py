@@ -18,7 +18,7 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
 from typing import Any, Final, Literal
 
-from losscli.directories import cache_directory
+from losscli.directories import LOCKS, make_private, private_folder
 from losscli.doctor import attacks
 from losscli.errors import UnfitError
 from losscli.implementations.allowance import Allowance
@@ -142,13 +142,15 @@ class Scene:
         self.victim = keep(subprocess.Popen(program, stdin=subprocess.PIPE))
         self._made.callback(self.victim.kill)
         self.lasting = [f"/dev/shm/{name}-left", f"/tmp/{name}-left", f"/var/tmp/{name}-left"]
-        cache = cache_directory("locks").absolute()
-        lock, shared = cache / "locks" / name, Path(f"/dev/shm/{name}")
+        locks = private_folder("locks", LOCKS).absolute()
+        with suppress(OSError):
+            make_private(locks)
+        lock, shared = locks / name, Path(f"/dev/shm/{name}")
         for path in (lock, shared):
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text("of the judge")
-        written = [lock, shared, cache / name, Path("/dev", name), *map(Path, self.lasting)]
+        written = [lock, shared, locks.parent / name, Path("/dev", name), *map(Path, self.lasting)]
         for path in written:
             self._made.callback(path.unlink, missing_ok=True)
         self.facts = {

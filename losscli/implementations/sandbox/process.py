@@ -385,7 +385,7 @@ class Worker:
         told = self._status()
         if told is None:
             return self._fatal("process_died", "its process hung up, and left others that stay")
-        if not told:
+        if not told or self._zygote.ended:  # then its keeper has ended it
             return self._fatal("interrupted", self._why_interrupted())
         if int(told) in EXCESSES:
             why, text = EXCESSES[int(told)]
