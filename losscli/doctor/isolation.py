@@ -165,7 +165,7 @@ class Scene:
             "segment": self._segment(),
             "lasting": self.lasting,
             "lock": str(lock),
-            "cache": str(cache),
+            "cache": str(locks.parent),
             "devices": [path for path in DEVICES if os.path.exists(path)],
             "numbers": {name: kernel.number(name) for name in attacks.CALLS},
             "open files": limits.OPEN_FILES,
