@@ -5,7 +5,7 @@ at the end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and
 select results. Where no key names them, tables show contiguous operands and an incoming gradient of
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
 at which they were measured, which `ages.py` finds out from git. `functions: element` and
-`functions: row` are the losses themselves, from their specs.
+`functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from losscli.axes import CONTIGUOUS
 from losscli.cases import Case, format_grad_output
 from losscli.compare.cells import Cell, best_peer, cells
 from losscli.compare.cells import ratio as ratio_to
+from losscli.doctor.isolation import ATTACKS
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
+from losscli.implementations.sandbox.parts import PARTS
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.report.bench_table import SHORT_PASSES
@@ -46,6 +48,7 @@ RESULTS = DOCS / "results"
 DOCUMENTS = (
     DOCS.parent / "README.md",
     DOCS / "training-code.md",
+    DOCS / "judging.md",
     DOCS / "performance.md",
     DOCS / "sharded.md",
     DOCS / "kernel-notes.md",
@@ -79,6 +82,8 @@ def with_tables(text: str) -> str:
             made, age = ages.table(), ""
         elif kind == functions.__name__:
             made, age = functions(file), ""
+        elif kind == walls.__name__:
+            made, age = walls(), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -468,6 +473,16 @@ def functions(unit: str) -> str:
             ],
         )
     return _table(["function", "module", f"the loss of each {unit}", "settings"], [*rows.values()])
+
+
+def walls() -> str:
+    """Return a row per part of the judge's isolation: what it refuses, and what it is made of."""
+    rows = []
+    for part in PARTS:
+        tried = "; ".join(attack.tries for attack in ATTACKS if attack.part == part.name)
+        made_of = (part.by, part.without or "open", part.on_cuda or part.by)
+        rows.append([part.name, tried, *made_of])
+    return _table(["part", "what a file tries", "with namespaces", "without", "on a GPU"], rows)
 
 
 def _beside_peers(run: Run) -> list[list[Cell]]:

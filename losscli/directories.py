@@ -1,14 +1,19 @@
-"""Where files of this user are kept: where a variable names, or where the platform has them."""
+"""Where files of this user are kept, and whether other users could change them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
+import time
 from pathlib import Path
 from typing import Literal
 
-from losscli.errors import UsageError
+from losscli.errors import UnfitError, UsageError
 
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
+LOCKS = "locks"
+"""The folder of the cache in which all locks are."""
 _NAME = "losscli"
 
 
@@ -39,3 +44,90 @@ def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> 
         raise UsageError(
             f"{whose} there is no such home directory. Name a directory in {variable}."
         ) from None
+
+
+def private_folder(what: str, name: str) -> Path:
+    """Return a folder of the cache, made or not, that no other user can write.
+
+    Args:
+        what: is kept there, for the message.
+        name: of the folder.
+
+    Raises:
+        UnfitError: other users could change what is in it.
+    """
+    folder = cache_directory(what) / name
+    require_private(folder.parent)
+    require_private(folder)
+    return folder
+
+
+def make_private(folder: Path, mode: int = 0o700) -> None:
+    """Make a folder whose permissions are no more than ``mode``, whatever the umask is.
+
+    Raises:
+        OSError: it cannot be made.
+        UnfitError: it is there, and other users could change what is in it.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=mode if path == folder else 0o755, exist_ok=True)
+    require_private(folder)
+    found = folder.stat()
+    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & ~mode:
+        folder.chmod(stat.S_IMODE(found.st_mode) & mode)
+
+
+def require_private(path: Path) -> None:
+    """Refuse a file or folder of the cache that other users could change, if it is there.
+
+    Raises:
+        UnfitError: they could.
+    """
+    if weakness := weakness_of(path):
+        own = path.stat().st_uid == os.geteuid()
+        mend = f"Run `chmod go-w {path}` if you trust what it holds, or n" if own else "N"
+        raise UnfitError(
+            f"{weakness}, who could change what losscli reads there. {mend}ame a folder of your "
+            f"own in {CACHE_VARIABLE}."
+        )
+
+
+def weakness_of(path: Path) -> str:
+    """Return which other users could change a file or folder; empty where none could.
+
+    A path that cannot be looked at has no weakness: to use it is an error of its own.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return ""
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"{path} belongs to user {found.st_uid} (mode {mode:o})"
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"{path} (owner {found.st_uid}, mode {mode:o}) can be written by other users"
+    return ""
+
+
+def weakness_along(path: Path) -> str:
+    """Return which other users could replace a file, itself or by a folder above it; or nothing."""
+    found = ""
+    for each in (path.absolute(), *path.absolute().parents):
+        mode = each.stat().st_mode
+        if not mode & (stat.S_IXGRP | stat.S_IXOTH) and stat.S_ISDIR(mode):
+            found = ""  # nobody else reaches what is below
+        # Where the sticky bit is set, as for /tmp, only its owner can replace what is there.
+        if not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
+            found = found or weakness_of(each)
+    return found
+
+
+def note_use(path: Path) -> None:
+    """Note when something was last used, if that can be noted.
+
+    A clock that is set back for a while makes nothing look old.
+    """
+    with contextlib.suppress(OSError):
+        if path.stat().st_mtime < time.time():
+            os.utime(path)

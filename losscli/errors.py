@@ -97,7 +97,14 @@ def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
 
 def printable(text: str) -> str:
     """Show the control characters of others' text, which a terminal would obey; lines stay."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """Show the ends of lines and the tabs, too, of what is to be a name or a cell."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def first_line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 
+from losscli.errors import one_line, printable
 from losscli.streams import tell
 
 VARIABLE = "LOSSCLI_QUIET"
@@ -35,12 +36,12 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write text as it is, as ``note`` does; the status line moves below it."""
+    """Write text, as ``note`` does, but for control characters; the status line moves below it."""
     if is_quiet():
         return
     # The line may be that of another process, which started this one.
     clear = _CLEAR if has_status() else ""
-    tell(f"{clear}{text}")
+    tell(f"{clear}{printable(text)}")
     status(_shown)
 
 
@@ -51,7 +52,7 @@ def status(text: str) -> None:
         return
     if text or _shown:
         columns = shutil.get_terminal_size((100, 24)).columns
-        tell(f"{_CLEAR}{text[: columns - 1]}", end="")
+        tell(f"{_CLEAR}{one_line(text)[: columns - 1]}", end="")
     _shown = text
 
 

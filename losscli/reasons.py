@@ -48,7 +48,9 @@ Code = Literal[
     "bad_reference",
     "bad_job",
     "quarantined",
+    "not_isolated",
     "interrupted",
+    "busy",
     "error",
 ]
 """Why, for programs; empty for a good result.
@@ -64,7 +66,8 @@ of torch or Python, ``no_gradient`` its loss cannot be differentiated, ``wrong``
 oracle, ``misfit`` it has another shape or dtype than is due, ``limited`` it is wrong only for
 values, dtypes or layouts that a kernel for ordinary operands need not know, ``wrong_later`` it was
 correct before timing and wrong while timed, ``broke_device`` it broke the device, ``process_died``
-its process or the one that measured it ended; of a file, ``does_not_build`` it cannot be imported,
+its process or the one that measured it ended, ``interrupted`` a process of losscli's that keeps
+its own was killed; of a file, ``does_not_build`` it cannot be imported,
 ``hangs`` it did not answer in time, ``left_process`` a process that it has started goes on,
 ``forged`` it wrote to the judge's channel, ``flooded_output`` it wrote too much, ``memory_limit``
 it took more memory than it may, ``clock_disagrees`` its time is not what the judge's clock says. It
@@ -78,10 +81,11 @@ Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it defines severa
 arguments do not fit, ``import_failed`` it raised while it was imported, ``build_failed`` a compiler
 failed. RIGHT: ``refuses`` it raises for operands that it does not take, as of other layouts or
 shapes. SLOWER: ``slower``. CHEATS: ``impossible`` faster than the memory,
-``slows_others`` what is timed beside it is faster without its process. HANGS: ``timeout``. NOT
-JUDGED: ``bad_reference`` the reference does not run or has no gradient, ``bad_job`` a job that
-makes no sense, ``quarantined`` a GPU that did not recover, ``interrupted``, ``error`` of losscli
-itself.
+``slows_others`` what is timed beside it is faster without its process, or cannot be timed. HANGS:
+``timeout``. NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient,
+``bad_job`` a job that makes no sense, ``quarantined`` a GPU that did not recover, ``not_isolated``
+this machine lacks a part of the isolation that the job requires, ``interrupted``, ``busy`` the
+device was in use by others until the time was over, ``error`` of losscli itself.
 """
 
 

@@ -15,7 +15,7 @@ from losscli.doctor import host, questions
 from losscli.doctor.findings import Examination, Finding
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
-from losscli.implementations.sandbox.confinement import PARTS
+from losscli.implementations.sandbox.parts import NAMES
 from losscli.machine import kernel_files
 from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
 
@@ -115,7 +115,7 @@ class MadeUp:
                 "watts": [76.4, 76.4],
                 "throttle_reasons": [],
             },
-            "isolation": {"reached": list(PARTS)},
+            "isolation": {"reached": list(NAMES)},
         }
 
     def write(self, name: str, text: str) -> None:

@@ -92,6 +92,8 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
         return verdict("CRASHED", job.file, id=job.id, device=job.device, reasons=reasons)
     if says == "notes":
         notify("told")
+    if says == "open":
+        return verdict("RIGHT", job.file, id=job.id, not_isolated=("processes", "/proc"))
     if says == "policy":
         notify(os.environ.get("OMP_WAIT_POLICY", "its own"))
     word = says if says.isupper() else "RIGHT"

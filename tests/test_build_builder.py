@@ -6,12 +6,14 @@ import contextlib
 import os
 import re
 import select
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -111,6 +113,27 @@ def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Sta
     workshop.compiled()
     workshop.write("elementwise/cpu/sums.cpp", "other version")
     os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
+    workshop.ensure()
+    assert workshop.compiled() == ALL
+
+
+def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.ensure()
+    workshop.compiled()
+    workshop.write("elementwise/cpu/engine.cpp", "edited")
+
+    def set_back(write: Callable[..., int]) -> Callable[..., int]:
+        def written(path: Path, *content: Any) -> int:
+            count = write(path, *content)
+            os.utime(path, (1000, 1000))
+            return count
+
+        return written
+
+    for name in ("write_text", "write_bytes"):
+        monkeypatch.setattr(Path, name, set_back(getattr(Path, name)))
     workshop.ensure()
     assert workshop.compiled() == ALL
 
@@ -264,7 +287,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
     assert poll.poll(10_000), "nobody reads the pipe any longer"
     os.close(ends[0])
     assert workshop.published() == []
-    assert {path.name for path in workshop.cache.root.iterdir()} == {"lock", "work"}
+    assert {path.name for path in workshop.cache.root.iterdir()} == {"locks", "work"}
     with workshop.cache.open_lock() as file, locked(file, workshop.notes.append):
         assert len(workshop.notes) == 1, "the lock was free"
 
@@ -276,6 +299,15 @@ from tests.standin import Standin, write_program
 workshop = Standin(Path(sys.argv[1]))
 workshop.write("elementwise/cpu/blocked.cpp", "")
 workshop.ensure()
+"""
+
+
+PLAIN_BUILDER = """
+import sys
+from pathlib import Path
+from tests.standin import Standin
+Standin.__post_init__ = lambda self: None  # the workshop is there
+Standin(Path(sys.argv[1])).ensure()
 """
 
 
@@ -303,6 +335,41 @@ def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(
         locked(file, workshop.notes.append, sleep=let_the_compiler_end),
     ):
         assert waits, "the lock was free"
+
+
+WAITS = """\
+#!/bin/sh
+if [ "$1" != --version ] && [ -e {root}/pipe ]; then cat {root}/pipe; fi
+"""
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["losscli", "losscli and ninja"])
+def test_library_whose_build_was_killed_is_built_by_the_next(
+    workshop: Standin, monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    (expected,) = workshop.ensure()
+    assert expected.path
+    whole = expected.path.read_bytes()
+    shutil.rmtree(workshop.cache.root)
+    compiler, pipe = workshop.root / "g++", workshop.root / "pipe"
+    compiler.write_text(
+        compiler.read_text().replace("#!/bin/sh\n", WAITS.format(root=workshop.root))
+    )
+    os.mkfifo(pipe)
+    with subprocess.Popen([sys.executable, "-c", PLAIN_BUILDER, workshop.root]) as builder:
+        end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
+        (ninja,) = Path(f"/proc/{builder.pid}/task/{builder.pid}/children").read_text().split()
+        builder.kill()
+        if group:
+            os.kill(int(ninja), signal.SIGKILL)
+    pipe.unlink()
+    os.close(end)
+    (outcome,) = workshop.ensure()
+    assert (outcome.status, outcome.fresh) == ("built", True)
+    assert outcome.path == expected.path
+    assert outcome.path.read_bytes() == whole
+    assert not workshop.cache.damage(workshop.plan())
 
 
 @pytest.mark.parametrize(

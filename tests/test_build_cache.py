@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,17 @@ def test_use_of_a_library_updates_its_time(workshop: Standin) -> None:
     assert folder.stat().st_mtime > 1000
 
 
+def test_clock_that_is_set_back_makes_no_library_look_unused(workshop: Standin) -> None:
+    workshop.ensure()
+    folder = workshop.cache.folder(workshop.plan())
+    ahead = time.time() + UNUSED_SECONDS
+    os.utime(folder, (ahead, ahead))
+    workshop.ensure()
+    assert folder.stat().st_mtime == pytest.approx(ahead)
+    workshop.cache.drop_unused(time.time())
+    assert folder in workshop.published()
+
+
 def test_new_cache_is_writable_by_its_owner_only(workshop: Standin) -> None:
     before = os.umask(0o002)
     try:
@@ -211,7 +223,7 @@ def test_a_library_that_others_can_write_is_refused(
     (outcome,) = workshop.build()
     assert outcome.path
     outcome.path.chmod(0o666)
-    with pytest.raises(UnfitError, match=r"alpha_cpu\.so can be written by other users"):
+    with pytest.raises(UnfitError, match=r"alpha_cpu\.so \(owner \d+, mode 666\) can be written"):
         workshop.build()
 
 
@@ -224,7 +236,7 @@ def test_a_cache_of_another_user_is_refused_but_not_that_of_root(
     if owner == 0:
         workshop.cache.require_private()
         os.chown(workshop.cache.root, 4242, -1)
-    with pytest.raises(UnfitError, match=r"belongs to user \d+, .*LOSSCLI_CACHE_DIR"):
+    with pytest.raises(UnfitError, match=r"belongs to user \d+ \(mode 755\), .*LOSSCLI_CACHE_DIR"):
         workshop.cache.require_private()
 
 

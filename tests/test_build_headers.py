@@ -9,7 +9,8 @@ import pytest
 
 from losscli.build import headers
 from losscli.errors import UnfitError
-from losscli.implementations.sandbox import confinement, process
+from losscli.implementations.sandbox import process
+from losscli.implementations.sandbox.confinement import environment
 
 SOURCE = "#include <torch/extension.h>\nint main() { return answer - 42; }\n"
 
@@ -17,9 +18,9 @@ SOURCE = "#include <torch/extension.h>\nint main() { return answer - 42; }\n"
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
-    headers.folder.cache_clear()
+    headers._key.cache_clear()
     yield
-    headers.folder.cache_clear()
+    headers._key.cache_clear()
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_worker_looks_for_it_once_it_is_there(settings):
 
     found = process.environment_of_workers({"CPATH": "/mine"})
     assert found["CPATH"] == f"{headers.folder()}:/mine"
-    assert confinement.environment("/scratch", found)["CPATH"] == found["CPATH"]
+    assert environment.of_candidate(found, "/scratch")["CPATH"] == found["CPATH"]
 
 
 def test_a_header_that_is_there_is_not_made_again(settings):
@@ -60,6 +61,17 @@ def test_a_header_that_is_there_is_not_made_again(settings):
     headers.precompile(settings)
 
     assert made.stat().st_mtime_ns == before
+
+
+def test_header_that_is_cut_off_is_not_used_and_made_again(settings):
+    made = headers.precompile(settings) / f"{headers.HEADER}.gch" / "plain"
+    made.write_bytes(made.read_bytes()[:5000])
+    assert headers.search_path("/mine") == "/mine"
+
+    headers.precompile(settings)
+
+    assert made.stat().st_size > 5000
+    assert headers.search_path("/mine") == f"{headers.folder()}:/mine"
 
 
 def test_a_compiler_that_takes_none_is_told(settings, monkeypatch):

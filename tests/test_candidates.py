@@ -27,10 +27,12 @@ from losscli.judge.selftest import (
 )
 from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS
+from losscli.processes.claims import LOCK
 
 PATHS = sorted(root().glob("*.py"))
 NOT_A_CANDIDATES_FAULT = {
-    *("bad_job", "no_gpu", "no_room", "quarantined", "interrupted", "error"),
+    *("bad_job", "no_gpu", "no_room", "quarantined", "not_isolated", "interrupted", "busy"),
+    "error",
 }
 WITHOUT_CANDIDATE = {
     "impossible",  # depends on the memory of the machine
@@ -102,7 +104,7 @@ def told(candidate: Candidate, verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("path", each_candidate())
 def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
-    from losscli.implementations.sandbox.process import scratch_directory
+    from losscli.implementations.sandbox.scratch import scratch_directory
     from losscli.judge.stages import judge_job
 
     candidate = Candidate.read(path)
@@ -115,7 +117,7 @@ def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, p
     assert candidate.is_due(verdict), told(candidate, verdict)
     assert descendants() == before
     assert list(private.iterdir()) == []
-    assert list(scratch_directory().glob(f"{os.getpid()}-*")) == []
+    assert [path.name for path in scratch_directory().iterdir()] == [LOCK]
 
 
 def test_words_codes_and_options_of_every_candidate_exist():

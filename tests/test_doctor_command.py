@@ -16,7 +16,7 @@ from losscli.doctor import probes, questions
 from losscli.doctor.findings import Answer, Probe, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE
-from losscli.implementations.sandbox.confinement import PARTS
+from losscli.implementations.sandbox.parts import NAMES
 from losscli.report.tables import WIDTH
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def test_real_torch_and_isolation_answer(tmp_path):
     answer = questions.ask("torch", "cpu")
     assert (answer["device"], answer["unfit"], answer["trouble"]) == ("cpu", "", "")
     reached = questions.ask("isolation", str(tmp_path), "cpu")["reached"]
-    assert {"session", "open files", "memory"} <= set(reached) <= set(PARTS)
+    assert {"session", "open files", "memory"} <= set(reached) <= set(NAMES)
 
 
 def losscli(*arguments: str) -> subprocess.CompletedProcess[str]:

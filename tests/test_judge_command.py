@@ -148,6 +148,14 @@ def test_jobs_of_standard_input_are_judged_as_they_come(files, tmp_path):
         assert process.wait(30) == EXIT_FAILED
 
 
+def test_missing_isolation_is_noted_once_a_run(files, capsys):
+    main.run(["judge", *files("open", "RIGHT", "open"), "--format", "json"])
+
+    (noted,) = [line for line in capsys.readouterr().err.splitlines() if "isolated" in line]
+    assert noted.endswith("missing: processes, /proc")
+    assert "`losscli doctor --isolation`" in noted
+
+
 def test_options_are_the_defaults_of_jobs(job_lines, capsys, tmp_path):
     path = job_lines("RIGHT")
     assert main.run(["judge", "--jobs", path, "--loss", "mes"]) == EXIT_USAGE

@@ -2,16 +2,25 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from losscli.errors import UnfitError
+from losscli.implementations.allowance import Allowance
+from losscli.judge import stages
 from losscli.judge.device_lock import device_lock, lock_path
+from losscli.judge.draft import Draft, Ended
+from losscli.judge.job import Job
+from losscli.judge.stages import judge_job
+from losscli.processes.lock import HeldError
 
 HOLD = """
 import sys
@@ -32,9 +41,9 @@ def hold():
     """Return a function that has another process hold the lock of a device."""
     holders = []
 
-    def start(device="cpu", mode="alone"):
+    def start(device="cpu", mode="alone", program=HOLD):
         holder = subprocess.Popen(
-            [sys.executable, "-c", HOLD, device, mode],
+            [sys.executable, "-c", program, device, mode],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -129,7 +138,81 @@ def test_wait_is_told_once_and_measured(hold):
 
     with device_lock("cpu", notify=notes.append, clock=lambda: now[0], sleep=sleep) as waited:
         assert waited >= 20
-    assert notes == ["waiting for the timing of another kernel on cpu to finish"]
+    (note,) = notes
+    assert re.fullmatch(
+        rf"waiting for process {holder.pid} on \S+ \(since .*\), which has the lock of cpu", note
+    )
+
+
+READER = """
+import fcntl, sys
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def reader(hold):
+    """Return a process that has the lock, though it may only read its file."""
+    with device_lock("cpu"):
+        pass
+    return hold(str(lock_path("cpu")), program=READER)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_wait_ends_with_its_time_and_names_who_has_the_lock(hold, shared):
+    holder, now = hold(), [0.0]
+
+    def sleep(seconds):
+        now[0] += 1
+
+    with (
+        pytest.raises(HeldError, match=rf"process {holder.pid} on .* holds the lock"),
+        device_lock("cpu", shared=shared, until=100.0, clock=lambda: now[0], sleep=sleep),
+    ):
+        pass
+    assert now[0] == 100
+    holder.kill()
+    holder.wait()
+    assert is_free()
+
+
+def test_holder_that_does_not_say_its_name_is_found(reader):
+    with (
+        pytest.raises(HeldError, match=rf"process {reader.pid} \(python.*\) holds the lock"),
+        device_lock("cpu", until=0.0),
+    ):
+        pass
+
+
+def test_lock_of_a_process_that_waits_for_us_is_not_waited_for(reader):
+    with (
+        pytest.raises(HeldError) as caught,
+        device_lock("cpu", waits_for_us=lambda pid: pid == reader.pid),
+    ):
+        pass
+    assert caught.value.waits_for_us
+
+
+def test_other_users_cannot_open_a_lock(tmp_path):
+    folder = tmp_path / "locks"
+    folder.mkdir(mode=0o755)
+    lock_path("cpu").touch(mode=0o644)
+    with device_lock("cpu"):
+        pass
+    assert [path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())] == [
+        *(0o700, 0o600, 0o600)
+    ]
+
+
+def test_link_in_place_of_a_lock_is_not_followed(tmp_path):
+    (tmp_path / "locks").mkdir(mode=0o700)
+    lock_path("cpu").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnfitError, match=r"cannot write .*-cpu\.lock"), device_lock("cpu"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_child_that_was_forked_does_not_keep_the_lock():
@@ -152,3 +235,44 @@ def test_folder_that_cannot_be_written_is_one_message(tmp_path, monkeypatch):
 
 def test_lock_has_the_host_in_its_name():
     assert lock_path("cpu").name == f"{os.uname().nodename}-cpu.lock"
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """Return a function that judges a file, which may take as long as it is told."""
+    path = tmp_path / "k.py"
+    path.write_text("def mse_loss(input, target):\n    return (input - target).mean()\n")
+
+    def judge(**limits):
+        job = Job(str(path), loss="mse", device="cpu", timed=False, limits=Allowance(**limits))
+        return judge_job(job)
+
+    return judge
+
+
+def test_file_is_not_judged_where_others_have_the_device_until_its_time_is_over(hold, judged):
+    holder = hold()
+    verdict = judged(total_seconds=0.0)
+    (reason,) = verdict.reasons
+    assert (verdict.word, reason.code) == ("NOT JUDGED", "busy")
+    assert re.match(
+        rf"waited 0 s for cpu, whose lock process {holder.pid} on .* has; ", reason.text
+    )
+    assert "longer --timeout" in verdict.feedback
+
+
+def test_file_that_takes_the_lock_itself_cheats(reader, judged, monkeypatch):
+    monkeypatch.setattr(stages, "is_of_a_worker", lambda pid: pid == reader.pid)
+    verdict = judged()
+    assert (verdict.word, [each.code for each in verdict.reasons]) == ("CHEATS", ["slows_others"])
+
+
+def test_wait_for_others_is_not_held_against_a_file():
+    over = time.monotonic() - 5.0
+    for waited, code in ((0.0, "timeout"), (10.0, "busy")):
+        judging: Any = SimpleNamespace(
+            over=over, waited=waited, device="cpu", job=Job(""), draft=Draft()
+        )
+        with pytest.raises(Ended):
+            stages._Judging._check_time(judging)
+        assert [each.code for each in judging.draft.reasons] == [code]

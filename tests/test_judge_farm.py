@@ -1,11 +1,22 @@
 """What a farm decides, on a cluster that is a list: jobs on their way, nodes left out, losses."""
 
+import pickle
 import queue
 
 import pytest
 
 from losscli.errors import UnfitError
-from losscli.judge.farm import AHEAD, NODES, PATIENCE, WORKERS, Answer, Farm, LostError, Room
+from losscli.judge.farm import (
+    AHEAD,
+    NODES,
+    PATIENCE,
+    WORKERS,
+    Answer,
+    Farm,
+    LostError,
+    Room,
+    read_answer,
+)
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
@@ -75,6 +86,28 @@ def run(cluster, jobs, **options):
     assert len({verdict.id for verdict in found}) == len(found) == len(jobs)
     assert cluster.closed == []
     return found
+
+
+class Calls:
+    """What is pickled as a call, which whoever reads the bytes would make."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('it was called')",))
+
+
+NO_ANSWERS = [
+    *(b"", b"{", b"[]", b"\xff", b'{"node": 1, "name": "a"}', b'{"name": "a"}', b"[" * 10**5),
+    b'{"node": "a", "name": "a", "verdict": {"word": "RIGHT"}}',
+    b'{"node": "a", "name": "a", "verdict": {"id": "", "file": "", "word": "FINE"}}',
+    *(pickle.dumps(Calls()), ("a", "a", pickle.dumps(Calls())), None),
+]
+
+
+@pytest.mark.parametrize("data", NO_ANSWERS, ids=lambda data: str(data)[:20])
+def test_answer_that_is_no_verdict_is_a_lost_job(data):
+    with pytest.raises(LostError, match="it gave no answer that can be read: ") as caught:
+        read_answer(data)
+    assert not caught.value.node
 
 
 def test_each_job_has_a_verdict(jobs):

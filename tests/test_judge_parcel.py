@@ -1,13 +1,16 @@
 """A job travels with the files that it needs, and its verdict comes back with its names."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
 from losscli.errors import UsageError
 from losscli.judge import on_node, parcel
 from losscli.judge.cache import own_version
+from losscli.judge.farm import read_answer
 from losscli.judge.job import Job
-from losscli.judge.on_node import Order, answer, environment, unfit
+from losscli.judge.on_node import Order, answer, answer_to, environment, unfit
 from losscli.judge.parcel import pack, restored, unpack
 from losscli.machine import description
 from tests.judging import COMMAND, LAYOUTS, ROOT, verdict, write
@@ -119,6 +122,31 @@ def replace_order(order, **changes):
     import dataclasses
 
     return dataclasses.replace(order, **changes)
+
+
+def sent(said):
+    """Return the answer of a node as it arrives."""
+    return read_answer(json.dumps({"node": "n", "name": "host", **said}).encode())
+
+
+@pytest.mark.parametrize("name", ["k.py", "k\udcff.py"], ids=["text", "bytes that are no text"])
+def test_order_and_answer_are_json(order, here, name):
+    job = Job(write(here, name, "WRONG"), id="a", sizes=((3, 4),), parameters={"beta": 0.5})
+    order = replace_order(order, parcel=pack(job), cached=False)
+    assert Order.read(order.to_json()) == order
+    found = sent(answer_to(order.to_json()))
+    assert (found.node, found.name, found.said) == ("n", "host", answer(order))
+
+
+def test_order_of_a_losscli_that_asks_for_something_else_is_told(order):
+    text = order.to_json().replace('"version"', '"edition"')
+    assert sent(answer_to(text)).said.startswith("it has no losscli such as this one: ")
+
+
+def test_node_whose_verdicts_others_can_change_says_so(order, tmp_path):
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    assert "can be written by other users" in sent(answer_to(order.to_json())).said
 
 
 def test_node_judges_with_one_process_until_its_gpu_changes(order, monkeypatch, tmp_path):

@@ -1,8 +1,11 @@
 """Addresses of Ray clusters, and a Ray that does not work; none of these tests needs Ray."""
 
+import os
 import socket
 import sys
 import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -101,24 +104,79 @@ def test_variable_is_named_where_nobody_answers(monkeypatch, free_address):
         open_and_close(RayCluster())
 
 
-@pytest.mark.parametrize("value", ["local", None])
-def test_local_is_a_cluster_of_ones_own_where_another_one_runs(monkeypatch, folder, value):
-    started = []
+@pytest.fixture
+def here(monkeypatch):
+    """Return the address of a cluster on this machine, the file that names it, and the joined."""
+    joined = []
     ray = SimpleNamespace(
-        init=lambda **options: started.append(options["address"]),
+        init=lambda **options: joined.append(options["address"]),
         remote=lambda task: task,
         shutdown=lambda: None,
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setenv("RAY_TMPDIR", str(folder))
+    # Not below pytest's, which no other user can enter.
+    with TemporaryDirectory() as name, socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RAY_TMPDIR", name)
+        path = Path(name, "ray", "ray_current_cluster")
+        path.parent.mkdir()
+        path.parents[1].chmod(0o755)
+        path.parent.chmod(0o755)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        path.write_text(address)
+        path.chmod(0o644)
+        yield address, path, joined
+
+
+@pytest.mark.parametrize("value", ["local", None])
+def test_local_is_a_cluster_of_ones_own_where_another_one_runs(monkeypatch, here, value):
+    address, _, joined = here
     if value:
         monkeypatch.setenv("RAY_ADDRESS", value)
-    (folder / "ray").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        (folder / "ray" / "ray_current_cluster").write_text(address)
+    open_and_close(RayCluster())
+    assert joined == [value or address]
+
+
+def of_another_user(path):
+    if os.geteuid():
+        pytest.skip("only root can give a file away")
+    os.chown(path, 4242, -1)
+
+
+WEAK = {
+    "file": lambda path: path.chmod(0o666),
+    "folder": lambda path: path.parent.chmod(0o777),  # as `ray start` makes it
+    "above": lambda path: path.parents[1].chmod(0o775),
+    "owner": of_another_user,
+    "owner of the folder": lambda path: of_another_user(path.parent),
+}
+
+
+@pytest.mark.parametrize("weaken", WEAK.values(), ids=WEAK)
+def test_cluster_that_another_user_could_have_named_is_not_joined(here, weaken):
+    _, path, joined = here
+    weaken(path)
+    notes = []
+    open_and_close(RayCluster(notify=notes.append))
+    assert joined == ["local"]
+    (note,) = notes
+    assert note.startswith(f"the Ray cluster of {path} is not joined: ")
+    assert note.endswith(". Set RAY_ADDRESS=HOST:PORT to join a cluster")
+
+
+def test_folder_that_all_can_write_below_one_that_none_can_enter_is_ones_own(here):
+    address, path, joined = here
+    path.parent.chmod(0o777)
+    path.parents[1].chmod(0o700)
+    open_and_close(RayCluster())
+    assert joined == [address]
+
+
+def test_file_that_names_no_cluster_is_passed_over(here):
+    _, path, joined = here
+    for text in (b"\xff", b"", b"x" * 1000, b"127.0.0.1:1"):
+        path.write_bytes(text)
         open_and_close(RayCluster())
-    assert started == [value or "auto"]
+    assert joined == ["local"] * 4
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch):

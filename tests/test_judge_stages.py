@@ -5,6 +5,8 @@ import pytest
 from losscli.bench.plan import plan
 from losscli.cases import Case
 from losscli.config.schema import Config, LossChoice, Timing
+from losscli.implementations.sandbox import process
+from losscli.implementations.sandbox.parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
 from losscli.judge.job import Job
@@ -18,6 +20,18 @@ import torch
 
 def mse_loss(input, target, *, reduction="mean"):
     return torch.nn.functional.mse_loss(input, target, reduction=reduction)
+"""
+
+RIGHT_MODEL = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, input, target): return torch.nn.functional.mse_loss(input, target)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, input, target): return torch.nn.functional.mse_loss(input, target)
+
+def get_inputs(): return [torch.rand(8, 8), torch.rand(8, 8)]
 """
 
 DOES_NOT_COMPILE = """
@@ -40,6 +54,33 @@ class ModelNew:
 
 def judged(path):
     return judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
+
+
+@pytest.mark.parametrize("source", [RIGHT, RIGHT_MODEL], ids=["function", "beside its Model"])
+def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
+    tmp_path, monkeypatch, source
+):
+    path = tmp_path / "kernel.py"
+    path.write_text(f"print('it has run')\n{source}")
+    monkeypatch.setattr(process, "missing", lambda reached: ("network",))
+
+    verdict = judge_job(Job(str(path), device="cpu", quick=True, require_isolation=True))
+
+    (reason,) = verdict.reasons
+    assert (verdict.word, verdict.exit_code, reason.code) == ("NOT JUDGED", 4, "not_isolated")
+    assert "lacks: network" in reason.text
+    assert verdict.log == ""
+
+
+def test_verdict_on_a_file_that_does_not_build_says_how_it_was_isolated(tmp_path):
+    path = tmp_path / "kernel.py"
+    path.write_text(f"raise ValueError\n{RIGHT}")
+
+    verdict = judged(path)
+
+    assert verdict.word == "DOES NOT BUILD"
+    assert {"session", "environment"} <= {*verdict.isolation}
+    assert {*verdict.isolation, *verdict.not_isolated} == {*PARTS}
 
 
 def test_file_that_was_written_over_is_judged_anew(tmp_path):

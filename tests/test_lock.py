@@ -10,6 +10,7 @@ from typing import IO
 
 import pytest
 
+from losscli.machine import kernel_files
 from losscli.processes.lock import locked
 
 
@@ -84,7 +85,21 @@ def test_lock_of_a_dead_process_does_not_block(lock: Path, notes: list[str]) -> 
     assert notes == []
 
 
-def test_unreadable_lock_holder_is_called_another_process(lock: Path, notes: list[str]) -> None:
+def test_holder_whose_name_cannot_be_read_has_a_number(lock: Path, notes: list[str]) -> None:
+    holder = held(lock)
+    next(holder)
+    lock.write_text("half a rec")
+    clock = Clock({2.0: holder.close})  # type: ignore[attr-defined]
+    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
+        pass
+    (note,) = notes
+    assert note.startswith(f"waiting for process {os.getpid()} (")
+
+
+def test_holder_that_nobody_knows_is_another_process(
+    lock: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kernel_files, "PROC", tmp_path)
     holder = held(lock)
     next(holder)
     lock.write_text("half a rec")

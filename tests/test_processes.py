@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from losscli.doctor import questions
 from losscli.errors import UnfitError
 from losscli.processes import Channel, Process, how_ended
 from losscli.processes.process import kill_all
@@ -86,6 +87,14 @@ def test_all_processes_that_have_not_ended_are_killed_at_once():
         kill_all()  # nothing is left, whose number may be another's by now
 
 
+def test_files_in_the_folder_of_the_command_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("raise SystemExit('hijacked')\n")
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('hijacked')\n")
+    monkeypatch.chdir(tmp_path)
+
+    assert "gpus" in questions.ask("driver")
+
+
 def test_process_ends_with_its_channel():
     with Process([sys.executable, "-c", ECHO]) as process:
         process.channel.receive()
@@ -103,6 +112,21 @@ def test_busy_process_dies_with_a_parent_that_is_killed(tmp_path):
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < limit:
         time.sleep(0.01)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+STOPS = """
+import os, signal
+from losscli.processes import to_parent
+with to_parent() as channel:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    channel.put("went on")
+"""
+
+
+def test_process_that_was_stopped_goes_on_while_it_is_waited_for(monkeypatch):
+    monkeypatch.setattr("losscli.processes.channel.STOPPED_SECONDS", 0.05)
+    with Process([sys.executable, "-c", STOPS]) as process:
+        assert next(iter(process.channel)) == "went on"
 
 
 def test_end_of_a_process_is_the_end_of_its_messages():

@@ -249,6 +249,41 @@ def test_mixed_run_is_compared_with_no_other(folder, parts, capsys):
     assert "different machines: several, then several" in capsys.readouterr().err
 
 
+def appended(part, other):
+    return part | {"results": part["results"] + other["results"][:1]}
+
+
+ALTERED = {
+    "cut off": (lambda part, other: json.dumps(part)[:-20], "2.json is cut off or damaged: "),
+    "empty": (lambda part, other: "", "'2.json' is not a record of losscli"),
+    "no text": (lambda part, other: "\udcff" + json.dumps(part), "'2.json' is not a result of"),
+    "twice": (lambda part, other: json.dumps(part) * 2, "2.json is cut off or damaged: "),
+    "type": (lambda part, other: part | {"parts": "2/3"}, "2.json: the header is not valid: "),
+    "no part": (lambda part, other: part | {"parts": ["3/2"]}, "'3/2' is no part of a run."),
+    "lost": (lambda part, other: part | {"results": part["results"][1:]}, "2.json is damaged: "),
+    "of another": (
+        lambda part, other: appended(part, other) | {"result_count": part["result_count"] + 1},
+        "1.json and 2.json both have results of mse ",
+    ),
+    "repeated": (lambda part, other: appended(part, part), ": it repeats result 1 "),
+    "software": (lambda part, other: part | {"environment": {}}, "have different software"),
+    "later": (lambda part, other: part | {"schema_version": 99}, "2.json was written by a later"),
+}
+
+
+@pytest.mark.parametrize(("alter", "message"), ALTERED.values(), ids=ALTERED)
+def test_altered_part_is_refused_in_one_sentence(folder, parts, capsys, alter, message):
+    names = write(folder, parts)
+    altered = alter(*(parts[name].to_json() for name in ("2.json", "1.json")))
+    text = altered if isinstance(altered, str) else json.dumps(altered)
+    Path("2.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert main.run(["runs", "merge", *names, "-o", "all.json"]) == EXIT_USAGE
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not Path("all.json").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,8 +12,9 @@ from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.sandbox import builds
-from losscli.implementations.sandbox.process import scratch_directory
+from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.subject import bind
+from losscli.processes.claims import LOCK
 from losscli.truth.problem import Problem
 
 BUILDS = """
@@ -91,4 +92,4 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
 
     remote.workers.end(implementation.file)
     assert torch.isfinite(loss)
-    assert list(scratch_directory().glob(f"{os.getpid()}-*")) == []
+    assert [path.name for path in scratch_directory().iterdir()] == [LOCK]

@@ -6,7 +6,7 @@
                                                     finished, never changed again
     <root>/work/mse_cpu-<configuration>/            objects, for the next build
     <root>/work/build.ninja                         of the last build
-    <root>/lock                                     held while building
+    <root>/locks/build                              held while building
 
 A key covers the sources and everything else that decides the outcome. A configuration is the same
 without the sources: after an edit, a build in its folder recompiles what the edit touched. A
@@ -21,15 +21,22 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from losscli.directories import CACHE_VARIABLE, cache_directory
+from losscli.directories import (
+    CACHE_VARIABLE,
+    LOCKS,
+    cache_directory,
+    make_private,
+    note_use,
+    require_private,
+)
 from losscli.errors import UnfitError
+from losscli.processes.lock import open_lock
 
 from .ninja import render
 from .plan import Plan
@@ -131,7 +138,8 @@ class Cache:
 
     def require_private(self) -> None:
         """Refuse a cache in which another user could replace libraries that losscli runs."""
-        _require_private(self.root, f"the cache {self.root}", "a folder of your own")
+        for folder in (self.root, self.work):
+            require_private(folder)
 
     def require_writable(self) -> None:
         """Refuse a cache that cannot be written, or made; make nothing that stays."""
@@ -145,23 +153,27 @@ class Cache:
     def open_lock(self) -> IO[str]:
         """Open the file that is locked while building, making the cache if need be."""
         with self.writing():
-            self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
-            self.work.mkdir(mode=0o700, exist_ok=True)
-            return open(self.root / "lock", "a+", encoding="utf-8")
+            make_private(self.root, 0o755)
+            make_private(self.work)
+            # Workers of a judge do not see this folder: whoever opens a lock can take it.
+            make_private(self.root / LOCKS)
+            return open_lock(self.root / LOCKS / "build")
 
     def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
         """Bring the work folders up to date with the plans, and return where to run ninja."""
         with self.writing():
+            build = self.work / "build.ninja"
+            text = render((self.work_folder(plan).name, plan) for plan in plans)
+            build.write_text(text, "utf-8", "surrogateescape")
+            now = build.stat().st_mtime_ns
             for plan in plans:
                 folder = self.work_folder(plan)
-                if fresh and folder.exists():
+                if folder.exists() and (fresh or _newest(folder) > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
                 # So that a library that is there after the build is one that the build made.
                 (folder / plan.library).unlink(missing_ok=True)
                 os.utime(folder)
-            text = render((self.work_folder(plan).name, plan) for plan in plans)
-            (self.work / "build.ninja").write_text(text, "utf-8", "surrogateescape")
         return self.work
 
     def publish(self, plan: Plan, log: str) -> Path:
@@ -185,8 +197,7 @@ class Cache:
 
     def touch(self, library: Path) -> None:
         """Note that a library is in use; a cache that is read-only is used all the same."""
-        with contextlib.suppress(OSError):
-            os.utime(library.parent)
+        note_use(library.parent)
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
@@ -247,9 +258,8 @@ def _contents(plan: Plan) -> list[str]:
 
 def _damage(folder: Path, library: str) -> str:
     """Return the damage of a finished library; no other user may be able to replace it."""
-    for part in (folder, folder / library):
-        if part.exists():
-            _require_private(part, str(part), f"another folder than {folder.parent}")
+    for part in (folder, folder / library, folder / MANIFEST):
+        require_private(part)
     known = _read_manifest(folder)
     if not known or known.library != library:
         return f"{MANIFEST} is missing or damaged"
@@ -271,23 +281,6 @@ def _file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _require_private(path: Path, name: str, instead: str) -> None:
-    try:
-        found = path.stat()
-    except OSError:
-        return  # what is not there will be made, or said to be impossible to make
-    if found.st_uid not in (os.geteuid(), 0):
-        raise UnfitError(
-            f"{name} belongs to user {found.st_uid}, who could replace the libraries that losscli "
-            f"loads. Name {instead} in {CACHE_VARIABLE}."
-        )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UnfitError(
-            f"{name} can be written by other users, who could replace the libraries that losscli "
-            f"loads. Run `chmod go-w {path}`, or name {instead} in {CACHE_VARIABLE}."
-        )
-
-
 def copy_sources(sources: Sources, folder: Path) -> None:
     """Make a folder hold these sources and no others.
 
@@ -300,6 +293,14 @@ def copy_sources(sources: Sources, folder: Path) -> None:
                 path.unlink()
     for name, content in sources.items():
         _write_if_changed(folder / name, content)
+
+
+def _newest(folder: Path) -> int:
+    """Return the latest time of a file; one in the future is of a clock that was set back.
+
+    By it ninja would take an object of before for one of what has been edited since.
+    """
+    return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 
 
 def _write_if_changed(path: Path, content: bytes) -> None:

@@ -17,9 +17,13 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from losscli.directories import cache_directory
+from losscli.directories import make_private, private_folder, require_private
 from losscli.errors import BuildError, UnfitError
 from losscli.machine.commands import command_in, first_line
+from losscli.notes import note
+from losscli.processes.lock import locked
+
+from .cache import user_cache
 
 VARIANTS: dict[str, tuple[str, ...]] = {"plain": (), "optimized": ("-O3",)}
 """Flags that need a header of their own: one made with -O3 does for -O2."""
@@ -38,30 +42,51 @@ def flags() -> list[str]:
     return ["-DTORCH_API_INCLUDE_EXTENSION_H", *included, "-fPIC", *given]
 
 
-@cache
 def folder() -> Path:
-    """Return the folder of this compiler's, Python's and PyTorch's header, made or not."""
+    """Return the folder of this compiler's, Python's and PyTorch's header, made or not.
+
+    Raises:
+        UnfitError: other users could change what is in it.
+    """
+    found = private_folder("precompiled headers", "headers") / _key()
+    for part in (found, found / HEADER.parent, _made(found), *_made(found).glob("*")):
+        require_private(part)
+    return found
+
+
+@cache
+def _key() -> str:
     import torch
 
     version = first_line([*_compiler(), "--version"])
     parts = f"{torch.__version__} {torch.__file__} {sys.version} {_compiler()} {version}"
-    key = hashlib.sha256(parts.encode()).hexdigest()[:16]
-    return cache_directory("precompiled headers") / "headers" / key
+    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+
+def _made(folder: Path) -> Path:
+    """Return the folder of the header's variants."""
+    return folder / f"{HEADER}.gch"
 
 
 def search_path(given: str) -> str:
-    """Return ``CPATH`` with the folder, if the header has been made; ``given`` is what it was."""
-    found = (folder() / f"{HEADER}.gch").is_dir()
-    return os.pathsep.join([str(folder()), *([given] if given else [])]) if found else given
+    """Return ``CPATH`` with the folder, if the header is there; ``given`` is what it was.
+
+    GCC takes one that is cut off, and fails.
+    """
+    found = folder()
+    variants = [path.name for path in _made(found).glob("*")]
+    if not variants or not all(_is_whole(found, name) for name in variants):
+        return given
+    return os.pathsep.join([str(found), *([given] if given else [])])
 
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
-    """Make the header where it is missing, and return its folder.
+    """Make the header where it is missing or cut off, and return its folder.
 
     ``settings``: flags; those of PyTorch's extensions if None.
 
     Raises:
-        UnfitError: the compiler is not GCC.
+        UnfitError: the compiler is not GCC, or the cache cannot be written.
         BuildError: it failed.
     """
     told = subprocess.run([*_compiler(), "--version"], capture_output=True, text=True, check=False)
@@ -70,19 +95,38 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
         raise UnfitError(f"only GCC takes a precompiled header, and {name} is not GCC. Set CXX.")
     settings = flags() if settings is None else settings
     header = next(f for s in settings if (f := Path(s) / HEADER).is_file())
-    made = folder() / f"{HEADER}.gch"
-    for name, more in VARIANTS.items():
-        if (made / name).exists():
-            continue
-        made.mkdir(parents=True, exist_ok=True)
-        new = folder() / f"{name}-{os.getpid()}"
-        command = [*_compiler(), *settings, *more, "-x", "c++-header", str(header), "-o", str(new)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            new.unlink(missing_ok=True)
-            raise BuildError(f"PyTorch's header could not be precompiled: {done.stderr.strip()}")
-        new.replace(made / name)
-    return folder()
+    found = folder()
+    with user_cache().writing():
+        make_private(_made(found), 0o755)
+        with user_cache().open_lock() as file, locked(file, note):
+            for name, more in VARIANTS.items():
+                if not _is_whole(found, name):
+                    _make(found, name, [*settings, *more, "-x", "c++-header", str(header)])
+    return found
+
+
+def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
+    """Make one variant; its size is known before it is there."""
+    new = folder / f"{name}.new"
+    command = [*_compiler(), *arguments, "-o", str(new)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, umask=0o022)
+    if done.returncode:
+        new.unlink(missing_ok=True)
+        raise BuildError(f"PyTorch's header could not be precompiled: {done.stderr.strip()}")
+    _size(folder, name).write_text(f"{new.stat().st_size}\n")
+    new.replace(_made(folder) / name)
+
+
+def _size(folder: Path, name: str) -> Path:
+    """Return the file that holds how many bytes a variant has."""
+    return folder / f"{name}.bytes"
+
+
+def _is_whole(folder: Path, name: str) -> bool:
+    try:
+        return (_made(folder) / name).stat().st_size == int(_size(folder, name).read_text())
+    except (OSError, ValueError):
+        return False
 
 
 def _compiler() -> tuple[str, ...]:

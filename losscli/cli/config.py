@@ -17,6 +17,7 @@ from losscli.config.loader import load, load_config
 from losscli.config.positions import excerpt
 from losscli.config.showing import as_yaml, shown
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
+from losscli.report import output
 from losscli.report.phrases import count
 from losscli.streams import emit
 
@@ -58,7 +59,7 @@ def check(files: tuple[str, ...], format: str) -> int:
         listed = [{field: getattr(error, field) for field in fields} for error in errors]
         emit(json.dumps(listed, indent=2))
     else:
-        emit("\n".join(_report(found.items())))
+        output.show("\n".join(_report(found.items())))
     return EXIT_USAGE if any(found.values()) else EXIT_OK
 
 

@@ -16,25 +16,33 @@ from losscli.streams import emit, in_colour
 
 @click.command("doctor")
 @device_option("Look whether device NAME can be used", default="auto", show_default=True)
+@switch("--isolation", help="Attack the isolation of `losscli judge`, and print what held.")
 @switch("--json", "as_json", help="Write the findings as JSON.")
 @examples(
     "losscli doctor",
     "losscli doctor --device cuda:1",
+    "losscli doctor --isolation",
     "losscli doctor --device cpu --json > doctor.json",
-    after="Exit codes: 0 the device can be used, 4 it cannot.",
+    after="Exit codes: 0 the device can be used, or each wall that this machine has holds; 4 it "
+    "cannot be used, or one does not hold.",
 )
-def command(device: str, as_json: bool) -> int:
+def command(device: str, isolation: bool, as_json: bool) -> int:
     """Look for what stops or spoils a build or a benchmark on this machine.
 
     Each line is ok, a warning (the device can be used, but something is missing or times are not to
     be trusted) or a problem (the device cannot be used), with what to do. losscli only looks: it
     changes no setting and builds no kernel. It works without torch, or with a broken one.
+
+    With --isolation it starts a worker as the judge does, and tries what a hostile file could try.
+    What this machine does not let losscli put up is not there, which is no error.
     """
+    arguments = ("losscli", *sys.argv[1:])
+    if isolation:
+        return _besiege(device, arguments, as_json=as_json)
     from losscli.doctor.machine import Machine
     from losscli.doctor.probes import examine
     from losscli.report.doctor import render
 
-    arguments = ("losscli", *sys.argv[1:])
     examination = examine(
         Machine(device), command=arguments, progress=lambda name: status(f"looking at {name}")
     )
@@ -44,3 +52,20 @@ def command(device: str, as_json: bool) -> int:
     else:
         emit(render(examination, colour=in_colour()))
     return EXIT_OK if examination.usable else EXIT_UNFIT
+
+
+def _besiege(device: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
+    """Try the walls of the sandbox."""
+    from losscli.doctor.isolation import NOT_HELD, besiege
+    from losscli.machine.devices import resolve_device
+    from losscli.report.isolation import render
+
+    siege = besiege(
+        resolve_device(device), command=arguments, progress=lambda tries: status(f"trying: {tries}")
+    )
+    status("")
+    if as_json:
+        emit(json.dumps(siege.to_json(), indent=2))
+    else:
+        emit(render(siege, colour=in_colour()))
+    return EXIT_UNFIT if siege.count(NOT_HELD) else EXIT_OK

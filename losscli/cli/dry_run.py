@@ -19,6 +19,7 @@ from losscli.implementations import Implementation, find_implementation, plan_of
 from losscli.losses.linear.plan import Plan
 from losscli.reasons import Reason
 from losscli.report.bench_table import SHORT_PASSES
+from losscli.report.output import show
 from losscli.report.phrases import count, with_mode
 from losscli.report.tables import Side, lay_out
 from losscli.streams import emit
@@ -131,7 +132,7 @@ def _conclude(
     if rows:
         emit(lay_out(headers, rows, align=[*words, *figures, "left"]))
     for line in skipped:
-        emit(line)
+        show(line)
     rules = excluded(config, device)
     if not tally.runs and not tally.reasons:
         refuse_empty(rules)
@@ -141,7 +142,7 @@ def _conclude(
         f"{tally.misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
     )
     for rule in rules:
-        emit(str(rule))
+        show(str(rule))
     if not tally.runs:
         raise UnfitError(f"nothing could run: {tally.reasons[0]}.")
 
@@ -186,7 +187,7 @@ def print_names(config: Config, device: str) -> None:
     if not names:
         refuse_empty(excluded(config, device))
     for name in names:
-        emit(name)
+        show(name)
 
 
 def _plan(

@@ -56,5 +56,5 @@ def farm(engine: Address | str, workers: int | None, *, cached: bool) -> Pool:
     from losscli.judge.farm import Farm
     from losscli.judge.ray_cluster import RayCluster
 
-    cluster = RayCluster(None if engine == USUAL else engine, workers=workers)
+    cluster = RayCluster(None if engine == USUAL else engine, workers=workers, notify=note)
     return Farm(cluster, workers=workers, cached=cached, notify=note)

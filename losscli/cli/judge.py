@@ -34,6 +34,7 @@ FORMATS = ("table", "json", "jsonl")
 MOST_WORKERS = 1024
 _WORK = "judging: builds, checks and times a file, up to several minutes"
 STDIN = "-"
+NOT_ISOLATED = "on this machine files are not isolated from all: see `losscli doctor --isolation`"
 _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -98,6 +99,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
 @switch("--quick", help="Run the small checks and a short timing only.")
 @switch("--no-time", help="Time nothing.")
+@switch("--require-isolation", help="Judge nothing where a part of the isolation is missing.")
 @switch("--until-first", help="End the judging of a file at its first reason, for a search.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
 @_limit("--call-timeout", "call_seconds", "Stop a few calls of a kernel after TIME.")
@@ -187,12 +189,15 @@ def command(
     else:  # the nodes have caches of their own machines
         pool, cache = farm(on, workers, cached=not no_cache), None
     batch = judge_batch(items, pool, cache=cache, finished=finished)
-    interrupted = False
+    interrupted = open_to_files = False
     resumed = resume is not None
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
             for verdict in follow(batch, Progress([1.0] * len(files)), _WORK):
                 writer.add(verdict)
+                if verdict.not_isolated and not open_to_files:
+                    open_to_files = True
+                    note(f"{NOT_ISOLATED}; missing: {', '.join(verdict.not_isolated)}")
                 if output or format == "json":
                     say(line(verdict))
         except KeyboardInterrupt:
@@ -228,6 +233,7 @@ def _fields(
     quick: bool,
     no_time: bool,
     until_first: bool,
+    require_isolation: bool,
     **others: Any,
 ) -> dict[str, Any]:
     """Return the fields of a job that the command line gives, as JSON has them."""
@@ -241,6 +247,7 @@ def _fields(
         "quick": quick or None,
         "timed": False if no_time else None,
         "until_first": until_first or None,
+        "require_isolation": require_isolation or None,
         "limits": {name: value for name, value in limits.items() if value is not None},
     }
     return {name: value for name, value in fields.items() if value not in (None, [], {})}

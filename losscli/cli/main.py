@@ -30,6 +30,7 @@ from losscli.errors import (
     LosscliError,
     RankError,
     UsageError,
+    printable,
     unknown,
 )
 from losscli.notes import VARIABLE as QUIET_VARIABLE
@@ -261,7 +262,7 @@ def _explain(error: BaseException) -> int:
         return code
     colour = in_colour(sys.stderr)
     text = coloured("error:", RED) if colour else "error:"
-    tell(f"losscli: {text} {message}")
+    tell(f"losscli: {text} {printable(message)}")
     return code
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import resource
 import tempfile
+from collections.abc import Iterable
 
 from losscli.bench.conditions import CpuConditions, governor
 from losscli.doctor import questions
 from losscli.doctor.findings import Answer, ok, warning
 from losscli.doctor.machine import Machine
-from losscli.implementations.sandbox.confinement import PARTS
+from losscli.implementations.sandbox.parts import PARTS, missing
 from losscli.machine import allocator
 from losscli.machine.cgroups import core_quota
 from losscli.machine.devices import core_count, cpu_model
@@ -22,6 +23,15 @@ LEAST_BYTES = 4 * 2**30
 LEAST_OPEN_FILES = 1024
 LOOK_SECONDS = 0.5
 """How long the use of the cores by other programs is measured."""
+NAMESPACES = (
+    "allow user namespaces on the host, or start the container with --cap-add SYS_ADMIN "
+    "--security-opt apparmor=unconfined"
+)
+OTHER_NEEDS = {
+    "files": "use a kernel with Landlock (5.13 or newer)",
+    "system calls": "use a kernel with filters of seccomp",
+}
+"""By the part of the isolation that needs it."""
 _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
@@ -109,21 +119,18 @@ def isolation(machine: Machine) -> Answer:
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as scratch:
         answer = questions.ask("isolation", scratch, machine.device)
     reached = answer["reached"]
-    expected = [part for part in PARTS if part != "memory" or not machine.on_gpu]
-    missing = [part for part in expected if part not in reached]
-    if "error" in answer:
-        missing = [*missing, answer["error"]]
-    if not missing:
-        return ok(f"judge can isolate: {', '.join(reached)}")
-    advice = []
-    if {"processes", "network", "shared memory", "/proc", "temporary files"} & set(missing):
-        advice.append(
-            "namespaces: allow user namespaces on the host, or start the container with "
-            "--cap-add SYS_ADMIN"
-        )
-    if "files" in missing:
-        advice.append("files: use a kernel with Landlock (5.13 or newer)")
+    lacks = [*missing(reached), *filter(None, [answer.get("error")])]
+    if not lacks:
+        return ok("judge can isolate files in full; --isolation tries it")
     return warning(
-        f"judge cannot isolate: {', '.join(missing)}; reached: {', '.join(reached)}",
-        f"To judge files that you do not trust, {'; '.join(advice) or 'see docs/judging.md'}.",
+        f"judge cannot isolate: {', '.join(lacks)}; reached: {', '.join(reached)}",
+        f"To judge files that you do not trust, {advice(lacks)}",
     )
+
+
+def advice(lacks: Iterable[str]) -> str:
+    """Return what a machine needs for the parts of the isolation that it lacks."""
+    apart = {part.name for part in PARTS if not part.without}
+    needs = [NAMESPACES] if apart & {*lacks} else []
+    needs += [need for part, need in OTHER_NEEDS.items() if part in {*lacks}]
+    return f"{'; '.join(needs)}." if needs else "see docs/judging.md."

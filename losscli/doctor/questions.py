@@ -92,27 +92,27 @@ def _conditions(device: str, uuid: str) -> dict[str, Any]:
 
 
 def _isolation(scratch: str, device: str) -> dict[str, Any]:
-    """Close a process in as far as the kernel offers it, as the judge does."""
-    from losscli.implementations.sandbox import confinement
+    """Close a process in as far as the kernel lets it, as the judge does."""
+    from losscli.implementations.sandbox.confinement import Walls, Wanted
     from losscli.machine.memory import free_bytes
 
-    reached = ["session", *confinement.unshare()]
+    walls = Walls(Wanted(device, free_bytes("cpu") // 2, 1, scratch, {}, [], []))
+    walls.leave()
     read, write = os.pipe()
     child = os.fork()  # the first process of its process namespace
     if child == 0:
+        answer: dict[str, Any] = {}
         try:
-            if "processes" in reached:
-                reached += confinement.mount_private(scratch)
-            reached += confinement.restrict_writes(scratch, device)
-            reached += confinement.limit_resources(free_bytes("cpu") // 2, device)
-            os.write(write, json.dumps({"reached": reached}).encode())
+            walls.furnish("")
+            walls.give_up()
         except BaseException as error:
-            os.write(write, json.dumps({"reached": reached, "error": str(error)}).encode())
+            answer = {"error": str(error)}
         finally:
+            os.write(write, json.dumps({"reached": walls.reached, **answer}).encode())
             os._exit(0)
     os.close(write)
-    with open(read, encoding="utf-8") as answer:
-        text = answer.read()
+    with open(read, encoding="utf-8") as told:
+        text = told.read()
     os.waitpid(child, 0)
     found: dict[str, Any] = json.loads(text)
     return found

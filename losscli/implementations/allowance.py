@@ -17,7 +17,10 @@ class Allowance(Record, frozen=True, forbid_unknown_fields=True):
     total_seconds: float = 1800.0
     """Seconds of all stages of a judgement."""
     memory_bytes: int = 0
-    """Bytes of the candidate's processes on the host beyond what torch takes; 0 is half of what is
-    free."""
+    """Bytes of the candidate's processes together on the host, and of a file that it writes; 0 is
+    half of what is free."""
+    processes: int = 4096
+    """Processes of the candidate, with their threads: 256 cores have as many in each of several
+    pools. 0 is no limit."""
     output_bytes: int = 16 * 2**20
     """Bytes that it writes to stdout and stderr."""

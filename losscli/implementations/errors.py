@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from losscli.errors import UnfitError
 from losscli.reasons import Code
 
 
@@ -30,6 +31,12 @@ class SandboxError(SubjectError):
         super().__init__(text, code)
         self.log = ""
         """What the process wrote, where it never came to be asked."""
+        self.reached: tuple[str, ...] = ()
+        """The parts of the walls behind which it ran then."""
+
+
+class NotIsolatedError(UnfitError):
+    """A part of the isolation is missing where it is required; nothing of a file has run."""
 
 
 class NotBuiltError(SandboxError):

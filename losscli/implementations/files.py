@@ -20,6 +20,7 @@ from losscli.reasons import Reason
 
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
+_IMPORTS_LOSSCLI = re.compile(r"^\s*(import|from)\b[^#\n]*\blosscli\b", re.MULTILINE)
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
 
 
@@ -211,3 +212,8 @@ def _function_names(loss: str) -> tuple[str, ...]:
 def _told(found: Mapping[str, Definition]) -> str:
     names = ", ".join(found) or "no function or module"
     return f"Found: {names}."
+
+
+def imports_losscli(source: str) -> bool:
+    """Tell whether a source is built on losscli, whose kernels it then finds in the cache."""
+    return bool(_IMPORTS_LOSSCLI.search(source))

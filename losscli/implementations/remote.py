@@ -23,7 +23,8 @@ from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.methods import METHODS
-from losscli.implementations.sandbox.process import Worker, scratch_directory
+from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
@@ -42,6 +43,8 @@ class Setting:
     order: tuple[str, ...] = ()
     mends: bool = False
     """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
+    require_isolation: bool = False
+    """Whether a file is not to run where a part of the walls is missing."""
     lacking: tuple[str, ...] = ()
     """Operands of which files have no gradient, as PyTorch's own function has none."""
     built: dict[str, str] = field(default_factory=dict)
@@ -94,7 +97,7 @@ def share_build(file: UserFile, device: str) -> None:
     """
     packed: Tensor = workers.of(file, device).ask("compiled", case=None)
     if packed.numel():
-        path = scratch_directory() / f"{os.getpid()}-{file.sha256[:16]}"
+        path = scratch_directory() / f"built-{file.sha256[:16]}"
         try:
             path.write_bytes(packed.numpy().data)
         except OSError:
@@ -143,13 +146,14 @@ class Workers:
     def _start(self, file: UserFile, device: str, *, unmarked: bool = False) -> Worker:
         wanted = setting()
         allowance = wanted.allowance
-        if not allowance.memory_bytes and device == "cpu":
+        if not allowance.memory_bytes:
             allowance = structs.replace(allowance, memory_bytes=free_bytes("cpu") // 2)
         known = wanted.built.get(file.sha256)
         built = b""
         with suppress(OSError):  # without it the file compiles again
             built = Path(known).read_bytes() if known else b""
         more: dict[str, Any] = {"mends": wanted.mends, "unmarked": unmarked, "built": built}
+        more["require_isolation"] = wanted.require_isolation
         try:
             return Worker(file, device, allowance, wanted.order, **more)
         except SandboxError as error:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 import losscli
 from losscli import __version__
-from losscli.directories import cache_directory
+from losscli.directories import make_private, note_use, private_folder, require_private
 from losscli.errors import LosscliError
 from losscli.implementations.files import UserFile, read_file
 from losscli.implementations.languages import LANGUAGES, version_of
@@ -37,7 +37,8 @@ UNUSED_SECONDS = 30 * 24 * 3600.0
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *("clock_disagrees", "slows_others", "impossible", "process_died", "broke_device"),
-    *("memory_limit", "timeout", "no_room", "quarantined", "interrupted", "error"),
+    *("memory_limit", "timeout", "no_room", "quarantined", "interrupted", "busy"),
+    "error",
 }
 """Words and reasons of verdicts that depend on chance, and are not kept."""
 _LONGEST_NAME = 255
@@ -55,17 +56,22 @@ class VerdictCache:
         self._machine = tuple(describe_machine() if machine is None else machine)
 
     def find(self, job: Job) -> Verdict | None:
-        """Return the verdict that the same job had before, with this job's names in it."""
+        """Return the verdict that the same job had before, with this job's names in it.
+
+        Raises:
+            UnfitError: other users could have changed it.
+        """
         key = self.key(job)
         if key is None:
             return None
         path = self._path(key)
+        for each in (path.parent, path):
+            require_private(each)
         try:
             found = read_object(Verdict, path.read_bytes())
         except (OSError, RecordError, *UNREADABLE):
             return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
+        note_use(path)
         named = renamed(found, job, {found.file: job.file})
         return replace(named, cached=True, seconds={})
 
@@ -79,7 +85,8 @@ class VerdictCache:
             return
         path = self._path(key)
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_private(self.root)
+            make_private(path.parent)
             replace_file(path, [json_line(verdict.to_json())])
 
     def key(self, job: Job) -> str | None:
@@ -106,8 +113,12 @@ class VerdictCache:
 
 
 def user_verdicts() -> VerdictCache:
-    """Return the cache of this user, without what was not used in long."""
-    found = VerdictCache(cache_directory("verdicts") / "verdicts")
+    """Return the cache of this user, without what was not used in long.
+
+    Raises:
+        UnfitError: other users could change what is in it.
+    """
+    found = VerdictCache(private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found
 

@@ -8,22 +8,22 @@ the lock alone. The kernel releases the locks of a process that ends.
 from __future__ import annotations
 
 import contextlib
+import math
 import platform
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
-from losscli.directories import CACHE_VARIABLE, cache_directory
+from losscli.directories import CACHE_VARIABLE, LOCKS, make_private, private_folder
 from losscli.errors import UnfitError
 from losscli.machine.devices import gpu_uuid
-from losscli.processes.lock import try_lock, unlock
+from losscli.processes.lock import held, open_lock, try_lock, unlock
 
 _NOTIFY_AFTER = 5.0
 """Seconds of waiting before the first message."""
-_POLL = 0.02
-"""Seconds between two attempts."""
 
 
 @contextlib.contextmanager
@@ -31,6 +31,8 @@ def device_lock(
     device: str,
     *,
     shared: bool = False,
+    until: float = math.inf,
+    waits_for_us: Callable[[int], bool] = lambda pid: False,
     notify: Callable[[str], None] = lambda note: None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
@@ -40,40 +42,41 @@ def device_lock(
     Args:
         device: ``cpu`` or ``cuda:N``.
         shared: with others that build or check; otherwise alone, to time.
-        notify: told once if the wait takes long.
+        until: the time by the clock after which no more is waited.
+        waits_for_us: tells whether a process that holds the lock is one of those that this judge
+            has started, and which stay until it has the lock.
+        notify: told once, who holds the lock if the wait takes long.
         clock: seconds, monotonic.
         sleep: waits so many seconds.
 
     Raises:
+        HeldError: the lock was not free in time.
         UnfitError: the locks cannot be written, or the file system has none.
     """
-    started, told = clock(), False
-
-    def wait(file: IO[str], *, shared: bool) -> None:
-        nonlocal told
-        while not try_lock(file, shared=shared):
-            if not told and clock() - started >= _NOTIFY_AFTER:
-                notify(f"waiting for the timing of another kernel on {device} to finish")
-                told = True
-            sleep(_POLL)
-
+    started = clock()
+    take = partial(
+        held,
+        notify=lambda holder: notify(f"waiting for {holder}, which has the lock of {device}"),
+        notify_after=_NOTIFY_AFTER,
+        until=until,
+        waits_for_us=waits_for_us,
+        clock=clock,
+        sleep=sleep,
+    )
     # All go through the turnstile, where whoever is to time stays: else those who share could
     # keep the lock among them for ever.
-    with _open(device, "entry") as turnstile, _open(device, "lock") as lock:
-        wait(turnstile, shared=False)
-        wait(lock, shared=shared)
+    with _open(device, "entry") as entry, _open(device) as file, contextlib.ExitStack() as locks:
+        turnstile = locks.enter_context(contextlib.ExitStack())
+        turnstile.enter_context(take(entry))
+        locks.enter_context(take(file, shared=shared))
         if shared:
-            unlock(turnstile)
-        try:
-            yield clock() - started
-        finally:
-            unlock(lock)
-            unlock(turnstile)
+            turnstile.close()
+        yield clock() - started
 
 
 def is_alone(device: str) -> bool:
     """Tell whether nobody else builds, checks or times on a device at this moment."""
-    with _open(device, "lock") as lock:
+    with _open(device) as lock:
         alone = try_lock(lock)
         if alone:
             unlock(lock)
@@ -83,14 +86,14 @@ def is_alone(device: str) -> bool:
 def lock_path(device: str, kind: str = "lock") -> Path:
     """Return the file of a device's lock: of this host, for the cache may be on several."""
     name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{_identity(device)}")
-    return cache_directory("locks") / "locks" / f"{name}.{kind}"
+    return private_folder("locks", LOCKS) / f"{name}.{kind}"
 
 
-def _open(device: str, kind: str) -> IO[str]:
+def _open(device: str, kind: str = "lock") -> IO[str]:
     path = lock_path(device, kind)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a+", encoding="utf-8")
+        make_private(path.parent)
+        return open_lock(path)
     except OSError as error:
         raise UnfitError(
             f"cannot write {path}: {error.strerror}. Name a folder that can be written in "

@@ -8,6 +8,7 @@ that nobody can judge.
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import threading
@@ -26,6 +27,8 @@ from losscli.judge.on_node import THREADS, Order
 from losscli.judge.parcel import pack
 from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
 from losscli.judge.verdict import Verdict, not_judged
+from losscli.record import Record
+from losscli.runs.encoding import RecordError, read_value
 
 AHEAD = 2
 """Jobs on their way for each that the cluster judges at once: no judge waits for the driver."""
@@ -60,6 +63,30 @@ class Answer:
     name: str
     """Its host's name."""
     said: Verdict | str
+
+
+class _Said(Record, frozen=True):
+    """The JSON of an answer."""
+
+    node: str
+    name: str
+    verdict: Verdict | None = None
+    why: str = ""
+
+
+def read_answer(data: object) -> Answer:
+    """Return the answer of a node from its JSON.
+
+    Raises:
+        LostError: it is none.
+    """
+    try:
+        if not isinstance(data, bytes):
+            raise RecordError(f"expected bytes, got {type(data).__name__}")
+        said = read_value(_Said, json.loads(data))
+    except (RecordError, ValueError, RecursionError) as error:
+        raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
+    return Answer(said.node, said.name, said.verdict or said.why)
 
 
 class _Running(NamedTuple):
@@ -138,7 +165,7 @@ class Farm:
             clock: seconds, monotonic.
         """
         self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
-        self._cached, self._command = cached, command
+        self._cached, self._command = cached, tuple(command)
         self._left_out: dict[str, str] = {}
         """Nodes that get no more jobs, and why."""
         self._running: dict[object, _Running] = {}

@@ -63,7 +63,8 @@ ADVICE: dict[Code, str] = {
     "wrong_later": "Compute every call from its operands; keep no results between calls.",
     "clock_disagrees": "Finish all work on the current stream before the call counts as done: join "
     "side streams and threads, and compute nothing lazily.",
-    "slows_others": "Leave no kernel, thread or process running when a call returns.",
+    "slows_others": "Leave no kernel, thread or process running when a call returns, and take no "
+    "lock of losscli's.",
     "impossible": "Read every element of every operand in every call.",
     "slower": "Read each operand once, write the gradient in the same pass, and use all cores or "
     "the whole GPU.",
@@ -81,7 +82,10 @@ ADVICE: dict[Code, str] = {
     "no_gpu": "Judge it on a machine with a GPU, or on the CPU.",
     "no_room": "Judge it at a smaller size, or with more memory.",
     "quarantined": "Judge it again on another GPU, or once this one has been reset.",
+    "not_isolated": "Judge it on a machine with user namespaces, Landlock and seccomp: "
+    "`losscli doctor --isolation` shows what is missing.",
     "interrupted": "Judge it again.",
+    "busy": "Judge it again when that process has ended, or with a longer --timeout.",
     "error": "This is a fault of losscli; judge it again, and report it if it comes back.",
 }
 """What to change, by reason."""

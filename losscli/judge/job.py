@@ -41,4 +41,6 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     timed: bool = True
     until_first: bool = False
     """Whether the first reason ends the judging, not the first that leaves nothing to judge."""
+    require_isolation: bool = False
+    """Whether the file is not to run where a part of the isolation is missing."""
     limits: Allowance = Allowance()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
+from losscli.errors import UnfitError
 from losscli.judge.cache import VerdictCache, own_version, user_verdicts
 from losscli.judge.job import Job
 from losscli.judge.parcel import Parcel, restored, unpack
@@ -16,6 +20,7 @@ from losscli.judge.pool import COMMAND, JudgeProcess
 from losscli.judge.verdict import Verdict
 from losscli.machine import allocator
 from losscli.machine.description import compiler
+from losscli.runs.encoding import finite
 
 THREADS = "OMP_NUM_THREADS"
 """Ray sets it to the cores of a task; a judge takes the machine's, or what the driver was given."""
@@ -29,16 +34,44 @@ class Order:
     parcel: Parcel
     version: str
     """``own_version`` of the driver."""
-    command: Sequence[str] = COMMAND
+    command: tuple[str, ...] = COMMAND
     """Starts a process that judges."""
     cached: bool = True
     """Whether verdicts are looked up and kept."""
     threads: str | None = None
     """``OMP_NUM_THREADS`` of the driver."""
 
+    def to_json(self) -> str:
+        """Return the text that is sent; :meth:`read` reads it."""
+        return json.dumps(msgspec.to_builtins(self))
+
+    @staticmethod
+    def read(text: str) -> Order:
+        """Return an order that another machine has sent.
+
+        Raises:
+            msgspec.ValidationError: another losscli wrote it.
+        """
+        return msgspec.convert(json.loads(text), Order)
+
+
+def answer_to(text: str) -> dict[str, object]:
+    """Return what JSON says of the answer to an order: the verdict, or why there is none."""
+    try:
+        said = answer(Order.read(text))
+    except msgspec.ValidationError as error:
+        said = f"it has no losscli such as this one: {error}"
+    except UnfitError as error:
+        said = str(error)
+    return {"why": said} if isinstance(said, str) else {"verdict": finite(said.to_json())}
+
 
 def answer(order: Order) -> Verdict | str:
-    """Return the verdict on a job, with its names; or why this node cannot judge."""
+    """Return the verdict on a job, with its names; or why this node cannot judge.
+
+    Raises:
+        UnfitError: other users could change the verdicts that are kept here.
+    """
     if why := unfit(order.version):
         return why
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
@@ -79,7 +112,7 @@ class _Judges:
 
     def ask(self, job: Job, order: Order) -> Verdict:
         """Return the verdict on a job."""
-        wanted = (tuple(order.command), order.threads, os.environ.get(GPUS))
+        wanted = (order.command, order.threads, os.environ.get(GPUS))
         if self._judge and (self._judge.over or self._made != wanted):
             self.end()
         if self._judge is None:

@@ -51,8 +51,8 @@ WORDS: dict[Word, tuple[Code, ...]] = {
     "CRASHED": ("process_died", "broke_device", "flooded_output", "memory_limit", "raised"),
     "WRONG": ("wrong", "misfit", "overwrote", "left_behind", "left_process"),
     "NOT JUDGED": (
-        *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "interrupted"),
-        "error",
+        *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "not_isolated"),
+        *("interrupted", "busy", "error"),
     ),
     "RIGHT BUT NO GRADIENT": ("no_gradient",),
     "RIGHT WITHIN LIMITS": ("limited",),

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from losscli.errors import LosscliError, UnfitError, UsageError
+from losscli.errors import LosscliError, UnfitError, UsageError, printable
 from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
@@ -289,7 +289,7 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
     """Return the verdict on a job, whatever goes wrong."""
 
     def notify(note: str) -> None:
-        tell(f"losscli: {job.file}: {note}")
+        tell(printable(f"losscli: {job.file}: {note}"))
 
     try:
         check_job(job)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import re
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from losscli.directories import weakness_along
 from losscli.errors import UnfitError, UsageError
+from losscli.reading import read_bytes
 
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer at all, with the look-up of its name."""
@@ -20,6 +25,8 @@ CLIENT = "ray://"
 LOCAL, AUTO = "local", "auto"
 """Values of the variable: start a cluster on this machine; use the one of this machine."""
 
+_LONGEST = 300
+"""Bytes of a file that holds an address."""
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 
@@ -98,9 +105,25 @@ def usual_address() -> Address | str:
     return found
 
 
-def address_of(text: str) -> Address | None:
-    """Return the address in ``HOST:PORT``, without a Ray Client; None where it is none."""
-    return _parse(text, client=False)
+def address_here(notify: Callable[[str], None]) -> Address | None:
+    """Return the address of the cluster that `ray start` has started on this machine.
+
+    None where nobody answers there, or where another user could have written it: whose cluster that
+    is would run what it likes here. ``notify`` is told of the latter.
+    """
+    path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
+    with suppress(OSError, UnicodeError, UnfitError):
+        if weakness := weakness_along(path):
+            notify(
+                f"the Ray cluster of {path} is not joined: {weakness}. Set {VARIABLE}=HOST:PORT to "
+                "join a cluster"
+            )
+            return None
+        found = _parse(read_bytes(path, _LONGEST).decode().strip(), client=False)
+        if found:
+            found.expect_answer()
+        return found
+    return None
 
 
 def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:

@@ -2,30 +2,27 @@
 
 A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on a machine
 by itself: whoever times takes the lock of the GPU, which keeps it for him alone. Ray sends the
-files and the verdicts.
+files and the verdicts, which come back as JSON.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import pickle
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from losscli.errors import UnfitError
-from losscli.judge.farm import Answer, LostError, Room
+from losscli.judge.farm import Answer, LostError, Room, read_answer
 from losscli.judge.on_node import Order
 from losscli.judge.pool import WORKER_BYTES
-from losscli.judge.ray_address import AUTO, LOCAL, Address, address_of, done_within, usual_address
+from losscli.judge.ray_address import AUTO, LOCAL, Address, address_here, done_within, usual_address
 
 JOIN_SECONDS = 10.0
 """How long a cluster that answers may take to let this process in."""
@@ -36,7 +33,13 @@ STORE_BYTES = 2**28
 class RayCluster:
     """A cluster that this process joins, or starts, until it is closed."""
 
-    def __init__(self, address: Address | str | None = None, *, workers: int | None = None) -> None:
+    def __init__(
+        self,
+        address: Address | str | None = None,
+        *,
+        workers: int | None = None,
+        notify: Callable[[str], None] = lambda note: None,
+    ) -> None:
         """Join nothing yet.
 
         Args:
@@ -44,13 +47,14 @@ class RayCluster:
                 there is none one of its own here; ``local`` for one of its own here. By default
                 that in RAY_ADDRESS.
             workers: cores of the cluster that is started on this machine; all by default.
+            notify: told of a cluster on this machine that is not joined.
 
         Raises:
             UsageError: RAY_ADDRESS has no address.
         """
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
-        self._workers, self._memory = workers, 0.0
+        self._workers, self._memory, self._notify = workers, 0.0, notify
         self._ray: Any = None
         self._task: Any = None
 
@@ -64,9 +68,10 @@ class RayCluster:
         if isinstance(self._address, Address):
             self._address.expect_answer()
             _join(f"Ray at {self._address}", partial(join, address=self._address.text))
-        elif self._address == AUTO and _runs_here():
-            # By this word Ray takes the token of this user, too.
-            _join("Ray on this machine", partial(join, address=AUTO))
+        elif self._address == AUTO and (here := address_here(self._notify)):
+            # By the word `auto` Ray would look at the processes of all users for an address.
+            _take_token()
+            _join("Ray on this machine", partial(join, address=here.text))
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
@@ -93,7 +98,7 @@ class RayCluster:
         }
         if without:
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(without))})"}
-        return self._task.options(**options).remote(pickle.dumps(order))
+        return self._task.options(**options).remote(order.to_json())
 
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
         """See :meth:`losscli.judge.farm.Cluster.finished`."""
@@ -104,13 +109,12 @@ class RayCluster:
         """See :meth:`losscli.judge.farm.Cluster.answer`."""
         errors = self._ray.exceptions
         try:
-            node, name, said = self._ray.get(task)
+            return read_answer(self._ray.get(task))
         except errors.RayTaskError:
             raise  # an error of losscli itself
         except errors.RayError as error:
             why = str(error).strip().partition("\n")[0]
             raise LostError(why, node=isinstance(error, errors.NodeDiedError)) from None
-        return Answer(node, name, pickle.loads(said))
 
     def close(self, tasks: Iterable[object]) -> None:
         """See :meth:`losscli.judge.farm.Cluster.close`."""
@@ -123,25 +127,26 @@ class RayCluster:
             self._ray.shutdown()
 
 
-def _judge_on_node() -> Callable[[bytes], tuple[str, str, bytes]]:
+def _judge_on_node() -> Callable[[str], bytes]:
     """Return the function that nodes run.
 
     It is sent as code, for whoever has no losscli, or another, has to be able to say so.
     """
 
-    def judge(order: bytes) -> tuple[str, str, bytes]:
-        import pickle
+    def judge(order: str) -> bytes:
+        import json
         import platform
 
         import ray
 
         try:
-            from losscli.judge.on_node import answer
+            from losscli.judge.on_node import answer_to
 
-            said: object = answer(pickle.loads(order))
+            said = answer_to(order)
         except ImportError as error:
-            said = f"it has no losscli such as this one: {error}"
-        return ray.get_runtime_context().get_node_id(), platform.node(), pickle.dumps(said)
+            said = {"why": f"it has no losscli such as this one: {error}"}
+        node = ray.get_runtime_context().get_node_id()
+        return json.dumps({"node": node, "name": platform.node(), **said}).encode()
 
     return judge
 
@@ -194,15 +199,11 @@ def _kept_from_printing() -> Iterator[None]:
             worker.print_to_stdstream = before
 
 
-def _runs_here() -> bool:
-    """Tell whether the cluster that `ray start` has started on this machine answers."""
-    folder = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    with suppress(OSError, UnicodeError, UnfitError):
-        found = address_of(Path(folder, "ray", "ray_current_cluster").read_text().strip())
-        if found:
-            found.expect_answer()
-        return found is not None
-    return False
+def _take_token() -> None:
+    """Have Ray take the token of this user, which it does by itself for `auto` alone."""
+    with suppress(ImportError, AttributeError):  # an earlier Ray has none
+        found: Any = import_module("ray._private.authentication.authentication_token_setup")
+        found.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def _join(what: str, action: Callable[[], object]) -> None:

@@ -40,7 +40,7 @@ _OPTION = re.compile(
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slows_others", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
-OF_MACHINE: set[Code] = {"no_gpu", "no_room", "quarantined"}
+OF_MACHINE: set[Code] = {"no_gpu", "no_room", "quarantined", "interrupted", "busy"}
 """Codes of what this machine lacks to judge a file, whatever the file is."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "honest, and to be passed"

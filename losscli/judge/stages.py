@@ -28,10 +28,17 @@ from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.implementations.errors import (
+    NotBuiltError,
+    NotIsolatedError,
+    SandboxError,
+    SubjectError,
+)
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.languages import languages_of
 from losscli.implementations.process_state import reason_of
+from losscli.implementations.sandbox.parts import missing
+from losscli.implementations.sandbox.process import is_of_a_worker
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
@@ -46,6 +53,7 @@ from losscli.judge.verdict import Verdict
 from losscli.machine import devices, memory
 from losscli.machine.description import describe
 from losscli.model_case import ModelCase
+from losscli.processes.lock import HeldError
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
 from losscli.truth.model import WrongReferenceError
@@ -58,7 +66,7 @@ MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
     *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
-    *("patched",),
+    *("patched", "interrupted"),
 )
 """Codes after which nothing more is asked."""
 SURELY_SLOW_SECONDS = 0.05
@@ -105,12 +113,17 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             else:
                 check_arguments(file, definition, named, tuple(job.arguments))
                 against = KnownLoss(job, device, definition, named, seed)
-        with remote.use(remote.Setting(job.limits, tuple(job.arguments))):
+        setting = remote.Setting(
+            job.limits, tuple(job.arguments), require_isolation=job.require_isolation
+        )
+        with remote.use(setting):
             _Judging(job, device, file, against, draft, notify).run()
     except Ended:
         pass
     except NotJudgeableError as error:
         draft.add(error.code, str(error))
+    except NotIsolatedError as error:
+        draft.add("not_isolated", str(error))
     except WrongReferenceError as error:
         draft.add("bad_reference", str(error))
     except torch.OutOfMemoryError as error:
@@ -136,6 +149,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         dtypes=tuple(draft.dtypes),
         trains=draft.trains,
         isolation=draft.isolation,
+        not_isolated=missing(draft.isolation) if draft.isolation else (),
         languages=draft.languages,
         seconds=draft.seconds,
         log=log[-LOG_CHARACTERS:],
@@ -154,8 +168,10 @@ def _recognised(job: Job, file: UserFile, device: str) -> tuple[Job, str]:
     """
     if job.loss or not (job.reference or file.defines(REFERENCE_MODULE)):
         return job, ""
+    setting = remote.Setting(require_isolation=job.require_isolation)
     try:
-        known = recognise(job.reference or str(file.path), device)
+        with remote.use(setting):
+            known = recognise(job.reference or str(file.path), device)
     except UnknownLossError:
         return job, job.reference or REFERENCE_MODULE
     sizes = job.sizes or ((known.size,) if known.size else ())
@@ -185,12 +201,14 @@ class _Judging:
         draft.optional = against.others
         self.implementation = of_file(job.file)
         self.over = time.monotonic() + job.limits.total_seconds
+        self.waited = 0.0
+        """Seconds of waiting for the device."""
 
     def run(self) -> None:
         """Go through the stages."""
         against, draft = self.against, self.draft
         self._tell_misfits()
-        with device_lock(self.device, shared=True, notify=self.notify), _one_thread():
+        with self._device(shared=True), _one_thread():
             with draft.stage("build"):
                 self._build()
             ended = True
@@ -212,7 +230,7 @@ class _Judging:
         if ended:
             raise Ended
         if self.job.timed:
-            with draft.stage("time"), device_lock(self.device, notify=self.notify):
+            with draft.stage("time"), self._device(shared=False):
                 self._time()
 
     def _tell_misfits(self) -> None:
@@ -224,6 +242,30 @@ class _Judging:
             _, reasons = lineup(task, FORWARD, free)
             if (why := reasons.get(self.job.file)) and why.code == "no_room":
                 self.notify(f"{task.case.name} is not going to be timed: {why}")
+
+    @contextlib.contextmanager
+    def _device(self, *, shared: bool) -> Iterator[None]:
+        """Hold the lock of the device, if it is free before the time of the job is over."""
+        started, most = time.monotonic(), f"{self.job.limits.total_seconds:g} s"
+        hold = device_lock(
+            self.device,
+            shared=shared,
+            until=self.over,
+            waits_for_us=is_of_a_worker,
+            notify=self.notify,
+        )
+        try:
+            with hold as waited:
+                self.waited += waited
+                yield
+        except HeldError as error:
+            holder = printable(error.holder)
+            if error.waits_for_us:
+                text = f"its {holder} has the lock of {self.device}, for which all timings wait"
+                self.draft.end("slows_others", text)
+            waited = time.monotonic() - started
+            text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
+            self.draft.end("busy", f"{text}; judging may take {most}")
 
     def _build(self) -> None:
         """Import the file, and bind what it defines."""
@@ -237,7 +279,9 @@ class _Judging:
             remote.share_build(self.file, self.device)
             self.against.check()
         except SubjectError as error:
-            code = error.code if isinstance(error, SandboxError) else "import_failed"
+            code: Code = "import_failed"
+            if isinstance(error, SandboxError):
+                code, self.draft.isolation = error.code, error.reached or self.draft.isolation
             if isinstance(error, NotBuiltError) and not error.compiler:
                 code = "import_failed"
             self.draft.end(code, self._told(error), case=case.name)
@@ -398,10 +442,14 @@ class _Judging:
                     self.draft.seconds["tuning"] = round(tuned, 3)
 
     def _check_time(self) -> None:
-        """End the judging when its time is over."""
-        if time.monotonic() > self.over:
-            most = f"{self.job.limits.total_seconds:g} s"
-            self.draft.end("timeout", f"judging took more than {most}")
+        """End the judging when its time is over; a wait for others is no fault of the file."""
+        late = time.monotonic() - self.over
+        told = f"judging took more than {self.job.limits.total_seconds:g} s"
+        if late > self.waited:
+            self.draft.end("timeout", told)
+        if late > 0:
+            waited = f"{self.waited:.0f} s of which it waited for {self.device}"
+            self.draft.end("busy", f"{told}, {waited}")
 
     def _time(self) -> None:
         """Time it beside others."""

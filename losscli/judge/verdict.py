@@ -42,7 +42,9 @@ class Verdict(Record, frozen=True):
     trains: bool | None = None
     """Whether it has a gradient; None where that was not reached."""
     isolation: tuple[str, ...] = ()
-    """What the worker was closed in by: ``session``, ``pid``, ``network``, ``files`` and so on."""
+    """The parts of the walls that closed the worker in: ``session``, ``network`` and so on."""
+    not_isolated: tuple[str, ...] = ()
+    """The parts that this machine lacks; none where nothing of the file ran."""
     languages: tuple[str, ...] = ()
     """The languages inside Python that it imports, with their versions: ``Triton 3.6.0``."""
     seconds: dict[str, float] = msgspec.field(default_factory=dict)

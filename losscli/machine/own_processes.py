@@ -18,7 +18,7 @@ class _Process(NamedTuple):
 
 def is_ours(pid: int) -> bool:
     """Tell whether a process belongs to this command: it began it, or was begun by it."""
-    return _first() in _line(pid)
+    return _first() in ancestors(pid)
 
 
 def own_seconds() -> float:
@@ -39,15 +39,15 @@ def own_seconds() -> float:
 def _first() -> int:
     """Return the process of the command: this one, or the highest losscli above it."""
     ours = os.getpid()
-    for parent in _line(ours)[1:]:
+    for parent in ancestors(ours)[1:]:
         if not _is_losscli(parent):
             break
         ours = parent
     return ours
 
 
-def _line(pid: int) -> list[int]:
-    """Return a process and those that began it, one after the other."""
+def ancestors(pid: int) -> list[int]:
+    """Return a process and those that began it, the last first."""
     found = []
     while pid > 0 and pid not in found:
         found.append(pid)

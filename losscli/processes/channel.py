@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import select
 import socket
 import struct
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MOST_BYTES = 2**26
 """The longest message: a length is not believed."""
+STOPPED_SECONDS = 10.0
+"""How long a process may stay stopped while it is waited for."""
 _LENGTH = struct.Struct("=I")
 
 
 class Channel:
     """One end of a connection between two processes; closes itself as a context."""
 
-    def __init__(self, end: socket.socket) -> None:
-        """Take over one end of a pair of sockets."""
-        self.socket = end
+    def __init__(self, end: socket.socket, go_on: Callable[[], None] | None = None) -> None:
+        """Take over one end of a pair of sockets.
+
+        ``go_on`` lets the other process go on, which something may have stopped: it is called time
+        and again while a message is awaited without a limit.
+        """
+        self.socket, self._go_on = end, go_on
 
     def __enter__(self) -> Channel:
         return self
@@ -46,6 +53,8 @@ class Channel:
         """
         self.socket.settimeout(seconds)
         try:
+            if seconds is None and self._go_on:
+                self._wait(self._go_on)
             head = self._exactly(_LENGTH.size)
             if head is None:
                 return None
@@ -89,6 +98,13 @@ class Channel:
                 return
             yield value
         raise EOFError("the other process has closed its end")
+
+    def _wait(self, go_on: Callable[[], None]) -> None:
+        """Wait for the beginning of a message."""
+        ready = select.poll()
+        ready.register(self.socket, select.POLLIN)
+        while not ready.poll(1000 * STOPPED_SECONDS):
+            go_on()
 
     def _exactly(self, count: int) -> bytes | None:
         parts: list[bytes] = []

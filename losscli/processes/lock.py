@@ -1,20 +1,34 @@
 """A lock between processes, on an open file; the kernel releases it when its holder ends.
 
-The holder of a lock that others wait for for long writes its name into the file.
+A message names the holder: the kernel lists the processes of this machine that hold locks. One of
+another machine, which shares the file, writes its name into it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO
 
-from losscli.errors import UnfitError
+from losscli.errors import LosscliError, UnfitError
+from losscli.machine import kernel_files
+
+_NOTIFY_AFTER = 1.0
+"""Seconds of waiting before the first message."""
+_POLL = 0.02
+"""Seconds between two attempts."""
+_LOOK_EVERY = 1.0
+"""Seconds between two looks at who holds a lock."""
+
+Notify = Callable[[str], None]
+"""Is told who holds a lock."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +55,10 @@ class Holder:
             return cls()
 
     def write(self, file: IO[str]) -> None:
-        """Write it into the file of a lock that is held."""
-        file.truncate(0)
-        json.dump(asdict(self), file)
-        file.flush()
+        """Write it into the file of a lock that is held; a full disk is no error."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), json.dumps(asdict(self)).encode())
 
     def __str__(self) -> str:
         """Return ``process 4711 on node7 (since 10:21:33)``."""
@@ -53,9 +67,29 @@ class Holder:
         return f"process {self.pid} on {self.host} (since {self.since})"
 
 
-_NOTIFY_AFTER = 1.0
-"""Seconds of waiting before the first message."""
-_POLL = 0.05
+class HeldError(LosscliError):
+    """A lock was not free in time."""
+
+    def __init__(self, holder: str, *, waits_for_us: bool = False) -> None:
+        """``holder`` is for a message; ``waits_for_us``: it would never have released it."""
+        self.holder, self.waits_for_us = holder, waits_for_us
+        super().__init__(f"{holder} holds the lock")
+
+
+def open_lock(path: Path) -> IO[str]:
+    """Open the file of a lock, which no other user may open: reading it is enough to lock it.
+
+    Raises:
+        OSError: it cannot be opened, or is a link.
+    """
+
+    def opened(name: str, flags: int) -> int:
+        found = os.open(name, flags | os.O_NOFOLLOW, 0o600)
+        with contextlib.suppress(OSError):  # it is root's
+            os.fchmod(found, 0o600)
+        return found
+
+    return open(path, "a+", encoding="utf-8", errors="replace", opener=opened)
 
 
 def try_lock(file: IO[str], *, shared: bool = False) -> bool:
@@ -89,12 +123,12 @@ def unlock(file: IO[str]) -> None:
 @contextlib.contextmanager
 def locked(
     file: IO[str],
-    notify: Callable[[str], None],
+    notify: Notify,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock within the block, waiting for it as long as it takes.
+    """Hold the lock of a build within the block, waiting for it as long as it takes.
 
     Args:
         file: the file to lock, open for reading and appending; other holders opened their own.
@@ -105,15 +139,95 @@ def locked(
     Raises:
         UnfitError: the file system has no locks.
     """
-    started, told = clock(), False
-    while not try_lock(file):
-        if not told and clock() - started >= _NOTIFY_AFTER:
-            notify(f"waiting for {Holder.read(file)} to finish building")
+    with held(
+        file,
+        lambda holder: notify(f"waiting for {holder} to finish building"),
+        notify_after=_NOTIFY_AFTER,
+        clock=clock,
+        sleep=sleep,
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def held(
+    file: IO[str],
+    notify: Notify,
+    *,
+    notify_after: float,
+    shared: bool = False,
+    until: float = math.inf,
+    waits_for_us: Callable[[int], bool] = lambda pid: False,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock within the block.
+
+    Args:
+        file: see :func:`locked`.
+        notify: told once who holds it.
+        notify_after: seconds of waiting before that.
+        shared: with others that share it.
+        until: the time by the clock after which no more is waited.
+        waits_for_us: tells whether a process that holds it would never release it meanwhile.
+        clock: seconds, monotonic.
+        sleep: waits so many seconds.
+
+    Raises:
+        HeldError: it was not free in time.
+        UnfitError: the file system has no locks.
+    """
+    started = look_at = clock()
+    told = False
+    while not try_lock(file, shared=shared):
+        now = clock()
+        if now >= look_at:
+            look_at = now + _LOOK_EVERY
+            if stuck := [pid for pid in _holders(file) if waits_for_us(pid)]:
+                raise HeldError(_named(stuck[0]), waits_for_us=True)
+        if now >= until:
+            raise HeldError(_holder(file))
+        if not told and now - started >= notify_after:
+            notify(_holder(file))
             told = True
         sleep(_POLL)
-    Holder.here().write(file)
+    if not shared:
+        Holder.here().write(file)
     try:
         yield
     finally:
-        file.truncate(0)
+        if not shared:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), 0)
         unlock(file)  # the compilers have the file too, and a cache's server keeps it
+
+
+def _holder(file: IO[str]) -> str:
+    """Return who holds the lock, which may have changed since."""
+    holders, signed = _holders(file), Holder.read(file)
+    if not holders or signed.pid in holders:
+        return str(signed)
+    return _named(holders[0])
+
+
+def _holders(file: IO[str]) -> list[int]:
+    """Return the processes that hold the lock, as far as the kernel lists them."""
+    found = os.fstat(file.fileno())
+    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
+    place = f"{device}:{found.st_ino}"
+    try:
+        lines = (kernel_files.PROC / "locks").read_text().splitlines()
+    except OSError:
+        return []
+    fields = [line.split() for line in lines]
+    # One that waits has an arrow in place of the kind.
+    return [int(each[4]) for each in fields if each[1:2] == ["FLOCK"] and each[5:6] == [place]]
+
+
+def _named(pid: int) -> str:
+    """Return the number of a process and the name of its program."""
+    try:
+        name = (kernel_files.PROC / str(pid) / "comm").read_text().strip()
+    except OSError:
+        return f"process {pid}"
+    return f"process {pid} ({name})"

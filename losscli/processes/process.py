@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from losscli.processes.channel import Channel
 
@@ -42,20 +43,34 @@ class Process:
                     stdin=theirs.fileno(),
                     stdout=errors,
                     stderr=errors,
-                    env=environ,
+                    env=_without_folder(os.environ if environ is None else environ),
                     start_new_session=True,
                 )
             except OSError:
                 ours.close()
                 raise
         _running.add(self)
-        self.channel = Channel(ours)
+        self.channel = Channel(ours, self.go_on)
 
     def __enter__(self) -> Process:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    @property
+    def ended(self) -> int | None:
+        """What :meth:`end` returns, if it has ended."""
+        return self._process.poll()
+
+    def go_on(self) -> None:
+        """Let the process go on, should something have stopped it."""
+        self._process.send_signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
         """Ask the process to end early."""
@@ -92,6 +107,18 @@ def kill_all() -> None:
     """Kill every process that was started and has not ended, and wait for nothing."""
     for process in tuple(_running):
         process.kill()
+
+
+def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which ``-m`` imports nothing from the folder of the command.
+
+    Files of others may lie there, and one that is called numpy.py would run in place of NumPy.
+    """
+    root = str(Path(__file__).parents[2])
+    found = {**environ, "PYTHONSAFEPATH": "1"}
+    if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), root]))
+    return found
 
 
 def how_ended(code: int) -> str:

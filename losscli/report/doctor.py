@@ -6,6 +6,7 @@ import textwrap
 from itertools import groupby
 
 from losscli.doctor.findings import OK, PROBLEM, STATES, WARNING, Examination, State
+from losscli.errors import printable
 from losscli.report.phrases import count
 from losscli.report.tables import WIDTH
 from losscli.streams import GREEN, RED, YELLOW, coloured
@@ -42,7 +43,7 @@ def summary(examination: Examination) -> str:
 
 def _filled(text: str, indent: str) -> str:
     return textwrap.fill(
-        text,
+        printable(text),
         WIDTH,
         initial_indent=indent,
         subsequent_indent=indent,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from losscli.cases import distinct_names
 from losscli.compare.figures import FIGURES
 from losscli.compare.rows import label, timed
+from losscli.errors import printable
 from losscli.runs.records import BenchResult, Run, Seconds
 from losscli.units import format_seconds
 
@@ -109,7 +110,8 @@ def _labels(name: str, result: BenchResult) -> dict[str, str]:
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
     escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-    written = ",".join(f'{key}="{text.translate(escapes)}"' for key, text in labels.items())
+    shown = {key: printable(text).translate(escapes) for key, text in labels.items()}
+    written = ",".join(f'{key}="{text}"' for key, text in shown.items())
     return f"{name}{{{written}}} {value!r}"
 
 

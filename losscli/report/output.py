@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from losscli.errors import printable
 from losscli.report.tables import WIDTH
 from losscli.runs.files import write_file
 from losscli.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
@@ -51,6 +52,7 @@ def with_verdicts_in_colour(text: str) -> str:
 
 def show(text: str) -> None:
     """Write a report to standard output, its verdicts in colour where it takes colour."""
+    text = printable(text)
     emit(with_verdicts_in_colour(text) if in_colour() else text)
 
 
@@ -60,6 +62,7 @@ def write_report(text: str, format: str, output: Path | None) -> None:
     Raises:
         UnfitError: it cannot be written.
     """
+    text = printable(text)
     if output:
         write_file(output, text)
     elif format == "table":
@@ -76,7 +79,7 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
     path = environ.get(STEP_SUMMARY)
     if not path:
         return
-    markdown = f"## losscli {title}\n\n{render()}"
+    markdown = printable(f"## losscli {title}\n\n{render()}")
     try:
         with open(path, "a", encoding="utf-8", errors=ESCAPE) as file:
             room = LARGEST_SUMMARY - file.tell()

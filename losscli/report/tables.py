@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Any, Literal
 
+from losscli.errors import one_line, printable
 from losscli.runs.judgements import IMPOSSIBLE
 
 Style = Literal["simple", "github"]
@@ -20,6 +21,8 @@ Table = tuple[str, list[str], list[list[str]]]
 """Title, headers and rows."""
 Tables = list[Table]
 
+FORMULA = ("=", "+", "-", "@", "\t")
+"""How a text begins that spreadsheets take for a formula."""
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
 WIDTH = 100
@@ -91,6 +94,7 @@ def lay_out(
     """
     if not rows:
         return ""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     import tabulate
 
     tabulate.MIN_PADDING = 0  # two more columns a header would not fit the width of a terminal
@@ -114,8 +118,21 @@ def as_csv(headers: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(headers), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
     return text.getvalue().removesuffix("\n")
+
+
+def _cell(value: Any) -> Any:
+    """Return the value of a cell; a text that a spreadsheet would compute gets an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    if text.startswith(FORMULA):
+        try:
+            float(text)
+        except ValueError:
+            return f"'{text}"
+    return text
 
 
 def left_out(headers: Sequence[str], width: int) -> str:

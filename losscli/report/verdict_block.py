@@ -13,7 +13,9 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from losscli.errors import one_line
 from losscli.grouping import grouped
+from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
 from losscli.judge.verdict import Verdict, speedup
@@ -69,7 +71,8 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": ", ".join(verdict.isolation) or "none was needed, for nothing ran",
+        "isolation": isolation(verdict) or "none was needed, for nothing ran",
+        "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
         if text:
@@ -120,10 +123,16 @@ def line(verdict: Verdict) -> str:
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
+def isolation(verdict: Verdict) -> str:
+    """Say how a file was closed in; empty where nothing of it ran."""
+    return "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
+
+
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
-    return f"{verdict.word}  {verdict.file or verdict.id}, against {verdict.against}{where}{cached}"
+    what = one_line(f"{verdict.file or verdict.id}, against {verdict.against}")
+    return f"{verdict.word}  {what}{where}{cached}"
 
 
 def _reason(reason: JudgeReason, *, leads: bool) -> Iterator[str]:

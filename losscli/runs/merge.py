@@ -48,6 +48,7 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
             raise UsageError(
                 f"{one_name} and {other_name} both have part {min(twice)}. Leave one of them out."
             )
+    _check_apart(runs)
     every = list(runs.values())
     parts = sorted(
         (part for run in every for part in run.parts), key=lambda p: parse_part(p).number
@@ -129,6 +130,23 @@ def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
             f"{first_name} and {name} have different configs: they are from `"
             f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
         )
+
+
+def _check_apart(runs: Mapping[str, Run]) -> None:
+    """Refuse parts that have results of the same case: each case is in one part alone."""
+    seen: dict[object, str] = {}
+    for name, run in runs.items():
+        for result in run.results:
+            assert isinstance(result, BenchResult | VerifyResult)
+            key: tuple[object, ...] = (getattr(result, "table", ""), result.case)
+            if isinstance(result, VerifyResult):  # failures of several cases show on the same
+                key = (result.case, result.shrunk_from, result.check, result.implementation)
+            first = seen.setdefault(key, name)
+            if first != name:
+                raise UsageError(
+                    f"{first} and {name} both have results of {result.case.name}, which is in one "
+                    "part alone. One of them was edited: copy it again, or run its part again."
+                )
 
 
 def _check_machine(first_name: str, first: Run, name: str, run: Run, *, mixed: bool) -> None:

@@ -14,12 +14,12 @@ import os
 import select
 import shutil
 import signal
+import site
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,21 @@ import torch
 
 from losscli.build import headers
 from losscli.cases import Case
-from losscli.directories import CACHE_VARIABLE, cache_directory
+from losscli.directories import CACHE_VARIABLE, LOCKS, cache_directory
 from losscli.errors import LosscliError, UnfitError, printable
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
     NotBuiltError,
+    NotIsolatedError,
     SandboxError,
     SubjectError,
 )
-from losscli.implementations.files import UserFile
+from losscli.implementations.files import UserFile, imports_losscli
 from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox.confinement.environment import kept
+from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
+from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.messages import (
     Load,
     Raised,
@@ -49,8 +53,11 @@ from losscli.implementations.sandbox.messages import (
     Tunes,
 )
 from losscli.implementations.sandbox.methods import METHODS
+from losscli.implementations.sandbox.parts import missing
+from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.machine import allocator
+from losscli.machine.own_processes import ancestors
 from losscli.model_case import ModelCase
 from losscli.processes import Channel, Process, how_ended
 from losscli.reasons import Code
@@ -64,42 +71,11 @@ LARGE_BYTES = 2**26
 SAMPLING = ("samples", "looped")
 """The methods whose time counts, in which nothing may be tuned."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
-LOG_BYTES = 2**16
-"""Bytes that are kept of the beginning and of the end of what a candidate writes."""
-
-
-class _Log:
-    """What a worker writes, of which the beginning and the end are kept."""
-
-    def __init__(self, most: int, flooded: Any) -> None:
-        self.reading, self.writing = os.pipe()
-        self.most, self.flooded = most, flooded
-        self.count = 0
-        self.head, self.tail = b"", b""
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        while data := os.read(self.reading, 2**16):
-            self.count += len(data)
-            missing = LOG_BYTES - len(self.head)
-            self.head += data[:missing]
-            self.tail = (self.tail + data[missing:])[-LOG_BYTES:]
-            if self.count > self.most:
-                self.flooded()
-        os.close(self.reading)
-
-    def end(self) -> None:
-        """Read what is left."""
-        self._thread.join(END_SECONDS)
-
-    @property
-    def text(self) -> str:
-        """What was kept."""
-        left_out = self.count - len(self.head) - len(self.tail)
-        between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
-        head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))
-        return printable(head + between + tail)
+EXCESSES: dict[int, tuple[Code, str]] = {
+    TOO_MUCH_MEMORY: ("memory_limit", "its processes took more memory than the {memory} they may"),
+    TOO_MANY_PROCESSES: ("process_died", "it had more than {processes} processes and threads"),
+}
+"""Why a keeper ended a worker."""
 
 
 class Zygote:
@@ -108,7 +84,7 @@ class Zygote:
     def __init__(self) -> None:
         self._process = Process(
             [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
-            {**os.environ, **_allocator(), "PYTHONUNBUFFERED": "1"},
+            {**environment_of_workers(os.environ), **_user_packages(), "PYTHONUNBUFFERED": "1"},
         )
         self._lock = threading.Lock()
         with contextlib.suppress(TimeoutError):
@@ -117,45 +93,50 @@ class Zygote:
         self.end()
         raise UnfitError("the process that starts workers could not be started.")
 
-    def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int:
-        """Return the number of the keeper of a new worker."""
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self._process.id
+
+    @property
+    def ended(self) -> str:
+        """How it ended; empty while it runs."""
+        code = self._process.ended
+        return "" if code is None else how_ended(code)
+
+    def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int | None:
+        """Return the number of the keeper of a new worker; None where this process has ended."""
         channel = self._process.channel
-        with self._lock:
-            socket.send_fds(channel.socket, [json.dumps(wanted).encode()], descriptors)
-            pid = channel.receive(START_SECONDS)
-        if pid is None:
-            raise UnfitError("the process that starts workers has ended.")
-        return int(pid)
+        try:
+            with self._lock:
+                self._process.go_on()
+                socket.send_fds(channel.socket, [json.dumps(wanted).encode()], descriptors)
+                if pid := channel.receive(START_SECONDS):
+                    return int(pid)
+        except OSError:
+            pass
+        self.end()
+        return None
 
     def end(self) -> None:
         """End the process, and with it all workers."""
         self._process.close()
 
 
-@cache
+_zygotes: list[Zygote] = []
+
+
 def zygote() -> Zygote:
-    """Return the process that forks the workers of this one; it is started when first asked for."""
-    started = Zygote()
-    atexit.register(started.end)
-    return started
+    """Return the process that forks the workers of this one; another one where it has ended."""
+    if not _zygotes or _zygotes[-1].ended:
+        _zygotes.append(Zygote())
+        atexit.register(_zygotes[-1].end)
+    return _zygotes[-1]
 
 
-def scratch_directory() -> Path:
-    """Return the directory on which each worker has a file system of its own.
-
-    Where the kernel offers none, workers have directories in it, and judges keep there what files
-    have compiled: those of judges that are no more are removed.
-    """
-    directory = cache_directory("what candidates write") / "scratch"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in directory.iterdir():
-        judge = left.name.partition("-")[0]
-        if judge.isdigit() and not Path(f"/proc/{judge}").exists():
-            if left.is_dir():
-                shutil.rmtree(left, ignore_errors=True)
-            else:
-                left.unlink(missing_ok=True)
-    return directory
+def is_of_a_worker(pid: int) -> bool:
+    """Tell whether a process was begun by a worker of this process."""
+    return any(each.id in ancestors(pid) for each in _zygotes)
 
 
 def _allocator() -> dict[str, str]:
@@ -163,10 +144,42 @@ def _allocator() -> dict[str, str]:
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
-def environment_of_workers(given: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment with what makes workers compute and compile as they should."""
+def _user_packages() -> dict[str, str]:
+    """Return what names the folder of this user's packages to a process without a home."""
+    found = site.getusersitepackages() in sys.path
+    return {"PYTHONUSERBASE": site.getuserbase()} if found else {}
+
+
+def environment_of_workers(given: Mapping[str, str], source: str = "") -> dict[str, str]:
+    """Return what workers may see of an environment, with what they compute and compile by.
+
+    It names the cache only for a source that imports losscli, which has its kernels there.
+    """
     path = headers.search_path(given.get("CPATH", ""))
-    return {**given, **_allocator(), **({"CPATH": path} if path else {})}
+    found = {**kept(given), **_allocator(), **({"CPATH": path} if path else {})}
+    if imports_losscli(source):
+        found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
+    return found
+
+
+def hidden_from_workers(source: str) -> list[str]:
+    """Return what no worker needs of the cache: whoever opens a lock can take it.
+
+    All of it, but for a source that imports losscli.
+    """
+    root = cache_directory("kernels").absolute()
+    if not imports_losscli(source):
+        return [str(root)]
+    return [str(root / name) for name in (LOCKS, "lock", "verdicts", "runs", "scratch", "work")]
+
+
+def _forked(wanted: dict[str, Any], descriptors: Sequence[int]) -> tuple[Zygote, int]:
+    """Return what forked a new worker, and the number of its keeper."""
+    for _ in range(2):
+        parent = zygote()
+        if keeper := parent.fork(wanted, descriptors):
+            return parent, keeper
+    raise UnfitError("the process that starts workers has ended twice.")
 
 
 def _random_number() -> int:
@@ -186,18 +199,23 @@ class Worker:
         mends: bool = False,
         unmarked: bool = False,
         built: bytes = b"",
+        require_isolation: bool = False,
     ) -> None:
         """Start it, and have it import the file; ``built`` is what another has compiled of it.
 
-        ``unmarked``: it is asked for one answer of a process that looks like a user's own.
+        ``unmarked``: it is asked for one answer of a process that looks like a user's own;
+        ``require_isolation``: it imports nothing where a part of the walls is missing.
 
         Raises:
             NotBuiltError: it cannot be imported.
+            NotIsolatedError: a part of the walls is missing.
             SandboxError: it died, or did not answer in time.
         """
         self.file, self.device, self.allowance = file, device, allowance
         self.died: SandboxError | None = None
-        self._flooded = self.tuned = False
+        self._flooded = self.tuned = self._has_run = False
+        self.reached: tuple[str, ...] = ()
+        """The parts of the walls behind which it runs."""
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -206,40 +224,44 @@ class Worker:
         ours, theirs = socket.socketpair()
         status, status_end = os.pipe()
         self.channel, self.status = Channel(ours), status
-        self.log = _Log(allowance.output_bytes, self._flood)
-        scratch = scratch_directory()
+        self.log = Log(allowance.output_bytes, self._flood)
         wanted = {
-            "judge": os.getpid(),
             "device": device,
-            "scratch": str(scratch),
             "memory_bytes": allowance.memory_bytes,
-            "environ": {
-                **environment_of_workers(os.environ),
-                CACHE_VARIABLE: str(scratch.parent),
-            },
+            "processes": allowance.processes,
+            "scratch": str(scratch_directory().absolute()),
+            "environ": environment_of_workers(os.environ, file.source),
+            "shown": [] if file.revision else [str(file.path.absolute().parent)],
+            "hidden": hidden_from_workers(file.source),
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
         try:
-            self.keeper = zygote().fork(wanted, descriptors)
+            self._zygote, self.keeper = _forked(wanted, descriptors)
         finally:
             theirs.close()
             os.close(status_end)
             os.close(self.log.writing)
         try:
             ready = self._reply(START_SECONDS)
+            if isinstance(ready, Raised):  # before anything of the file runs
+                raise UnfitError(f"a worker cannot be closed in: {ready.text}.")
             if not isinstance(ready, Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
+            if require_isolation and (lacks := missing(self.reached)):
+                text = f"isolation is required, and this machine lacks: {', '.join(lacks)}"
+                raise NotIsolatedError(text)
             write(operands, 0, memoryview(built))
+            self._has_run = True
             self._load(order, mends, unmarked, len(built))
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
             if isinstance(error, SandboxError):
-                error.log = log
+                error.log, error.reached = log, self.reached
             raise
 
     def ask(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> Any:
@@ -285,7 +307,7 @@ class Worker:
     def end(self) -> str:
         """End the worker and all it has started; return what it wrote."""
         if self.channel.socket.fileno() >= 0:
-            self._wait_for_end(kill=True)
+            self._end_processes()
             self.channel.socket.close()
             os.close(self.status)
             for file in self.files:
@@ -299,8 +321,8 @@ class Worker:
         file = self.file
         number = _random_number()
         wanted = Load(
-            *(number, file.named, file.source, str(file.path), file.revision, file.name),
-            *(list(order), mends, unmarked, built),
+            *(number, file.named, file.source, str(file.path.absolute()), file.revision),
+            *(file.name, list(order), mends, unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)
@@ -360,9 +382,25 @@ class Worker:
         if self._flooded:
             most = self.allowance.output_bytes
             return self._fatal("flooded_output", f"wrote more than {most} bytes of output")
-        code = self._wait_for_end(kill=False)
-        how = "without a word" if code is None else how_ended(code)
-        return self._fatal("process_died", f"its process ended {how}")
+        told = self._status()
+        if told is None:
+            return self._fatal("process_died", "its process hung up, and left others that stay")
+        if not told or self._zygote.ended:  # then its keeper has ended it
+            return self._fatal("interrupted", self._why_interrupted())
+        if int(told) in EXCESSES:
+            why, text = EXCESSES[int(told)]
+            memory = format_bytes(self.allowance.memory_bytes)
+            return self._fatal(why, text.format(memory=memory, processes=self.allowance.processes))
+        return self._fatal("process_died", f"its process ended {how_ended(int(told))}")
+
+    def _why_interrupted(self) -> str:
+        """Say which process of losscli has ended: a keeper says how its worker ended, if it can."""
+        how = self._zygote.ended
+        what = f"starts workers ended {how}" if how else "keeps the worker was killed"
+        told = f"losscli's process that {what}, as when the system runs out of memory"
+        if self._has_run and "signals" not in self.reached:
+            told += "; the file may have killed it, for signals are not isolated here"
+        return told
 
     def _forged(self, what: str) -> SandboxError:
         text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
@@ -370,24 +408,20 @@ class Worker:
 
     def _fatal(self, code: Code, text: str) -> SandboxError:
         self.died = SandboxError(code, text)
-        self._wait_for_end(kill=True)
+        self._end_processes()
         return self.died
 
-    def _wait_for_end(self, *, kill: bool) -> int | None:
-        """Wait until all processes of the worker have ended; return its exit code."""
-        if not self.keeper:
-            return None
-        if kill:
-            self._signal(signal.SIGTERM)
-        code = self._status(END_SECONDS)
+    def _end_processes(self) -> None:
+        """End all processes of the worker."""
+        self._signal(signal.SIGTERM)
+        self._status()
         limit = time.monotonic() + END_SECONDS
         while self._signal(signal.SIGKILL) and time.monotonic() < limit:
             time.sleep(_POLL_SECONDS)
         self.keeper = 0
-        return code
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the keeper; tell whether it was there.
+        """Send a signal to the keeper, which goes on if it was stopped; tell whether it was there.
 
         Without a number it would go to the judge's own group.
         """
@@ -395,14 +429,19 @@ class Worker:
             return False
         try:
             os.kill(self.keeper, number)
+            os.kill(self.keeper, signal.SIGCONT)
         except ProcessLookupError:
             return False
         return True
 
-    def _status(self, seconds: float) -> int | None:
-        ready, _, _ = select.select([self.status], [], [], seconds)
-        data = os.read(self.status, 64) if ready else b""
-        return int(data) if data.strip().lstrip(b"-").isdigit() else None
+    def _status(self) -> str | None:
+        """Wait for the keeper's end; return the exit code that it tells.
+
+        Empty where it was killed; None where it goes on, for processes of the worker do.
+        """
+        self._signal(0)
+        ready, _, _ = select.select([self.status], [], [], END_SECONDS)
+        return os.read(self.status, 64).decode() if ready else None
 
     def _flood(self) -> None:
         if not self._flooded:

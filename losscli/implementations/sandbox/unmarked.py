@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,14 +20,11 @@ from typing import Any
 
 import torch
 
-from losscli.directories import CACHE_VARIABLE
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.files import imports_losscli
 from losscli.implementations.sandbox import program
 from losscli.implementations.sandbox.program import Binding
-
-_IMPORTS = re.compile(r"^\s*(import|from)\s+losscli\b", re.MULTILINE)
-"""Of a file that is built on losscli, which finds it, but for what runs the file."""
 
 
 def answers(source: tuple[str, str, str, str], how: Binding, calls: list[Call]) -> Iterator[Answer]:
@@ -42,7 +38,7 @@ def answers(source: tuple[str, str, str, str], how: Binding, calls: list[Call]) 
     results = f"{source[-1]}/results"
     for call in calls:
         Path(results).unlink(missing_ok=True)
-        with _hidden(built_on_losscli=bool(_IMPORTS.search(source[0]))) as main:
+        with _hidden(is_used=imports_losscli(source[0])) as main:
             # A thread that forks is the only one of its child, whose frames are all there are.
             operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
             arguments = (source, main.Binding(*how), operands, incoming, results)
@@ -58,16 +54,17 @@ def answers(source: tuple[str, str, str, str], how: Binding, calls: list[Call]) 
 
 
 @contextmanager
-def _hidden(*, built_on_losscli: bool) -> Iterator[Any]:
-    """Hide what tells of losscli; yield a main module that is a program without it."""
-    prefix = "losscli.implementations" if built_on_losscli else "losscli"
+def _hidden(*, is_used: bool) -> Iterator[Any]:
+    """Hide what tells of losscli; yield a main module that is a program without it.
+
+    ``is_used``: whether the file imports losscli: it finds all but what runs the file.
+    """
+    prefix = "losscli.implementations" if is_used else "losscli"
     hidden = {n: sys.modules.pop(n) for n in [*sys.modules] if f"{n}.".startswith(f"{prefix}.")}
     main = sys.modules["__main__"] = ModuleType("__main__")
     exec(compile(Path(program.__file__).read_text(), "main.py", "exec"), main.__dict__)
-    cache = "" if built_on_losscli else os.environ.pop(CACHE_VARIABLE, "")
     gc.freeze()
     try:
         yield main
     finally:
         sys.modules.update(hidden)
-        os.environ.update({CACHE_VARIABLE: cache} if cache else {})

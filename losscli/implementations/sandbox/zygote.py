@@ -9,17 +9,28 @@ so that nothing outlives a judge that is killed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
 import sys
 import tempfile
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from losscli.implementations.sandbox import confinement
-from losscli.processes import end_with_parent, to_parent
+import msgspec
+
+from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox.confinement import (
+    PR_SET_CHILD_SUBREAPER,
+    Walls,
+    Wanted,
+    environment,
+    group,
+    kernel,
+    limits,
+)
+from losscli.implementations.sandbox.messages import Raised
+from losscli.processes import Channel, end_with_parent, to_parent
 
 IDLE_SECONDS = 0.5
 """Without a question for so long, the process imports what the first worker need not wait for."""
@@ -29,7 +40,8 @@ DESCRIPTORS = 5
 
 def main() -> None:
     """Serve the judge until it ends."""
-    confinement.forget_start()
+    environment.forget_start()
+    judge = os.getppid()
     with to_parent() as channel:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps keepers
@@ -54,73 +66,73 @@ def main() -> None:
             pid = os.fork()
             if pid == 0:
                 channel.socket.close()
-                _keep(json.loads(data), descriptors, zygote)
+                walls = Walls(msgspec.json.decode(data, type=Wanted))
+                _keep(walls, descriptors, zygote, prefix=f"{judge}-")
             channel.send(b"%d" % pid)
             for descriptor in descriptors:
                 os.close(descriptor)
 
 
-def _keep(wanted: dict[str, Any], descriptors: list[int], zygote: int) -> NoReturn:
+def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoReturn:
     """Be the keeper of one worker."""
     status = os.fdopen(descriptors[2], "wb", buffering=0)
-    code = 1
+    wanted, code = walls.wanted, 1
     try:
-        end_with_parent()
+        end_with_parent(gently=True)  # what a worker without a namespace has left ends first
         if os.getppid() != zygote:
             os._exit(1)
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        confinement._libc().prctl(confinement.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        reached = ["session", *confinement.unshare()]
-        os.makedirs(wanted["scratch"], mode=0o700, exist_ok=True)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # It counts files in memory as well.
+        together = group.make(2 * wanted.memory_bytes, wanted.processes)
+        os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
+        walls.leave()
         keeper = os.getpid()
         worker = os.fork()
         if worker == 0:
             os.close(status.fileno())
-            _work(wanted, descriptors, reached, keeper)
+            if together:
+                with contextlib.suppress(OSError):  # then this process alone counts
+                    together.enter()
+            _work(walls, descriptors, keeper, prefix)
         signal.signal(signal.SIGTERM, lambda *_: os.kill(worker, signal.SIGKILL))
         for descriptor in (*descriptors[:2], *descriptors[3:]):
             os.close(descriptor)
-        _, ended = os.waitpid(worker, 0)
+        ended = limits.wait(worker, limits.Watch(wanted.memory_bytes, wanted.processes))
         _end_descendants()
-        status.write(f"{os.waitstatus_to_exitcode(ended)}\n".encode())
+        if together:
+            ended = limits.TOO_MUCH_MEMORY if together.ran_out else ended
+            together.remove()
+        status.write(f"{ended}\n".encode())
         code = 0
     finally:
         os._exit(code)
 
 
-def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], keeper: int) -> None:
+def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoReturn:
     """Be the worker: close everything that it needs not, and serve."""
+    channel, log, _, operands, results = descriptors
     code = 70
     try:
-        channel, log, _, operands, results = descriptors
         end_with_parent()
-        scratch = wanted["scratch"]
-        if "processes" in reached:
-            scratch = confinement.private_directory(scratch)
-            reached += confinement.mount_private(scratch)
-        elif os.getppid() != keeper:
+        os.setsid()  # a signal to its group would reach the keeper, from any namespace
+        if not walls.apart and os.getppid() != keeper:
             os._exit(1)
-        if "temporary files" not in reached:
-            scratch = tempfile.mkdtemp(prefix=f"{wanted['judge']}-", dir=wanted["scratch"])
-        os.environ.clear()
-        os.environ.update(confinement.environment(scratch, wanted["environ"]))
-        for name in ("home", "tmp"):
-            os.makedirs(f"{scratch}/{name}", mode=0o700, exist_ok=True)
-        tempfile.tempdir = None
-        os.chdir(scratch)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        os.close(log)
         sys.stdout = sys.__stdout__
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        reached += confinement.restrict_writes(scratch, wanted["device"])
-        reached += confinement.limit_resources(wanted["memory_bytes"], wanted["device"])
+        _close_in(walls, channel, prefix)
+        _close_descriptors({0, 1, 2, channel, operands, results})
         from losscli.implementations.sandbox import server
 
-        server.serve(channel, operands, results, wanted["device"], scratch, tuple(reached))
+        device, scratch, reached = walls.wanted.device, walls.scratch, tuple(walls.reached)
+        server.serve(channel, operands, results, device, scratch, reached)
         code = 0
     except BaseException:
         import traceback
@@ -128,6 +140,30 @@ def _work(wanted: dict[str, Any], descriptors: list[int], reached: list[str], ke
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _close_in(walls: Walls, channel: int, prefix: str) -> None:
+    """Put up the walls; say why if something does not let a worker run behind them."""
+    try:
+        walls.furnish(prefix)
+        os.environ.clear()
+        os.environ.update(environment.of_candidate(walls.wanted.environ, walls.scratch))
+        for name in ("home", "tmp"):
+            os.makedirs(f"{walls.scratch}/{name}", mode=0o700, exist_ok=True)
+        tempfile.tempdir = None
+        os.chdir(walls.scratch)
+        walls.give_up()
+    except Exception as error:
+        messages.send(Channel(socket.socket(fileno=channel)), Raised(str(error), "error"))
+        raise
+
+
+def _close_descriptors(kept: set[int]) -> None:
+    """Close all files but some: a worker could find what they are of."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):  # that of the folder itself
+                os.close(int(name))
 
 
 def _end_descendants() -> None:

@@ -12,8 +12,10 @@ from typing import Final
 from losscli.errors import UnfitError
 from losscli.report.html.scales import LETTER, Scale, Ticks, within
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-"""What neither HTML nor XML may hold."""
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
 STYLES: Final = 10
 """Number of colours that implementations have."""
 _ANCHORS = {"middle": "mid", "end": "end"}
@@ -30,7 +32,7 @@ _NO_RESVG = (
 
 
 def printable(text: str) -> str:
-    """Replace the characters that neither HTML nor XML may hold."""
+    """Replace the characters that a page or a plot does not hold."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 

@@ -12,7 +12,7 @@ from losscli.report.html.measured import slug
 from losscli.report.html.panel import Cell, Note, Panel, Row, State, Table, telling_table
 from losscli.report.html.panels.environment import of_facts
 from losscli.report.html.svg import Plot
-from losscli.report.verdict_block import SAME_BITS, line, summary
+from losscli.report.verdict_block import SAME_BITS, isolation, line, summary
 from losscli.runs.judgements import SAME_WITHIN
 from losscli.units import format_bytes, format_seconds, format_ulp
 
@@ -104,7 +104,8 @@ def _table(verdict: Verdict) -> Table:
         "error of the gradient": _beside(accuracy.gradient_ulp, accuracy.torch_gradient_ulp),
         "same bits": SAME_BITS[accuracy.deterministic],
         "has a gradient": _HAS_GRADIENT[verdict.trains],
-        "isolated by": ", ".join(verdict.isolation) or "nothing, for nothing ran",
+        "isolation": isolation(verdict) or "none, for nothing ran",
+        "not isolated": ", ".join(verdict.not_isolated),
         "time of each stage": stages,
         "source": f"SHA-256 {verdict.sha256}" if verdict.sha256 else "",
     }

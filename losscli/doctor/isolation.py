@@ -1,0 +1,297 @@
+"""Tries the walls of the judge's sandbox: attacks them from a worker, and looks what came of it."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
+from typing import Any, Final, Literal
+
+from losscli.directories import LOCKS, make_private, private_folder
+from losscli.doctor import attacks
+from losscli.errors import UnfitError
+from losscli.implementations.allowance import Allowance
+from losscli.implementations.errors import SandboxError
+from losscli.implementations.files import UserFile
+from losscli.implementations.sandbox.confinement import kernel, limits
+from losscli.processes import how_ended
+
+SCHEMA_VERSION = 1
+State = Literal["held", "not held", "not there"]
+HELD: Final = "held"
+NOT_HELD: Final = "not held"
+"""The wall is there, and was passed."""
+NOT_THERE: Final = "not there"
+"""It was passed because this machine does not let losscli put it up."""
+
+MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
+"""What a worker may take that takes too much."""
+SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
+DEVICES = tuple(
+    f"/dev/{name}"
+    for name in (
+        *("kmsg", "console", "mem", "kvm", "fuse", "ptmx", "tty0", "net/tun", "loop0"),
+        *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
+    )
+)
+"""Devices whose opening changes nothing: that of a watchdog would."""
+_IPC_CREATE, _IPC_REMOVE = 0o3600, 0
+"""For a new segment of memory, and for this user alone."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is tried against one part of the walls."""
+
+    part: str
+    """See :data:`losscli.implementations.sandbox.parts.PARTS`."""
+    tries: str
+    attempt: Callable[[attacks.Scene], str]
+    came_of_it: Callable[[Scene], str] = lambda scene: ""
+    """What is there afterwards, where the attempt cannot tell."""
+    alone: bool = False
+    """Whether the attempt may end its worker."""
+    on_cuda: bool = True
+    """Whether the wall is to hold on a GPU too."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function in ``attacks``."""
+        return self.attempt.__name__
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of an attack."""
+
+    part: str
+    tries: str
+    state: State
+    how: str
+    """What refused it, or what it got at."""
+
+
+@dataclass(frozen=True)
+class Siege:
+    """What came of all attacks on one device."""
+
+    command: tuple[str, ...]
+    created: str
+    """ISO 8601, UTC."""
+    device: str
+    user: str
+    """``root``, or ``a user``."""
+    reached: Sequence[str]
+    """The parts that a verdict of this machine lists."""
+    results: Sequence[Tried]
+
+    def count(self, state: State) -> int:
+        """Return how many attacks had an outcome."""
+        return sum(each.state == state for each in self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record that users script against."""
+        return {"schema_version": SCHEMA_VERSION, "kind": "isolation", **asdict(self)}
+
+
+class Scene:
+    """Things of other programs and of the user, made for attacks; removed as a context ends."""
+
+    def __init__(self) -> None:
+        self._made = ExitStack()
+        self.name = f"doctor-{secrets.token_hex(8)}"
+
+    def __enter__(self) -> Scene:
+        try:
+            self._make()
+        except BaseException:
+            self._made.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._made.close()
+
+    def _make(self) -> None:
+        keep, name = self._made.enter_context, self.name
+        secret = (f"{name}-first", "-second")
+        os.environ[variable := "DOCTORS_SECRET"] = "".join(secret)
+        self._made.callback(os.environ.pop, variable)
+        self.folder, self.temporary = (
+            keep(tempfile.TemporaryDirectory(prefix="losscli-doctor-")) for _ in range(2)
+        )
+        for folder in (self.folder, self.temporary):
+            Path(folder, "file").write_text("of the user")
+            keep(UnixStreamServer(f"{folder}/socket", BaseRequestHandler))
+        keep(UnixStreamServer(f"\0{name}", BaseRequestHandler))
+        tcp = keep(TCPServer(("127.0.0.1", 0), BaseRequestHandler))
+        self.udp = keep(UDPServer(("127.0.0.1", 0), BaseRequestHandler))
+        self.udp.socket.setblocking(False)
+        program = [sys.executable, "-c", "input()", name]
+        self.victim = keep(subprocess.Popen(program, stdin=subprocess.PIPE))
+        self._made.callback(self.victim.kill)
+        self.lasting = [f"/dev/shm/{name}-left", f"/tmp/{name}-left", f"/var/tmp/{name}-left"]
+        locks = private_folder("locks", LOCKS).absolute()
+        with suppress(OSError):
+            make_private(locks)
+        lock, shared = locks / name, Path(f"/dev/shm/{name}")
+        for path in (lock, shared):
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("of the judge")
+        written = [lock, shared, locks.parent / name, Path("/dev", name), *map(Path, self.lasting)]
+        for path in written:
+            self._made.callback(path.unlink, missing_ok=True)
+        self.facts = {
+            "name": name,
+            "secret": secret,
+            "judge": os.getpid(),
+            "victim": self.victim.pid,
+            "tcp": tcp.server_address[1],
+            "udp": self.udp.server_address[1],
+            "folder": self.folder,
+            "temporary": self.temporary,
+            "segment": self._segment(),
+            "lasting": self.lasting,
+            "lock": str(lock),
+            "cache": str(locks.parent),
+            "devices": [path for path in DEVICES if os.path.exists(path)],
+            "numbers": {name: kernel.number(name) for name in attacks.CALLS},
+            "open files": limits.OPEN_FILES,
+            "memory": MEMORY_BYTES,
+            "processes": PROCESSES,
+        }
+
+    def _segment(self) -> int:
+        """Make memory of System V, and return its key."""
+        key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
+        found = libc.shmget(key, 4096, _IPC_CREATE)
+        self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)
+        return key
+
+    @property
+    def victim_ended(self) -> str:
+        """How the other process was ended, if it was."""
+        code = self.victim.poll()
+        return "" if code is None else f"it ended {how_ended(code)}"
+
+    @property
+    def received(self) -> str:
+        """What came by UDP."""
+        with suppress(OSError):
+            return str(self.udp.socket.recv(16).decode())
+        return ""
+
+    @property
+    def left(self) -> str:
+        """Which files a worker has left for the next."""
+        return ", ".join(path for path in self.lasting if os.path.exists(path))
+
+
+ATTACKS = (
+    Attack("environment", "find a variable of the judge in memory", attacks.find_variable),
+    Attack("environment", "find files that the judge has open", attacks.keep_descriptors),
+    Attack("processes", "see another process", attacks.list_processes),
+    Attack("signals", "read the environment of the judge", attacks.read_judge),
+    Attack("signals", "enter the memory of another process", attacks.enter_memory),
+    Attack(
+        *("signals", "end another process", attacks.kill_process),
+        came_of_it=lambda scene: scene.victim_ended,
+    ),
+    Attack("network", "connect by TCP", attacks.connect_by_tcp),
+    Attack(
+        *("network", "send by UDP", attacks.send_by_udp), came_of_it=lambda scene: scene.received
+    ),
+    Attack("sockets", "connect to a socket in /tmp", attacks.connect_to_hidden_socket),
+    Attack(
+        *("sockets", "connect to a socket elsewhere", attacks.connect_to_socket_beside),
+        on_cuda=False,
+    ),
+    Attack("sockets", "connect to an abstract socket", attacks.connect_to_abstract_socket),
+    Attack("shared memory", "attach memory of System V", attacks.attach_memory),
+    Attack("shared memory", "read a file of /dev/shm", attacks.read_shared_file),
+    Attack("/proc", "set the kernel", attacks.set_kernel),
+    Attack("temporary files", "read a file in /tmp", attacks.read_temporary_file),
+    Attack(
+        *("temporary files", "leave a file for the next worker", attacks.leave_files),
+        came_of_it=lambda scene: scene.left,
+    ),
+    Attack("files", "change a file of the user", attacks.change_file),
+    Attack("files", "make a file in a folder of the user", attacks.make_file),
+    Attack("attributes", "change mode, owner or times of a file", attacks.change_attributes),
+    Attack("devices", "make a file in /dev", attacks.make_device_file),
+    Attack("devices", "open a device", attacks.open_devices),
+    Attack("capabilities", "hold a capability", attacks.hold_capabilities),
+    Attack("capabilities", "rename the host", attacks.rename_host),
+    Attack("system calls", "make a namespace", attacks.make_namespace),
+    Attack("system calls", "reach far into the kernel", attacks.reach_kernel),
+    Attack("cache", "open a lock of judges", attacks.open_lock),
+    Attack("cache", "write into the cache", attacks.write_cache),
+    Attack("open files", "open many files", attacks.open_many_files),
+    Attack("file sizes", "make a large file", attacks.make_large_file),
+    Attack("memory", "reserve much memory", attacks.reserve_memory, on_cuda=False),
+    Attack("memory", "fill memory in several processes", attacks.fill_memory, alone=True),
+    Attack("number of processes", "start many processes", attacks.start_processes, alone=True),
+)
+"""All that is tried, each by itself."""
+
+
+def besiege(
+    device: str,
+    *,
+    command: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda tries: None,
+) -> Siege:
+    """Try all walls that a worker of a device has.
+
+    Raises:
+        UnfitError: no worker can be started.
+    """
+    user = "root" if os.getuid() == 0 else "a user"
+    tried: list[Tried] = []
+    reached: tuple[str, ...] = ()
+    with Scene() as scene:
+        for group in [[a for a in ATTACKS if not a.alone], *([a] for a in ATTACKS if a.alone)]:
+            progress(group[0].tries)
+            reached, lines, ended = _attempts(group, scene, device)
+            for attack in group:
+                if attack.name not in lines and not attack.alone:
+                    raise UnfitError(f"an attack ended its worker: {attack.tries}: {ended}.")
+                line = lines.get(attack.name, {"got": "", "refused": str(ended)})
+                got = line["got"] or attack.came_of_it(scene)
+                how = got or line.get("refused", "nothing was found")
+                is_promised = attack.part in reached and (device == "cpu" or attack.on_cuda)
+                state: State = HELD if not got else NOT_HELD if is_promised else NOT_THERE
+                tried.append(Tried(attack.part, attack.tries, state, how))
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    return Siege(tuple(command), created, device, user, reached, tried)
+
+
+def _attempts(
+    group: Iterable[Attack], scene: Scene, device: str
+) -> tuple[tuple[str, ...], Mapping[str, Any], SandboxError | None]:
+    """Make attempts in one worker; return what it reached, what came of them, and how it ended."""
+    from losscli.implementations.sandbox.process import Worker
+
+    names = [attack.name for attack in group]
+    source = f"{inspect.getsource(attacks)}\n\nrun({names!r}, {scene.facts!r})\n"
+    file = UserFile("attacks.py", Path(scene.folder, "attacks.py"), "", "", source, "")
+    ended = None
+    try:
+        worker = Worker(file, device, SMALL)
+        log, reached = worker.end(), worker.reached
+    except SandboxError as error:
+        log, reached, ended = error.log, error.reached, error
+    lines = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
+    return reached, {line.pop("attack"): line for line in lines}, ended

@@ -1,0 +1,175 @@
+"""Closes a worker in, as far as the kernel lets it.
+
+``namespaces`` leaves those of the judge, ``mounts`` decides what is seen of files, ``landlock``
+what may be written, ``capabilities`` and ``seccomp`` what may be asked of the kernel, ``limits``
+and ``group`` what may be taken. The judge cuts the ``environment`` down before it starts a process.
+
+A step that the kernel refuses is left out, and what was reached goes into the verdict. Much is
+refused twice, by walls that do not depend on each other.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import losscli
+from losscli.build.plan import csrc_root
+from losscli.errors import UnfitError
+from losscli.implementations.sandbox.confinement import (
+    capabilities,
+    landlock,
+    limits,
+    mounts,
+    namespaces,
+    seccomp,
+)
+from losscli.implementations.sandbox.parts import NAMES
+
+PR_SET_CHILD_SUBREAPER = 36
+NIXOS_DRIVER = "/run/opengl-driver"
+"""Where NixOS has the libraries of a GPU's driver."""
+SCRATCH_PART = 4
+"""Which part of the memory that a worker may take each of two file systems in memory may hold."""
+MPS_VARIABLE, MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
+"""What names the folder in which programs meet that share a GPU by MPS, and the usual one."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How a worker is to be closed in. A candidate can find all of it in its memory."""
+
+    device: str
+    memory_bytes: int
+    processes: int
+    scratch: str
+    """The folder in which the worker has one where it has no file system of its own."""
+    environ: Mapping[str, str]
+    shown: Sequence[str]
+    """Files and folders that are needed, beyond those that Python and the compilers need."""
+    hidden: Sequence[str]
+    """Files and folders that are not to be seen."""
+
+
+class Walls:
+    """The walls of one worker, of which the keeper makes the first, and the worker the others."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self._on_cpu = wanted.device == "cpu"
+        self.apart = self._has_files = self._has_users = False
+        """Whether it is in namespaces of its own."""
+        self._reached = {"session", "environment"}
+        self.scratch = ""
+        """The folder of the worker."""
+
+    @property
+    def reached(self) -> list[str]:
+        """The parts that are reached."""
+        return [name for name in NAMES if name in self._reached]
+
+    def leave(self) -> None:
+        """Leave the namespaces of the judge: the next child is in its own."""
+        left = namespaces.leave()
+        self.apart, self._has_users = left.namespaces, left.users
+        if self.apart:
+            self._reached |= {"signals", "network"}
+
+    def furnish(self, prefix: str) -> None:
+        """Make the files that the worker sees, and its folder.
+
+        Args:
+            prefix: of the name of the folder, where there is no file system of its own.
+
+        Raises:
+            OSError: something that it needs cannot be shown to it.
+        """
+        wanted = self.wanted
+        needed = self._needed()
+        pipes = wanted.environ.get(MPS_VARIABLE, MPS_PIPES)
+        shares = not self._on_cpu and os.path.isdir(pipes)
+        if shares:
+            needed.append(pipes)
+        mounted = None
+        if self.apart:
+            bytes = min(mounts.SCRATCH_BYTES, (wanted.memory_bytes or sys.maxsize) // SCRATCH_PART)
+            mounted = mounts.mount(wanted.device, bytes, needed, wanted.hidden)
+        if mounted is None:
+            self.scratch = tempfile.mkdtemp(prefix=prefix, dir=wanted.scratch)
+            return
+        self.scratch, self._has_files = mounted.scratch, True
+        self._reached |= {"shared memory", "temporary files", "devices", "cache"}
+        self._reached |= {"files", "attributes"} if mounted.read_only else set()
+        self._reached |= {"processes", "/proc"} if mounted.proc else set()
+        self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
+
+    def give_up(self) -> None:
+        """Give up, for good, what the worker needs no more.
+
+        Raises:
+            OSError: without it, something that it needs cannot be read.
+        """
+        folders = [path for path in sys.path if os.path.isdir(path)]
+        with suppress(OSError):
+            capabilities.drop()
+            self._reached.add("capabilities")
+        for path in folders:
+            if not os.access(path, os.R_OK | os.X_OK):
+                told = "without capabilities root may not read what is another user's"
+                raise PermissionError(errno.EACCES, told, path)
+        with suppress(OSError):
+            self._lock_files()
+        with suppress(OSError):
+            self._refuse_calls()
+        wanted = self.wanted
+        limits.set_limits(
+            wanted.memory_bytes, wanted.processes, data=self._on_cpu, own_users=self._has_users
+        )
+        self._reached |= {"open files", "number of processes"}
+        self._reached |= {"memory", "file sizes"} if wanted.memory_bytes else set()
+
+    def _needed(self) -> list[str]:
+        """Return the files and folders that are to be seen wherever they lie."""
+        return [*_needed(self.wanted.environ), *self.wanted.shown, NIXOS_DRIVER]
+
+    def _lock_files(self) -> None:
+        """Let some files alone be written, and without mounts also read."""
+        writable = [self.scratch, *mounts.devices(self.wanted.device)]
+        writable += ["/dev/shm"] if self._has_files else []
+        writable += [] if self._on_cpu else ["/proc"]  # CUDA names its threads there
+        hidden = () if self._has_files else (*self.wanted.hidden, "/dev")
+        version = landlock.restrict(writable, hidden, self._needed())
+        self._reached |= {"files", "devices", "cache"}
+        self._reached |= {"signals"} if version >= landlock.SCOPES_SINCE else set()
+
+    def _refuse_calls(self) -> None:
+        """Refuse calls of the kernel, and sockets that lead out."""
+        refused = [each for each in seccomp.REFUSED if self._on_cpu or each.on_cuda]
+        refused += [] if self.apart else [seccomp.SHARED_MEMORY]
+        families = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK] if self.apart else []
+        families += [] if self._on_cpu else [socket.AF_UNIX]
+        seccomp.refuse(seccomp.program(refused, families))
+        self._reached |= {"system calls", "network"}
+        self._reached |= {"sockets"} if self._on_cpu else set()
+        self._reached |= {"shared memory"} if "devices" in self._reached else set()
+
+
+def _needed(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield the files and folders that Python, losscli and the compilers need."""
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+    yield from filter(os.path.isabs, sys.path)
+    yield str(Path(losscli.__file__).parent)
+    with suppress(UnfitError):
+        yield str(csrc_root())
+    for value in environ.values():
+        for part in filter(os.path.isabs, value.split(os.pathsep)):
+            yield part
+            if os.path.basename(part) == "bin":
+                yield os.path.dirname(part)

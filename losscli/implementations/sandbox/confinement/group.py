@@ -1,0 +1,94 @@
+"""A control group (version 2) for the processes of a worker, where this process may make one.
+
+It lies beside the group of this process: a group that has processes cannot have limited groups
+below it. So root may make one, and who runs in a session that systemd has handed to its user. It
+also counts memory that no process has mapped.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from losscli.machine.cgroups import groups
+
+NAME = "losscli-"
+"""The beginning of the name of a group."""
+_SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
+"""What is set as well, where the kernel has it."""
+
+
+class Group:
+    """A group, by open files: a worker cannot open them, nor can its keeper later on."""
+
+    def __init__(self, beside: Path, memory_bytes: int, processes: int) -> None:
+        """Make it.
+
+        Raises:
+            OSError: that is not possible.
+        """
+        self._folder = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = f"{NAME}{os.getpid()}"
+        self._entry = self._events = -1
+        try:
+            os.mkdir(self._name, dir_fd=self._folder)
+            if memory_bytes:
+                self._write("memory.max", str(memory_bytes))
+            if processes:
+                self._write("pids.max", str(processes))
+            for name, value in _SETTINGS.items():
+                with suppress(OSError):
+                    self._write(name, value)
+            self._entry = self._open("cgroup.procs", os.O_WRONLY)
+            self._events = self._open("memory.events", os.O_RDONLY)
+        except OSError:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Move this process, and what it starts, into the group."""
+        os.write(self._entry, b"0")
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the kernel has ended a process of it for its memory."""
+        lines = os.pread(self._events, 4096, 0).decode().splitlines()
+        return any(line.split()[0] == "oom_kill" and line.split()[1] != "0" for line in lines)
+
+    def remove(self) -> None:
+        """Remove it, when all of its processes have ended."""
+        with suppress(OSError):
+            os.rmdir(self._name, dir_fd=self._folder)
+        for file in (self._folder, self._entry, self._events):
+            if file >= 0:
+                os.close(file)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(f"{self._name}/{name}", flags | os.O_CLOEXEC, dir_fd=self._folder)
+
+    def _write(self, name: str, value: str) -> None:
+        file = self._open(name, os.O_WRONLY)
+        try:
+            os.write(file, value.encode())
+        finally:
+            os.close(file)
+
+
+def make(memory_bytes: int, processes: int) -> Group | None:
+    """Make a group beside that of this process; None where that is not possible.
+
+    Groups whose keepers were killed are removed.
+    """
+    for version, own in groups("memory"):
+        if version == 2:
+            beside = own.parent if (own.parent / "cgroup.procs").exists() else own
+            with suppress(OSError):
+                control = (beside / "cgroup.subtree_control").read_text().split()
+                if {"memory", "pids"} <= {*control}:
+                    for left in beside.glob(f"{NAME}*"):
+                        with suppress(OSError):  # it has processes
+                            left.rmdir()
+                    return Group(beside, memory_bytes, processes)
+            return None
+    return None

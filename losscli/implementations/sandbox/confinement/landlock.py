@@ -1,0 +1,112 @@
+"""Limits which files a process may write and read, and whom it may reach, by Landlock.
+
+It needs no namespaces. Newer kernels know more kinds of rights; what one does not know is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from losscli.implementations.sandbox.confinement import kernel
+
+_EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_CHANGE_FOLDERS = 0x1FF0
+"""To remove, and to make files of all kinds."""
+_REFER, _TRUNCATE, _DEVICE_IOCTL = 1 << 13, 1 << 14, 1 << 15
+_WRITES = {1: _WRITE | _CHANGE_FOLDERS, 2: _REFER, 3: _TRUNCATE, 5: _DEVICE_IOCTL}
+"""The rights to write, by the version that brought them."""
+_READS = _EXECUTE | _READ | _LIST
+_OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_IOCTL
+"""What a rule on a file, and on no folder, may allow."""
+_TCP = {4: 0x3}
+"""To listen and to connect."""
+SCOPES_SINCE = 6
+_SCOPES = {SCOPES_SINCE: 0x3}
+"""Abstract sockets, and signals, to others than those who share the limits."""
+_VERSION, _PATH_BENEATH = 1, 1
+
+
+def version() -> int:
+    """Return the version that the kernel has; 0 where it has none."""
+    try:
+        return kernel.call("landlock_create_ruleset", None, 0, _VERSION)
+    except OSError:
+        return 0
+
+
+def restrict(
+    writable: Iterable[str], hidden: Iterable[str] = (), needed: Iterable[str] = ()
+) -> int:
+    """Let this process, and all that it starts, write some files alone, and not read others.
+
+    Args:
+        writable: files and folders that may be written, and read wherever they lie.
+        hidden: files and folders of which nothing else may be read. The folders above them cannot
+            be listed then, for a rule on a folder allows all that is in it.
+        needed: files and folders that may be read although they lie in hidden folders.
+
+    Returns:
+        The version of Landlock.
+
+    Raises:
+        OSError: the kernel has no Landlock.
+    """
+    found = version()
+    writes, tcp, scopes = (_known(rights, found) for rights in (_WRITES, _TCP, _SCOPES))
+    hidden = [path for each in hidden if os.path.exists(path := os.path.realpath(each))]
+    needed = [path for path in map(os.path.realpath, needed) if _is_in(path, hidden)]
+    hidden = [each for each in hidden if not {*map(str, Path(each).parents)} & {*hidden}]
+    reads = _READS if hidden else 0
+    size = 24 if found >= 6 else 16 if found >= 4 else 8
+    attributes = struct.pack("=QQQ", writes | reads, tcp, scopes)[:size]
+    ruleset = kernel.call("landlock_create_ruleset", attributes, size, 0)
+    try:
+        for path in writable:
+            _allow(ruleset, path, writes | reads)
+        for path in (*_around(hidden), *needed):
+            _allow(ruleset, path, reads)
+        kernel.call("landlock_restrict_self", ruleset, 0)
+    finally:
+        os.close(ruleset)
+    return found
+
+
+def _known(rights: dict[int, int], version: int) -> int:
+    found = 0
+    for since, right in rights.items():
+        found |= right if since <= version else 0
+    return found
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    """Allow rights on a file or folder, if it is there."""
+    with suppress(FileNotFoundError, PermissionError):
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if not stat.S_ISDIR(os.fstat(place).st_mode):
+                rights &= _OF_FILES
+            if rights:
+                rule = struct.pack("=Qi", rights, place)
+                kernel.call("landlock_add_rule", ruleset, _PATH_BENEATH, rule, 0)
+        finally:
+            os.close(place)
+
+
+def _is_in(path: str, folders: list[str]) -> bool:
+    """Tell whether a path lies in one of the folders."""
+    return any(str(parent) in folders for parent in Path(path).parents)
+
+
+def _around(hidden: list[str]) -> Iterator[str]:
+    """Yield what lies beside hidden folders, and beside the folders above them."""
+    above = {str(parent) for each in hidden for parent in Path(each).parents}
+    for folder in above:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_symlink() and entry.path not in above and entry.path not in hidden:
+                    yield entry.path

@@ -1,0 +1,130 @@
+"""Limits what the processes of a worker take: memory, processes, open files, sizes of files.
+
+Those of the kernel count each process by itself, or all of a user. So a keeper looks at all
+processes of its worker together every now and then. See ``group`` for what the kernel counts of
+them together where it is asked to.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+OPEN_FILES = 4096
+LOOK_SECONDS = 0.1
+"""Between two looks at a worker's processes: the cores of a host do not fill its memory in it."""
+GROWTH = 1.1
+"""How much more memory than at the last exact look asks for another, which takes long."""
+COUNTED_BY_NAMESPACE = (5, 14)
+"""The kernel since which the processes of a user are counted in each user namespace by itself."""
+TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
+"""How a worker ended, beyond the exit codes of a process."""
+
+
+def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
+    """Set limits of this process and of each that it starts.
+
+    Args:
+        memory_bytes: of a file, and of data; 0 is no limit.
+        processes: with their threads; 0 is no limit.
+        data: whether to limit data: CUDA reserves addresses for all memory there is.
+        own_users: whether this process is in a user namespace of its own.
+    """
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
+    if processes and own_users and _kernel() >= COUNTED_BY_NAMESPACE:
+        _limit(resource.RLIMIT_NPROC, processes)
+    if memory_bytes:
+        _limit(resource.RLIMIT_FSIZE, memory_bytes)
+        if data:
+            _limit(resource.RLIMIT_DATA, memory_bytes)
+
+
+def wait(worker: int, watch: Watch) -> int:
+    """Wait until a worker has ended, and end one that takes too much; return how it ended.
+
+    SIGCHLD has to be blocked.
+    """
+    excess = 0
+    while True:
+        pid, status = os.waitpid(worker, os.WNOHANG)
+        if pid:
+            return excess or os.waitstatus_to_exitcode(status)
+        if not excess and (excess := watch.look()):
+            os.kill(worker, signal.SIGKILL)
+        signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
+
+
+@dataclass
+class Watch:
+    """Looks at the processes that this one has started, and those that they have."""
+
+    memory_bytes: int
+    """Of all together; 0 is no limit."""
+    processes: int
+    """Of them, with their threads; 0 is no limit."""
+    _looked_at: float = 0.0
+    """The memory, not exact, of the last exact look."""
+
+    def look(self) -> int:
+        """Return in which way they take too much; 0 where they do not."""
+        pids = list(_descendants())
+        found = [known for pid in pids if (known := _numbers(pid, "status"))]
+        if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
+            return TOO_MANY_PROCESSES
+        # What processes share is counted in each of them.
+        most = 1024 * sum(each.get("RssAnon", 0) + each.get("RssShmem", 0) for each in found)
+        if not self.memory_bytes or most <= max(self.memory_bytes, GROWTH * self._looked_at):
+            return 0
+        self._looked_at = most
+        exact = [_numbers(pid, "smaps_rollup") for pid in pids]
+        taken = 1024 * sum(each.get("Pss_Anon", 0) + each.get("Pss_Shmem", 0) for each in exact)
+        return TOO_MUCH_MEMORY if taken > self.memory_bytes else 0
+
+
+def _descendants() -> Iterator[str]:
+    """Yield the numbers of the processes below this one.
+
+    Where /proc has been mounted for a worker's namespace, it shows these processes alone.
+    """
+    if not os.path.exists("/proc/self"):
+        yield from (name for name in os.listdir("/proc") if name.isdigit())
+        return
+    parents = [str(os.getpid())]
+    while parents:
+        below = list(_children(parents.pop()))
+        parents += below
+        yield from below
+
+
+def _children(pid: str) -> Iterator[str]:
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                yield from Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+
+
+def _numbers(pid: str, name: str) -> dict[str, int]:
+    """Return the numbers in a file that /proc has of a process; none where it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:
+        return {}
+    return {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+
+
+def _limit(which: int, most: int) -> None:
+    hard = resource.getrlimit(which)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))

@@ -1,0 +1,243 @@
+"""What a worker sees of the files of this machine, in a namespace of mounts that is its own.
+
+All is read-only but one file system in memory. Some folders are covered by empty ones: those where
+programs put sockets and files for each other, and those that are to be hidden. What Python, the
+compilers and the candidate need of a covered folder is brought back to its place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from glob import glob
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from losscli.implementations.sandbox.confinement import kernel
+
+COVERED = ("/tmp", "/var/tmp", "/run", "/var/run")
+SCRATCH = "/tmp/work"
+"""The file system of a worker, on what covers /tmp. The name does not tell of losscli."""
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
+OF_CUDA = ("/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu*")
+"""The devices of NVIDIA's driver, and of Windows' and Jetson's."""
+
+SCRATCH_BYTES = 4 * 2**30
+"""The most that a file system in memory holds."""
+_STREAMS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
+_READ_ONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND = 1, 2, 4, 8, 32, 4096
+_FILE_WRITABLE = 0o222
+_RECURSIVE, _PRIVATE = 0x4000, 1 << 18
+_SMALL = _NOSUID | _NODEV | _NOEXEC
+_TIMES = {"noatime": 1 << 10, "nodiratime": 1 << 11, "relatime": 1 << 21}
+_FLAGS = {"nosuid": _NOSUID, "nodev": _NODEV, "noexec": _NOEXEC, **_TIMES}
+_AT_FDCWD, _AT_RECURSIVE, _DETACH = -100, 0x8000, 2
+
+
+class _Kept(NamedTuple):
+    """A file or folder that is brought back to its place."""
+
+    path: str
+    place: int
+    """A descriptor by which it is found when its path is covered."""
+    is_folder: bool
+
+
+def devices(device: str) -> list[str]:
+    """Return the files and folders in /dev that a worker needs."""
+    patterns = (*DEVICES, *(() if device == "cpu" else OF_CUDA))
+    return [path for pattern in patterns for path in sorted(glob(pattern))]
+
+
+class Mounted(NamedTuple):
+    """What was mounted."""
+
+    scratch: str
+    """Where the file system in memory is."""
+    read_only: bool
+    """Whether all else is read-only."""
+    proc: bool
+    """Whether /proc shows the processes of the namespace alone."""
+
+
+def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
+    """In namespaces of its own: mount what this process and its children see.
+
+    Args:
+        device: that the worker computes on.
+        bytes: that each of two file systems in memory may hold.
+        needed: files and folders that are to be seen although they may lie in covered folders.
+        hidden: folders and files that are not to be seen, but for what is needed of them.
+
+    Returns:
+        Where the file system in memory is; None where the kernel does not let this process mount.
+
+    Raises:
+        OSError: something cannot be brought back to its place.
+    """
+    common = os.path.realpath(os.path.dirname(SCRATCH))
+    try:
+        _mount("none", "/", flags=_RECURSIVE | _PRIVATE)
+        _mount_small(common)
+        kernel.call("umount2", os.fsencode(common), _DETACH)
+    except OSError:
+        return None
+    shared = {*map(os.path.realpath, COVERED)}
+    covered = sorted({*shared, *map(os.path.realpath, hidden)} - {"/"})
+    scratch = ""
+    real = {each: os.path.realpath(each) for each in needed}
+    read_only = proc = False
+    with ExitStack() as closing:
+        roots = [_keep(path, closing) for path in _roots(real.values(), covered)]
+        nodes = [_keep(path, closing) for path in devices(device)]
+        with suppress(OSError):
+            _make_read_only()
+            read_only = True
+        with suppress(OSError):  # in a container parts of /proc may be covered
+            _mount_proc(writable=device != "cpu")
+            proc = True
+        _mount_devices(nodes, bytes)
+        for place in filter(os.path.exists, covered):
+            if not os.path.isdir(place):
+                _mount(DEVICES[0], place, flags=_BIND)
+                continue
+            _mount_small(place)
+            for root in roots:
+                if _is_below(root.path, place):
+                    _bring_back(root)
+            for path, target in real.items():
+                if path != target and _is_below(path, place):
+                    _link(path, target)
+            if place == common:
+                scratch = _mount_scratch(bytes)
+            if place not in shared:  # in /tmp programs expect no error but that of a permission
+                _remount_read_only(place, _SMALL)
+    return Mounted(scratch, read_only, proc)
+
+
+def _roots(needed: Iterable[str], covered: list[str]) -> list[str]:
+    """Return what has to be brought back: what is needed in covered folders, but nothing twice."""
+    inside: set[str] = set()
+    for path in needed:
+        inside |= {path} if any(_is_below(path, place) for place in covered) else set()
+        inside |= {*_modules(path)} if path in covered else set()
+    found: list[str] = []
+
+    def comes_with(path: str, root: str) -> bool:
+        between = (place for place in covered if _is_below(place, root))
+        return _is_below(path, root) and not any(_is_below(path, place) for place in between)
+
+    for path in sorted(inside):
+        if os.path.exists(path) and not any(comes_with(path, root) for root in found):
+            found.append(path)
+    return found
+
+
+def _modules(folder: str) -> Iterator[str]:
+    """Yield the modules in a covered folder, of one that is needed as a whole."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py") or os.path.exists(f"{entry.path}/__init__.py"):
+                yield entry.path
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder.rstrip('/')}/")
+
+
+def _keep(path: str, closing: ExitStack) -> _Kept:
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    closing.callback(os.close, place)
+    return _Kept(path, place, os.path.isdir(path))
+
+
+def _bring_back(kept: _Kept) -> None:
+    os.makedirs(os.path.dirname(kept.path), exist_ok=True)
+    if kept.is_folder:
+        os.makedirs(kept.path, exist_ok=True)
+    else:
+        Path(kept.path).touch()
+    _mount(f"/proc/self/fd/{kept.place}", kept.path, flags=_BIND | _RECURSIVE)
+
+
+def _link(given: str, real: str) -> None:
+    """Have a path of a covered folder lead where its links led."""
+    if not os.path.exists(given):
+        os.makedirs(os.path.dirname(given), exist_ok=True)
+        os.symlink(real, given)
+
+
+def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
+    """Mount a /dev that has some devices alone, and shared memory of its own."""
+    _mount_small("/dev")
+    for node in nodes:
+        _bring_back(node)
+    for name, end in _STREAMS.items():
+        os.symlink(f"/proc/self/fd{end}", f"/dev/{name}")
+    os.mkdir("/dev/shm")
+    _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, _size(bytes))
+    _remount_read_only("/dev", _SMALL)
+
+
+def _mount_scratch(bytes: int) -> str:
+    """Mount a file system in memory where nothing is, and return where."""
+    names = (f"{SCRATCH}{number or ''}" for number in count())
+    scratch = next(name for name in names if not os.path.lexists(name))
+    os.mkdir(scratch)
+    _mount("tmpfs", scratch, "tmpfs", _NOSUID | _NODEV, _size(bytes))
+    return scratch
+
+
+def _mount_proc(*, writable: bool) -> None:
+    """Mount /proc, whose processes are those of the namespace alone.
+
+    CUDA writes to files of its own process: then all others are read-only.
+    """
+    if not writable:
+        _mount("proc", "/proc", "proc", _SMALL | _READ_ONLY)
+        return
+    _mount("proc", "/proc", "proc", _SMALL)
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            known = entry.stat(follow_symlinks=False).st_mode
+            if entry.name.isdigit() or not (stat.S_ISDIR(known) or known & _FILE_WRITABLE):
+                continue
+            if not stat.S_ISLNK(known):
+                _mount(entry.path, entry.path, flags=_BIND | _RECURSIVE)
+                _remount_read_only(entry.path, _SMALL)
+
+
+def _make_read_only() -> None:
+    """Make all that is mounted read-only."""
+    attributes = struct.pack("=4Q", _READ_ONLY | _NOSUID, 0, 0, 0)
+    try:
+        kernel.call("mount_setattr", _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes))
+    except OSError:  # an older kernel
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            _, _, _, _, place, options, *_ = line.split(" ")
+            path = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), place)
+            own = sum(_FLAGS.get(option, 0) for option in options.split(","))
+            _remount_read_only(path, own | _NOSUID)
+
+
+def _remount_read_only(place: str, flags: int) -> None:
+    _mount("none", place, flags=_REMOUNT | _BIND | _READ_ONLY | flags)
+
+
+def _mount_small(place: str) -> None:
+    """Mount an empty file system, which holds what is brought back."""
+    _mount("tmpfs", place, "tmpfs", _SMALL, "size=1m,mode=755")
+
+
+def _size(bytes: int) -> str:
+    return f"size={bytes},mode=700"
+
+
+def _mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+    encoded = (os.fsencode(each) for each in (source, target, kind))
+    kernel.call("mount", *encoded, flags, options.encode())

@@ -1,0 +1,52 @@
+"""Leaves the namespaces of the judge."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from losscli.implementations.sandbox.confinement import capabilities, kernel
+
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
+_NEWPID, _NEWNET = 0x20000000, 0x40000000
+_OWN = _NEWPID | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS
+HOST = b"localhost"
+"""The name of the host in a namespace: that of the judge is none of a candidate's business."""
+
+
+class Left(NamedTuple):
+    """What a process has left."""
+
+    namespaces: bool
+    """Those of the judge."""
+    users: bool
+    """Its namespace of users as well."""
+
+
+def leave() -> Left:
+    """Leave the namespaces of processes, mounts, network, shared memory and the host's name.
+
+    The next child is the first process of its own process namespace: when it ends, the kernel ends
+    all others there. An ordinary user needs a namespace of users for that.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        kernel.call("unshare", _OWN)
+        users = False
+    except OSError:
+        try:
+            if uid == 0 and not capabilities.holds(capabilities.SETFCAP):
+                raise PermissionError  # root could not be root there
+            kernel.call("unshare", _OWN | _NEWUSER)
+        except OSError:
+            return Left(namespaces=False, users=False)
+        users = True
+        with suppress(OSError):
+            Path("/proc/self/setgroups").write_text("deny")
+            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    with suppress(OSError):
+        kernel.call("sethostname", HOST, len(HOST))
+    return Left(namespaces=True, users=users)

@@ -1,0 +1,157 @@
+"""Refuses calls of the kernel, for good, by a filter of seccomp.
+
+Calculations and compilers need none of these calls. CUDA needs some; what is refused with CUDA, the
+usual filter of Docker refuses as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from losscli.implementations.sandbox.confinement import kernel
+
+
+class Refused(NamedTuple):
+    """Calls that are refused, and why."""
+
+    names: tuple[str, ...]
+    why: str
+    error: int = errno.EPERM
+    on_cuda: bool = True
+    """Whether CUDA does without them."""
+
+
+REFUSED = (
+    Refused(
+        ("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"),
+        "reach the memory of other processes",
+        on_cuda=False,
+    ),
+    Refused(("pidfd_getfd",), "takes descriptors of other processes", on_cuda=False),
+    Refused(("add_key", "keyctl", "request_key"), "keys of the kernel belong to no namespace"),
+    Refused(
+        ("mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr"),
+        "change what lies where",
+    ),
+    Refused(("mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick"), "mount, in newer ways"),
+    Refused(("unshare", "setns"), "lead to namespaces in which a process has capabilities again"),
+    Refused(("clone3",), "clone, whose flags a filter cannot see", errno.ENOSYS),
+    Refused(("open_by_handle_at", "name_to_handle_at"), "open files past their folders"),
+    Refused(("bpf", "perf_event_open", "userfaultfd"), "reach far into the kernel"),
+    Refused(
+        ("io_uring_setup", "io_uring_enter", "io_uring_register"),
+        "make other calls past this filter",
+        errno.ENOSYS,
+    ),
+    Refused(
+        ("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"),
+        "change the kernel",
+    ),
+    Refused(
+        ("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog"),
+        "are an administrator's",
+    ),
+    Refused(("settimeofday", "clock_settime", "clock_adjtime", "adjtimex"), "set the clock"),
+    Refused(("sethostname", "setdomainname", "fanotify_init"), "concern all processes"),
+    Refused(
+        ("memfd_create", "memfd_secret"),
+        "take memory that no limit counts",
+        errno.ENOSYS,
+        on_cuda=False,
+    ),
+)
+SHARED_MEMORY = Refused(
+    ("shmget", "semget", "msgget", "mq_open"), "reach memory and queues of other processes"
+)
+"""What is refused as well where there is no namespace for it."""
+NEW_NAMESPACES = 0x7E020000
+"""The flags of clone that ask for a namespace of any kind."""
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32 = 0x40000000
+"""From here on, calls of another set of numbers on x86-64."""
+_ALLOW, _ERROR = 0x7FFF0000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+"""Operations of a filter: load a word of the call; compare with it; end."""
+_SET_DEATH_SIGNAL = 1
+"""The option of prctl by which a worker could outlive the process that keeps it."""
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+"""Where they lie in the description of a call; of an argument the lower half comes first."""
+_SET_FILTER, _ALLOW_SPECULATION = 1, 4
+_STEP = struct.Struct("=HBBI")
+"""An operation, how many steps are skipped if it is true and if not, and its value."""
+
+
+def program(
+    refused: Iterable[Refused],
+    families: Iterable[int],
+    options: Iterable[int] = (_SET_DEATH_SIGNAL,),
+) -> bytes:
+    """Return a filter that allows all calls but some.
+
+    Args:
+        refused: the calls that it refuses.
+        families: the families of sockets that may be made; pairs of sockets may always be.
+        options: the options of prctl that it refuses.
+
+    Raises:
+        OSError: for this machine no filter can be made.
+    """
+    numbers = {kernel.number(name): each.error for each in refused for name in each.names}
+    known = [part for family in families for part in _if(_EQUAL, family, _end())]
+    unwanted = [part for each in options for part in _if(_EQUAL, each, _end(errno.EPERM))]
+    by_argument = {
+        "clone": [*_if(_ANY_BIT, NEW_NAMESPACES, _end(errno.EPERM)), *_end()],
+        "prctl": [*unwanted, *_end()],
+        "socket": [*known, *_end(errno.EAFNOSUPPORT)],
+    }
+    steps = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, _ARCHITECTURES[kernel.machine()], met=1),
+        *_end(errno.ENOSYS),
+        _step(_LOAD, _NUMBER),
+        *_if(_AT_LEAST, _X32, _end(errno.ENOSYS)),
+        *(part for number, error in numbers.items() for part in _if(_EQUAL, number, _end(error))),
+        *(
+            part
+            for name, then in by_argument.items()
+            for part in _if(_EQUAL, kernel.number(name), [_step(_LOAD, _FIRST_ARGUMENT), *then])
+        ),
+        *_end(),
+    ]
+    return b"".join(steps)
+
+
+def refuse(program: bytes) -> None:
+    """Have this thread, and all that it starts, live with a filter.
+
+    Raises:
+        OSError: the kernel has no filters, or this process may still gain privileges.
+    """
+    steps = ctypes.create_string_buffer(program, len(program))
+    filter = struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(steps))
+    # By default older kernels slow all that a process with a filter computes.
+    for flags in (_ALLOW_SPECULATION, 0):
+        try:
+            kernel.call("seccomp", _SET_FILTER, flags, filter)
+            return
+        except OSError as error:
+            if error.errno != errno.EINVAL or not flags:
+                raise
+
+
+def _if(operation: int, value: int, then: list[bytes]) -> list[bytes]:
+    return [_step(operation, value, unmet=len(then)), *then]
+
+
+def _end(error: int = 0) -> list[bytes]:
+    """Return the end of a filter: the call is allowed, or fails with an error."""
+    return [_step(_RETURN, _ERROR | error if error else _ALLOW)]
+
+
+def _step(operation: int, value: int, met: int = 0, unmet: int = 0) -> bytes:
+    return _STEP.pack(operation, met, unmet, value)

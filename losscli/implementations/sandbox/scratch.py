@@ -1,0 +1,40 @@
+"""Where judges keep what candidates write and compile, while they judge."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+from functools import cache
+from pathlib import Path
+
+from losscli.directories import CACHE_VARIABLE, make_private, private_folder
+from losscli.errors import UnfitError
+from losscli.processes.claims import claim_folder, remove_unclaimed
+
+
+def scratch_directory() -> Path:
+    """Return the directory on which each worker of this process has a file system of its own.
+
+    Where the kernel offers none, workers have directories in it, and the process keeps there what
+    files have compiled.
+
+    Raises:
+        UnfitError: it cannot be made, or other users could change what is in it.
+    """
+    return _claimed(private_folder("what candidates write", "scratch"))
+
+
+@cache
+def _claimed(shared: Path) -> Path:
+    """Make the directory among those of other judges; remove those of judges that have ended."""
+    try:
+        make_private(shared)
+        remove_unclaimed(shared)
+        own = claim_folder(shared)
+    except OSError as error:
+        raise UnfitError(
+            f"cannot write {shared}: {error.strerror}. Name a folder that can be written in "
+            f"{CACHE_VARIABLE}."
+        ) from None
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return own

@@ -1,0 +1,117 @@
+"""No folder of the cache is used that other users can change, whatever is kept there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import losscli
+from losscli.build import headers
+from losscli.build.cache import user_cache
+from losscli.directories import make_private, weakness_of
+from losscli.errors import UnfitError
+from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.judge.cache import user_verdicts
+from losscli.judge.device_lock import is_alone
+from losscli.judge.job import Job
+from tests.judging import verdict, write
+
+USES: dict[str, Callable[[], object]] = {
+    "headers": headers.folder,
+    "verdicts": user_verdicts,
+    "scratch": scratch_directory,
+    "locks": lambda: is_alone("cpu"),
+    "work": lambda: user_cache().require_private(),
+}
+"""What is kept in each folder of the cache, by the folder."""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "cache"
+    root.mkdir(mode=0o755)
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(root))
+    return root
+
+
+@pytest.fixture(params=USES)
+def use(request: pytest.FixtureRequest, cache: Path) -> tuple[Path, Callable[[], object]]:
+    """Return a folder of the cache, and what uses it."""
+    folder = cache / request.param
+    folder.mkdir(mode=0o755)
+    return folder, USES[request.param]
+
+
+Use = tuple[Path, Callable[[], object]]
+
+
+def test_folder_of_ones_own_is_used(use: Use) -> None:
+    use[1]()
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o777, 0o1777])
+@pytest.mark.parametrize("above", [False, True], ids=["folder", "cache"])
+def test_folder_that_others_can_write_is_refused(use: Use, mode: int, above: bool) -> None:
+    folder, act = use
+    weak = folder.parent if above else folder
+    weak.chmod(mode)
+    text = rf"{weak} \(owner \d+, mode {mode:o}\) can be written by other users, who could change"
+    with pytest.raises(UnfitError, match=rf"{text}.* Run `chmod go-w {weak}` if .*LOSSCLI_CACHE"):
+        act()
+
+
+def test_folder_of_another_user_is_refused_but_not_that_of_root(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, act = use
+    if os.geteuid() == 0:
+        os.chown(folder, 4242, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(
+        UnfitError, match=r" belongs to user \d+ \(mode 755\), who could change .*DIR"
+    ):
+        act()
+
+
+def test_made_folders_are_no_others_whatever_the_umask_is(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private(cache / "a" / "b")
+    finally:
+        os.umask(before)
+    assert (cache / "a").stat().st_mode & 0o777 == 0o755
+    assert (cache / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_verdict_that_others_can_change_is_no_verdict(cache: Path, tmp_path: Path) -> None:
+    job = Job(file=write(tmp_path, "k.py"), id="a", loss="smooth_l1", device="cpu")
+    verdicts = user_verdicts()
+    verdicts.keep(job, verdict("WRONG", job.file, id="a"))
+    (path,) = verdicts.root.rglob("*.json")
+    assert not weakness_of(path)
+    path.chmod(0o666)
+    with pytest.raises(UnfitError, match=r"\.json \(owner \d+, mode 666\) can be written"):
+        verdicts.find(job)
+
+
+LOOKED_AT = {
+    "directories.py",
+    "build/cache.py",  # looks at it itself, as does each library
+    "cli/version.py",  # names it
+    "implementations/sandbox/process.py",  # names what workers may see
+}
+
+
+def test_nothing_else_uses_the_cache_without_looking_at_it() -> None:
+    """Other modules take a folder of it by ``private_folder``, and belong into the table above."""
+    package = Path(losscli.__file__).parent
+    users = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if "cache_directory(" in path.read_text()
+    }
+    assert users <= LOOKED_AT

@@ -1,0 +1,209 @@
+"""Who ended where a worker has ended: the file, or a process of losscli; and nothing waits."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from losscli.cases import Case
+from losscli.implementations import remote
+from losscli.implementations.allowance import Allowance
+from losscli.implementations.errors import SandboxError
+from losscli.implementations.files import read_file
+from losscli.implementations.sandbox import process
+from losscli.implementations.sandbox.process import Worker, environment_of_workers, is_of_a_worker
+from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.judge import stages
+from losscli.judge.job import Job
+from losscli.judge.stages import judge_job
+from losscli.processes.claims import LOCK, claim_folder, remove_unclaimed
+
+WRONG = """
+def mse_loss(input, target):
+    return (input - target).mean()
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.py"
+    path.write_text(WRONG)
+    return path
+
+
+@pytest.fixture
+def worker(path: Path) -> Iterator[Worker]:
+    worker = Worker(read_file(str(path)), "cpu", Allowance())
+    yield worker
+    worker.end()
+
+
+def error_of(worker: Worker) -> SandboxError:
+    """Ask until it has died, which takes a moment."""
+    while True:
+        try:
+            worker.ask("tuned", case=None)
+        except SandboxError as error:
+            return error
+
+
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def test_worker_that_is_killed_has_died_itself(worker: Worker) -> None:
+    os.kill(child_of(worker.keeper), signal.SIGKILL)
+    error = error_of(worker)
+    assert (error.code, str(error)) == ("process_died", "its process ended by SIGKILL")
+
+
+def test_signal_to_the_group_of_a_worker_does_not_reach_its_keeper(worker: Worker) -> None:
+    os.killpg(child_of(worker.keeper), signal.SIGKILL)
+    assert error_of(worker).code == "process_died"
+
+
+def test_worker_that_dies_beside_a_stopped_keeper_has_died_itself(worker: Worker) -> None:
+    os.kill(worker.keeper, signal.SIGSTOP)
+    os.kill(child_of(worker.keeper), signal.SIGKILL)
+    assert error_of(worker).code == "process_died"
+
+
+@pytest.mark.parametrize("reached", [("session", "signals"), ("session",)])
+def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, ...]) -> None:
+    worker.reached = reached
+    os.kill(worker.keeper, signal.SIGKILL)
+    error = error_of(worker)
+    assert error.code == "interrupted"
+    assert str(error).startswith("losscli's process that keeps the worker was killed, as when ")
+    assert ("the file may have killed it" in str(error)) == ("signals" not in reached)
+
+
+def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path) -> None:
+    killed = process.zygote().id
+    os.kill(killed, signal.SIGKILL)
+    error = error_of(worker)
+    assert error.code == "interrupted"
+    assert "that starts workers ended by SIGKILL" in str(error)
+    another = Worker(read_file(str(path)), "cpu", Allowance())
+    assert another.ask("tuned", case=None) == 0
+    another.end()
+    assert process.zygote().id != killed
+
+
+def test_zygote_that_was_stopped_goes_on(worker: Worker, path: Path) -> None:
+    os.kill(process.zygote().id, signal.SIGSTOP)
+    another = Worker(read_file(str(path)), "cpu", Allowance())
+    assert another.ask("tuned", case=None) == 0
+    another.end()
+
+
+def test_processes_of_workers_are_known(worker: Worker) -> None:
+    assert is_of_a_worker(child_of(worker.keeper))
+    assert not is_of_a_worker(os.getpid())
+
+
+def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(file=str(path), device="cpu", quick=True, timed=False)
+
+    look_at = stages._Judging._look_at
+
+    def kill_and_look(judging: stages._Judging, case: Case) -> None:
+        keeper = remote.workers.of(judging.file, "cpu").keeper
+        worker = os.pidfd_open(child_of(keeper))
+        os.kill(keeper, signal.SIGKILL)
+        select.select([worker], [], [])  # until it has ended
+        os.close(worker)
+        look_at(judging, case)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stages._Judging, "_look_at", kill_and_look)
+        verdict = judge_job(job)
+
+    assert (verdict.word, [each.code for each in verdict.reasons]) == (
+        "NOT JUDGED",
+        ["interrupted"],
+    )
+    assert judge_job(job).word == "WRONG"
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("import torch", False),
+        ("# losscli judges this", False),
+        ("import losscli", True),
+        ("def f():\n    from losscli.nn import MSELoss", True),
+        ("import torch, losscli", True),
+    ],
+)
+def test_cache_is_named_to_files_that_import_losscli(
+    source: str, named: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
+    found = environment_of_workers(os.environ, source)
+    assert ("LOSSCLI_CACHE_DIR" in found) == named
+
+
+CLAIMS = """
+import sys
+from pathlib import Path
+from losscli.processes.claims import claim_folder
+print(claim_folder(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_folder_of_another_judge_stays_until_that_ends(tmp_path: Path) -> None:
+    """Its number may be in no list of processes here: that of another container is not."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CLAIMS, tmp_path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout
+        folder = Path(other.stdout.readline().strip())
+        (folder / "compiled").touch()
+        remove_unclaimed(tmp_path)
+        assert sorted(path.name for path in folder.iterdir()) == ["compiled", LOCK]
+        other.kill()
+    remove_unclaimed(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_is_removed_while_it_is_claimed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def removing(**options: object) -> str:
+        folder = tmp_path / f"judge-{len(made)}"
+        folder.mkdir()
+        made.append(folder)
+        if len(made) == 1:  # before it has a lock
+            remove_unclaimed(tmp_path)
+        return str(folder)
+
+    monkeypatch.setattr("tempfile.mkdtemp", removing)
+    folder = claim_folder(tmp_path)
+    assert (folder, len(made)) == (made[1], 2)
+    remove_unclaimed(tmp_path)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_each_cache_has_a_folder_of_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
+    folder = scratch_directory()
+    assert folder == scratch_directory()
+    assert folder.parent == tmp_path / "scratch"
