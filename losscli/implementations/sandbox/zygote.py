@@ -105,7 +105,8 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         if together:
             ended = limits.TOO_MUCH_MEMORY if together.ran_out else ended
             together.remove()
-        status.write(f"{ended}\n".encode())
+        if os.getppid() == zygote:  # else it was not the worker's own end
+            status.write(f"{ended}\n".encode())
         code = 0
     finally:
         os._exit(code)
