@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from losscli.errors import LosscliError, UnfitError
-from losscli.machine import kernel_files
 
+_PROC = Path("/proc")
 _NOTIFY_AFTER = 1.0
 """Seconds of waiting before the first message."""
 _POLL = 0.02
@@ -216,7 +216,7 @@ def _holders(file: IO[str]) -> list[int]:
     device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
     place = f"{device}:{found.st_ino}"
     try:
-        lines = (kernel_files.PROC / "locks").read_text().splitlines()
+        lines = (_PROC / "locks").read_text().splitlines()
     except OSError:
         return []
     fields = [line.split() for line in lines]
@@ -227,7 +227,7 @@ def _holders(file: IO[str]) -> list[int]:
 def _named(pid: int) -> str:
     """Return the number of a process and the name of its program."""
     try:
-        name = (kernel_files.PROC / str(pid) / "comm").read_text().strip()
+        name = (_PROC / str(pid) / "comm").read_text().strip()
     except OSError:
         return f"process {pid}"
     return f"process {pid} ({name})"
