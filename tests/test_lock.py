@@ -10,7 +10,6 @@ from typing import IO
 
 import pytest
 
-from losscli.machine import kernel_files
 from losscli.processes.lock import locked
 
 
@@ -99,7 +98,7 @@ def test_holder_whose_name_cannot_be_read_has_a_number(lock: Path, notes: list[s
 def test_holder_that_nobody_knows_is_another_process(
     lock: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(kernel_files, "PROC", tmp_path)
+    monkeypatch.setattr("losscli.processes.lock._PROC", tmp_path)
     holder = held(lock)
     next(holder)
     lock.write_text("half a rec")
