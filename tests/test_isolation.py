@@ -28,6 +28,7 @@ from losscli.doctor.isolation import (
 )
 from losscli.implementations.sandbox.confinement import limits
 from losscli.implementations.sandbox.parts import NAMES, PARTS
+from losscli.judge.selftest import root as candidates_root
 from losscli.report.isolation import render
 from tests.documents import ROOT, tables
 from tests.modes import AS_IT_IS, CONTAINER, MODES
@@ -113,6 +114,19 @@ def test_nothing_of_a_worker_outlives_a_judge_that_is_killed(mode, tmp_path):
     while any(map(is_alive, pids)) and time.monotonic() < limit:
         time.sleep(0.01)
     assert [pid for pid in pids if is_alive(pid)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [AS_IT_IS, CONTAINER])
+def test_daemon_that_a_file_leaves_is_found(mode):
+    path = candidates_root() / "leaves_a_daemon.py"
+    losscli = ("-m", "losscli", "judge", str(path), "--loss", "smooth_l1", "--device", "cpu")
+    options = ("--quick", "--no-time", "--no-cache", "--format", "jsonl")
+    command = [sys.executable, "-m", "tests.modes", mode, sys.executable, *losscli, *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    verdict = json.loads(done.stdout)
+    assert [reason["code"] for reason in verdict["reasons"]] == ["left_process"]
 
 
 def is_alive(pid: str) -> bool:

@@ -250,10 +250,10 @@ class _Server:
             pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         else:
             pids = []
-            for thread in os.listdir("/proc/self/task"):
-                with contextlib.suppress(OSError):
-                    listed = Path(f"/proc/self/task/{thread}/children").read_text()
-                    pids += map(int, listed.split())
+            for parent in ("self", os.getppid()):  # orphans belong to the keeper
+                for listed in Path(f"/proc/{parent}/task").glob("*/children"):
+                    with contextlib.suppress(OSError):
+                        pids += map(int, listed.read_text().split())
         left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
         return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
