@@ -83,6 +83,33 @@ def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss, 
             assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
 
 
+class GradientInForward(torch.autograd.Function):
+    """Smooth L1, whose gradient is rounded before it is multiplied by what comes in."""
+
+    @staticmethod
+    def forward(ctx, input, target):
+        distance = input - target
+        ctx.save_for_backward(distance.clamp(-1, 1) / distance.numel())
+        return torch.nn.functional.smooth_l1_loss(input, target)
+
+    @staticmethod
+    def backward(ctx, incoming):
+        gradient = ctx.saved_tensors[0] * incoming
+        return gradient, -gradient
+
+
+@pytest.mark.parametrize(("factor", "fails"), [(1, False), (1.1, True)])
+def test_a_gradient_of_16_bits_may_be_rounded_before_it_is_scaled(factor, fails):
+    of = problem("smooth_l1", dtype="float16", reduction="mean")
+    kernel = Implementation("kernel", "a kernel", lambda _: GradientInForward.apply)
+    found = []
+    for incoming in of.others:
+        gradient = bind(kernel, of.case).answer(of.call(incoming)).gradients["input"]
+        found.append(of.judge_gradient("input", factor * gradient, incoming)[0].status)
+
+    assert (FAIL in found) == fails
+
+
 WITH_LOGITS = """
 from torch.nn import functional as F
 

@@ -446,6 +446,17 @@ class Problem:
             # The reference takes all; a textbook's formula may not.
             with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
                 yield own.answer(self.call(incoming))
+        if self.of_others and self.case.item_bytes == 2 and self.case.reduction != "none":
+            yield self._scaled(self.torchs_own[0], incoming)
+
+    def _scaled(self, own: Subject, incoming: Incoming) -> Answer:
+        """Return the answer of a kernel that rounds gradients before it knows what comes in."""
+        answer = own.answer(self.call(self.filled(1.0, incoming.wrt)))
+        scaled = {
+            name: None if each is None else (each * incoming.grad_output).to(each.dtype)
+            for name, each in answer.gradients.items()
+        }
+        return Answer(answer.loss, scaled)
 
     @property
     def _keeps(self) -> bool:
