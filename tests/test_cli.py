@@ -2,12 +2,14 @@
 
 import contextlib
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -16,6 +18,7 @@ import torch  # noqa: F401  its errors are told apart once it is imported
 import losscli
 from losscli.cli import interrupts, main
 from losscli.cli.options import axis_options, resolve_config
+from losscli.cli.running import run_jobs
 from losscli.config.loader import load_config
 from losscli.config.schema import LossChoice
 from losscli.errors import (
@@ -34,6 +37,8 @@ from losscli.errors import (
 )
 from losscli.losses import LOSSES
 from losscli.processes import Process
+from tests.handmade import PAIR
+from tests.handmade import run as made
 from tests.without_torch import run_without_torch
 
 
@@ -306,7 +311,7 @@ SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 def test_second_signal_kills_what_the_first_would_wait_for(monkeypatch, run, number, seconds):
     """Only a later one ends what is still being written for the first."""
     clock = iter((0.0, seconds))
-    monkeypatch.setattr("losscli.cli.interrupts.time.monotonic", lambda: next(clock, seconds))
+    monkeypatch.setattr(interrupts, "monotonic", lambda: next(clock, seconds))
     ended, written = [], []
 
     def action():
@@ -318,18 +323,30 @@ def test_second_signal_kills_what_the_first_would_wait_for(monkeypatch, run, num
                     os.kill(os.getpid(), number)
                     written.append("the report")
                 finally:
-                    ended.append(process._process.wait())
+                    ended.append(process._process.wait(20))
 
     assert run(action) == EXIT_INTERRUPTED
     assert ended == [-signal.SIGKILL]
     assert len(written) == (seconds < interrupts.TOGETHER_SECONDS)
 
 
+def test_what_a_signal_may_have_killed_is_no_result(run, tmp_path):
+    def results_of(job):
+        yield PAIR[0]
+        interrupts.received.append(signal.SIGINT)  # swallowed by what is measured
+        yield PAIR[1]
+
+    output, jobs = tmp_path / "out.json", [SimpleNamespace(name="a case")]
+    report = {"format": "json", "output": output}
+    assert run(lambda: run_jobs(made(), jobs, results_of, **report)) == EXIT_INTERRUPTED
+    assert len(json.loads(output.read_text())["results"]) == 1
+
+
 def test_end_during_an_import_kills_what_was_started(monkeypatch, capfd):
     monkeypatch.setattr(os, "_exit", lambda code: None)
     with Process(SLEEP) as process:
         interrupts.end_at_once()
-        assert process._process.wait() == -signal.SIGKILL
+        assert process._process.wait(20) == -signal.SIGKILL
     assert capfd.readouterr().err == "losscli: interrupted\n"
 
 

@@ -75,10 +75,8 @@ with Process([sys.executable, "-c", {ECHO!r}]) as process:
 
 
 def test_all_processes_that_have_not_ended_are_killed_at_once():
-    with (
-        Process([sys.executable, "-c", ECHO]) as ended,
-        Process([sys.executable, "-c", BUSY]) as one,
-    ):
+    commands = ([sys.executable, "-c", text] for text in (ECHO, BUSY))
+    with Process(next(commands)) as ended, Process(next(commands)) as one:
         ended.channel.socket.close()
         assert ended.end(20) == 0
         kill_all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+from time import monotonic
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """The signals that end a run; Windows has no SIGHUP."""
@@ -34,7 +34,7 @@ def receive(number: int, *_: object) -> None:
     that one is written to its end.
     """
     global _began
-    now, again = time.monotonic(), bool(received)
+    now, again = monotonic(), bool(received)
     received.append(number)
     if again:
         kill_processes()
