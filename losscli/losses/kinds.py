@@ -109,14 +109,10 @@ def refuse_script(self: Any) -> Any:
 _DEVICES = ("cpu", "cuda", "meta")
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, Real) and float(value).is_integer()
-
-
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Tensor": ("a torch.Tensor", lambda value: False),
     "float": ("a number", lambda value: isinstance(value, Real)),
-    "int": ("an integer", _is_integer),
+    "int": ("an integer", lambda value: isinstance(value, Real)),
     "bool": ("a bool", lambda value: isinstance(value, Real)),
     "Sequence[float]": ("several", lambda value: isinstance(value, list | tuple)),
     "str": ("a str such as 'mean'", lambda value: isinstance(value, str)),
