@@ -265,7 +265,12 @@ def test_quick_has_every_loss_in_float32_and_every_reduction():
 def test_quick_runs_the_main_checks_of_every_loss(check):
     jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY, [check])
 
-    assert {job.case.loss for job in jobs} >= set(LOSSES)
+    due = set(LOSSES)
+    if (
+        check == "broadcasts"
+    ):  # their functions take a target of the input's shape alone, as torch's
+        due -= {"binary_cross_entropy", "binary_cross_entropy_with_logits"}
+    assert {job.case.loss for job in jobs} & set(LOSSES) == due
 
 
 @pytest.mark.parametrize("check", ["layouts", "sizes", "broadcasts", "determinism"])
