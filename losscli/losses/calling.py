@@ -216,11 +216,13 @@ class Calls:
         if shapes is None:
             return
         first = operands[0].shape
-        for other in operands[1:]:
-            # Lengths first: a compiler would guard what tuples of other lengths compare, extents.
-            if other.dim() != len(first) or other.shape != first:
-                shapes.check(self.name, operands, weight)
-                return
+        # No compiler traces a warning, and each comparison would become a guard.
+        if not (shapes.warns and operators.is_compiling()):
+            for other in operands[1:]:
+                # Lengths first: tuples of other lengths are compared by their extents.
+                if other.dim() != len(first) or other.shape != first:
+                    shapes.check(self.name, operands, weight)
+                    return
         if weight is not None and not broadcasts_to(weight.shape, first):
             shapes.check(self.name, operands, weight)
 

@@ -169,10 +169,7 @@ class Shapes:
         return None
 
     def check(self, loss: str, operands: Sequence[Tensor], weight: Tensor | None) -> None:
-        """Raise torch's error for shapes that it refuses, and warn as torch does.
-
-        No compiler traces a warning.
-        """
+        """Raise torch's error for shapes that it refuses, and warn as torch does."""
         shapes, names = [each.shape for each in operands], self.names[: len(operands)]
         if self.warns and not operators.is_compiling() and shapes[0] != shapes[1]:
             warnings.warn(
