@@ -7,6 +7,7 @@ collective which a loss began and one rank left out is not taken for an agreemen
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -115,8 +116,14 @@ class ProcessGroup:
             self._lost(error)
 
     def close(self) -> None:
-        """Leave the group, when all is done."""
+        """Leave the group, when all is done.
+
+        Its threads end with the last reference to it. One that lives on frees tensors while Python
+        ends, which aborts the process.
+        """
+        del self._agreements
         dist.destroy_process_group()
+        gc.collect()
 
     def _lost(self, error: RuntimeError) -> NoReturn:
         """Raise RankError, which names the ranks that do not answer; the first that does tells."""
