@@ -123,9 +123,9 @@ ROW = (
     ),
     Mutation(
         "rows/cpu/group_sum.h",
-        "for (int i = 0; i < width; ++i) numbers[i] += numbers[i + width];",
-        "for (int i = 1; i < width; ++i) numbers[i] += numbers[i + width];",
-        "one lane of a group's upper half",
+        "std::memcpy(&second, numbers + kHalf, sizeof second);",
+        "std::memcpy(&second, numbers, sizeof second);",
+        "a half of a group twice",
         PLAIN,
     ),
 )

@@ -3,26 +3,48 @@
 // without rounding.
 #pragma once
 
+#include <cstring>
+
 #include "core/platform.h"
-#include "reduce/cpu/lanes.h"
 
 namespace losscli::cpu {
 
+template <typename Real, int kCount>
+using Numbers [[gnu::vector_size(kCount * sizeof(Real))]] = Real;
+
+// Numbers combined pairwise until kLeft of them hold all. In vectors that are spelled out: of loops
+// over halves compilers make scalars, or loops that wait for memory.
+template <int kLeft, int kCount, typename Real, typename Combine>
+LOSSCLI_HOST_DEVICE Numbers<Real, kLeft> folded(const Real* numbers, const Combine& combine) {
+  constexpr int kHalf = kCount / 2;
+  Numbers<Real, kHalf> first, second;
+  std::memcpy(&first, numbers, sizeof first);
+  std::memcpy(&second, numbers + kHalf, sizeof second);
+  first = combine(first, second);
+  if constexpr (kHalf == kLeft)
+    return first;
+  else
+    return folded<kLeft, kHalf>(reinterpret_cast<const Real*>(&first), combine);
+}
+
 class GroupSum {
  public:
-  // Overwrites the numbers.
   template <int kCount, typename Real>
-  LOSSCLI_HOST_DEVICE void add(Real* __restrict numbers) {
-    for (int width = kCount / 2; width >= kLanes; width /= 2)
-      for (int i = 0; i < width; ++i) numbers[i] += numbers[i + width];
-    add_lanes(lanes_, numbers, kLanes);
+  LOSSCLI_HOST_DEVICE void add(const Real* numbers) {
+    const auto sums =
+        folded<kLanes, kCount>(numbers, [](auto a, auto b) LOSSCLI_LAMBDA { return a + b; });
+    lanes_ += __builtin_convertvector(sums, Lanes);
   }
 
-  double total() const { return PlainLanes<double, kLanes>(lanes_).total().sum; }
+  double total() const {
+    const auto sum = [](auto a, auto b) LOSSCLI_LAMBDA { return a + b; };
+    return folded<1, kLanes>(reinterpret_cast<const double*>(&lanes_), sum)[0];
+  }
 
  private:
   static constexpr int kLanes = 8;
-  PlainLanes<double, kLanes> lanes_;
+  using Lanes = Numbers<double, kLanes>;
+  Lanes lanes_ = {};
 };
 
 }  // namespace losscli::cpu

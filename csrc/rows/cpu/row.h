@@ -135,11 +135,10 @@ Peak<Real> Row<Stored, Real>::find_peak(int64_t first, int64_t last) {
       for (int lane = 0; lane < kGroup; ++lane)
         lanes[lane] = z[lane] > lanes[lane] ? z[lane] : lanes[lane];
     }
-    for (int width = kGroup / 2; width > 0; width /= 2)
-      for (int lane = 0; lane < width; ++lane)
-        lanes[lane] = lanes[lane + width] > lanes[lane] ? lanes[lane + width] : lanes[lane];
-    if (lanes[0] > peak.logit) {
-      peak.logit = lanes[0];
+    const Real largest =
+        folded<1, kGroup>(lanes, [](auto a, auto b) LOSSCLI_LAMBDA { return b > a ? b : a; })[0];
+    if (largest > peak.logit) {
+      peak.logit = largest;
       place = block;
     }
   }
@@ -147,9 +146,11 @@ Peak<Real> Row<Stored, Real>::find_peak(int64_t first, int64_t last) {
   for (int64_t i = place; peak.index < 0; i += kGroup) {
     const int64_t count = std::min<int64_t>(kGroup, last - i);
     const Real* const z = keeps_logits_ ? kept_ + i : logits(i, count, buffer);
-    int64_t lane = 0;
-    while (lane < count && z[lane] != peak.logit) ++lane;
-    if (lane < count) peak.index = i + lane;
+    // Side by side in vectors; one by one only where it is.
+    int found = 0;
+    for (int lane = 0; lane < kGroup; ++lane) found += z[lane] == peak.logit;
+    if (found == 0) continue;
+    peak.index = i + (std::find(z, z + count, peak.logit) - z);
   }
   return peak;
 }
