@@ -271,6 +271,7 @@ def test_worker_that_cannot_be_closed_in_is_no_fault_of_the_file(tmp_path, monke
 
 SHARED = """
 import os, signal, sys
+from losscli.implementations.sandbox.confinement import limits
 from losscli.implementations.sandbox.confinement.limits import Watch
 memory = bytearray(b"x") * 2**26
 def start(count, writes):
@@ -289,9 +290,24 @@ os.killpg(0, signal.SIGKILL)
 """
 
 
-def test_memory_that_processes_share_counts_once():
+OLDER = """
+from pathlib import Path
+class Older(type(Path())):
+    def read_text(self):
+        if self.name in ("children", "smaps_rollup"):
+            raise FileNotFoundError
+        return super().read_text()
+limits.Path = Older
+limits.os.path.exists = lambda path: not path.endswith("children")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shared"), [("", b"0"), (OLDER, b"256")], ids=["this kernel", "one that tells less"]
+)
+def test_memory_that_processes_share_counts_once_where_the_kernel_tells_it(kernel, shared):
     program = subprocess.Popen(
-        [sys.executable, "-u", "-c", SHARED],
+        [sys.executable, "-u", "-c", SHARED.replace("\nmemory", f"\n{kernel}memory", 1)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
@@ -306,7 +322,7 @@ def test_memory_that_processes_share_counts_once():
             program.stdin.flush()
             told += program.stdout.readline().split()
 
-    assert told == [b"0", b"257", b"0", b"256", b"0"]
+    assert told == [shared, b"257", b"0", b"256", b"0"]
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import platform
 import re
 import resource
 import signal
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,13 +81,27 @@ class Watch:
         if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
             return TOO_MANY_PROCESSES
         # What processes share is counted in each of them.
-        most = 1024 * sum(each.get("RssAnon", 0) + each.get("RssShmem", 0) for each in found)
+        most = sum(map(_whole, found))
         if not self.memory_bytes or most <= max(self.memory_bytes, GROWTH * self._looked_at):
             return 0
         self._looked_at = most
-        exact = [_numbers(pid, "smaps_rollup") for pid in pids]
-        taken = 1024 * sum(each.get("Pss_Anon", 0) + each.get("Pss_Shmem", 0) for each in exact)
+        taken = sum(map(_share, pids))
         return TOO_MUCH_MEMORY if taken > self.memory_bytes else 0
+
+
+def _whole(status: Mapping[str, int]) -> int:
+    """Return the bytes of a process; of all of its pages where the kernel does not tell kinds."""
+    if "RssAnon" not in status:
+        return 1024 * status.get("VmRSS", 0)
+    return 1024 * (status["RssAnon"] + status.get("RssShmem", 0))
+
+
+def _share(pid: str) -> int:
+    """Return its part of what it shares; all of that where the kernel does not tell parts."""
+    exact = _numbers(pid, "smaps_rollup")
+    if "Pss_Anon" not in exact:
+        return _whole(_numbers(pid, "status"))
+    return 1024 * (exact["Pss_Anon"] + exact.get("Pss_Shmem", 0))
 
 
 def _descendants() -> Iterator[str]:
@@ -97,9 +112,14 @@ def _descendants() -> Iterator[str]:
     if not os.path.exists("/proc/self"):
         yield from (name for name in os.listdir("/proc") if name.isdigit())
         return
-    parents = [str(os.getpid())]
+    own = str(os.getpid())
+    # Not in kernels that were built without it.
+    of = (
+        _children if os.path.exists(f"/proc/{own}/task/{own}/children") else _families().__getitem__
+    )
+    parents = [own]
     while parents:
-        below = list(_children(parents.pop()))
+        below = list(of(parents.pop()))
         parents += below
         yield from below
 
@@ -109,6 +129,16 @@ def _children(pid: str) -> Iterator[str]:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
                 yield from Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
+
+
+def _families() -> dict[str, list[str]]:
+    """Return the children of every process."""
+    families = defaultdict[str, list[str]](list)
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            stat = Path(f"/proc/{name}/stat").read_text()
+            families[stat.rpartition(")")[2].split()[1]].append(name)
+    return families
 
 
 def _numbers(pid: str, name: str) -> dict[str, int]:
