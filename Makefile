@@ -33,8 +33,8 @@ test-all: test ## the same, then the slow tests
 	@$(call PYTEST,$(BIN)/) -m "slow and not gpu"
 
 check: ## run what test does with the tools of the active environment
-	$(TOOLS)ruff check losscli tests docs examples
-	$(TOOLS)ruff format --check losscli tests docs examples
+	$(TOOLS)ruff check losscli tests tools docs examples
+	$(TOOLS)ruff format --check losscli tests tools docs examples
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
 	$(call PYTEST,$(TOOLS)) -m "not slow and not gpu"
@@ -47,23 +47,23 @@ docs: $(READY) ## build the documentation into docs/_build/html, without a warni
 # for some tests measure.
 test-gpu: ## run the tests that need a GPU, with the torch of PYTHON
 	$(PYTHON) -m pytest -m gpu tests/kernels \
-		$$(grep -rl --include='test_*.py' --exclude-dir=kernels 'mark\.gpu' tests)
+		$$(grep -rl --include='test_*.py' --exclude-dir=kernels 'mark\.gpu' tests tools)
 
 sanitize: ## run the kernels under compute-sanitizer's four tools, on a GPU
-	$(PYTHON) -m tests.sanitize
+	$(PYTHON) -m tools.sanitize
 
 mutate: ## break the kernels line by line and check that verify finds it, a quarter of an hour
-	$(PYTHON) -m tests.mutate $(MUTATE)
+	$(PYTHON) -m tools.mutate $(MUTATE)
 
 planted: ## slow a kernel by a tenth and check that compare finds it, and no other
-	$(PYTHON) -m tests.planted $(PLANTED)
+	$(PYTHON) -m tools.planted $(PLANTED)
 
 coverage: ## count how often the interval of a ratio contains the next run's ratio, a quarter of an hour
-	$(PYTHON) -m tests.interval_coverage $(COVERAGE)
+	$(PYTHON) -m tools.interval_coverage $(COVERAGE)
 
 format: $(READY) ## rewrite Python and C++ in the project's style
-	@$(BIN)/ruff check --fix losscli tests docs examples
-	@$(BIN)/ruff format losscli tests docs examples
+	@$(BIN)/ruff check --fix losscli tests tools docs examples
+	@$(BIN)/ruff format losscli tests tools docs examples
 	@$(CSRC) | xargs -0 $(BIN)/clang-format -i
 
 clean: ## remove .venv and caches; built kernels stay in the user's cache

@@ -14,7 +14,7 @@ from losscli.linear.kernels import Settings
 from losscli.linear.parts import operators
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
-from tests.part_calls import put_together
+from tools.part_calls import put_together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 ROWS = 7

@@ -1,4 +1,4 @@
-"""Build some of a copy's libraries: `python -m tests.mutation.build_libraries TARGETS`.
+"""Build some of a copy's libraries: `python -m tools.mutation.build_libraries TARGETS`.
 
 TARGETS is JSON, a list of objects with the fields of losscli.build.targets.Target.
 """
@@ -33,7 +33,7 @@ def main() -> int:
 def command(targets: Iterable[Target]) -> list[str]:
     """Return the command that builds libraries."""
     fields = json.dumps([asdict(target) for target in targets])
-    return [sys.executable, "-m", "tests.mutation.build_libraries", fields]
+    return [sys.executable, "-m", "tools.mutation.build_libraries", fields]
 
 
 if __name__ == "__main__":

@@ -15,17 +15,17 @@ from losscli.build.targets import TORCH as TORCH_PART
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from losscli.losses import ROW_FORMS, WEIGHTED, operators_for
-from tests import mutate
 from tests.machinery import MACHINERY
-from tests.mutation.cpu import CPU
-from tests.mutation.cpu_rows import ROWS
-from tests.mutation.cuda import CUDA
-from tests.mutation.formulas import FORMULAS, mistakes
-from tests.mutation.losses import LOSSES
-from tests.mutation.mutation import Mutation
-from tests.mutation.torch_layer import TORCH
-from tests.mutation.trial import Trial
-from tests.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
+from tools import mutate
+from tools.mutation.cpu import CPU
+from tools.mutation.cpu_rows import ROWS
+from tools.mutation.cuda import CUDA
+from tools.mutation.formulas import FORMULAS, mistakes
+from tools.mutation.losses import LOSSES
+from tools.mutation.mutation import Mutation
+from tools.mutation.torch_layer import TORCH
+from tools.mutation.trial import Trial
+from tools.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
 
 EVERY = (*LOSSES, *FORMULAS, *CPU, *ROWS, *TORCH, *CUDA)
 NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")

@@ -1,4 +1,4 @@
-"""Counts how often a ratio's interval contains the next run's: `python -m tests.interval_coverage`.
+"""Counts how often a ratio's interval contains the next run's: `python -m tools.interval_coverage`.
 
 Runs `losscli bench` several times, one run after the other. A pair is a case, pass and
 implementation in two successive runs; it is covered where the interval of the ratio to the

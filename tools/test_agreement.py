@@ -1,4 +1,4 @@
-"""`python -m tests.agreement`: the comparison of two timers' figures."""
+"""`python -m tools.agreement`: the comparison of two timers' figures."""
 
 import sys
 
@@ -7,8 +7,8 @@ import torch
 
 from losscli.bench import limit
 from losscli.errors import UnfitError
-from tests import agreement
-from tests.agreement import Pair
+from tools import agreement
+from tools.agreement import Pair
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Puts the kernels of a copy to the checks of `losscli verify`, until one fails.
 
-A separate program, because a kernel may crash or hang: `python -m tests.mutation.trial TRIAL`,
+A separate program, because a kernel may crash or hang: `python -m tools.mutation.trial TRIAL`,
 where TRIAL is JSON with the fields of Trial. It prints a line for each result, so that the waiting
 process sees progress; the last line has the failure. The exit code distinguishes a failure from a
 crash.
@@ -119,7 +119,7 @@ def main() -> int:
 
 def command(trial: Trial) -> list[str]:
     """Return the command that runs a trial."""
-    return [sys.executable, "-m", "tests.mutation.trial", json.dumps(asdict(trial))]
+    return [sys.executable, "-m", "tools.mutation.trial", json.dumps(asdict(trial))]
 
 
 if __name__ == "__main__":

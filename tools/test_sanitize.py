@@ -13,11 +13,11 @@ from losscli import functional as functional  # defines the operators
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.losses.domain import POSITIVE
 from losscli.operators import loading
-from tests import general_row_calls as general
-from tests import part_calls, row_calls, sanitize
-from tests import sanitize_coverage as coverage
 from tests.machinery import MACHINERY
 from tests.standin import write_program
+from tools import general_row_calls as general
+from tools import part_calls, row_calls, sanitize
+from tools import sanitize_coverage as coverage
 
 CALLS = tuple(sanitize.calls())
 

@@ -1,4 +1,4 @@
-"""Runs the kernels under compute-sanitizer: `python -m tests.sanitize`, or `make sanitize`.
+"""Runs the kernels under compute-sanitizer: `python -m tools.sanitize`, or `make sanitize`.
 
 memcheck finds accesses out of bounds, racecheck races on shared memory between the threads of a
 block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
@@ -35,10 +35,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.kernels.layouts import LAYOUTS, Make
+from tests.machinery import MACHINERY
+
 from . import general_row_calls, part_calls, row_calls
 from . import sanitize_coverage as coverage
-from .kernels.layouts import LAYOUTS, Make
-from .machinery import MACHINERY
 from .sanitize_coverage import cost, fewest, kernels_of
 
 if TYPE_CHECKING:
@@ -246,8 +247,7 @@ def make(call: Call) -> None:
     import torch
 
     from losscli.losses import LOSSES
-
-    from .kernels.losses import PARAMETERS
+    from tests.kernels.losses import PARAMETERS
 
     generator = torch.Generator().manual_seed(call.size)
     dtypes = [getattr(torch, name) for name in (call.dtype, call.target or call.dtype)]
@@ -383,7 +383,7 @@ class Plan:
             with tempfile.TemporaryDirectory(prefix="sanitize-") as folder:
                 path = Path(folder) / "kernels.json"
                 words = ["--profile", str(path), *_words(only)]
-                done = subprocess.run([sys.executable, "-m", "tests.sanitize", *words], check=False)
+                done = subprocess.run([sys.executable, "-m", "tools.sanitize", *words], check=False)
                 if done.returncode == 0:
                     reached = json.loads(path.read_text(encoding="utf-8"))
             if not any(reached):
@@ -433,7 +433,7 @@ def run_tool(
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sanitizer, "--tool", name, "--error-exitcode", str(EXIT_FOUND), *TOOLS[name]]
-    command += [sys.executable, "-m", "tests.sanitize", "--calls", *_words(plan.only)]
+    command += [sys.executable, "-m", "tools.sanitize", "--calls", *_words(plan.only)]
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="sanitize-"))
     for job in range(jobs):
@@ -513,7 +513,7 @@ def _share(text: str) -> tuple[int, int]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sanitize")
+    parser = argparse.ArgumentParser(prog="python -m tools.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
     group = parser.add_mutually_exclusive_group()

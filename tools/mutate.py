@@ -1,6 +1,6 @@
 """Breaks the kernels on purpose, one line at a time, and reports whether `losscli verify` finds it.
 
-`python -m tests.mutate` applies each mutation of the CPU's sources to a copy of the checkout,
+`python -m tools.mutate` applies each mutation of the CPU's sources to a copy of the checkout,
 builds it there and runs the checks until one fails; `--device cuda` does so for the CUDA kernels,
 on a machine with a GPU. It builds and verifies only the part that the mutation names; an unexpected
 survivor on a CPU is built completely and gets all checks that `losscli verify` runs. It prints a
@@ -211,7 +211,7 @@ def score(results: Sequence[Mapping[str, object]]) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the mutations."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutate")
+    parser = argparse.ArgumentParser(prog="python -m tools.mutate")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--only", action="append", help="run those whose description has these words, or others"

@@ -1,4 +1,4 @@
-"""Compares losscli's medians with those of Triton's do_bench on a GPU: `python -m tests.agreement`.
+"""Compares losscli's medians with those of Triton's do_bench on a GPU: `python -m tools.agreement`.
 
 Both time the same calls with events and a cold L2, each by its own method. Each case takes more
 than 100 us, so that the overhead of a call does not matter. The exit code is 1 where the two differ

@@ -1,4 +1,4 @@
-"""Which kernels the calls of `python -m tests.sanitize` reach, and what its runs have covered.
+"""Which kernels the calls of `python -m tools.sanitize` reach, and what its runs have covered.
 
 A kernel is an instance of a template: a walk for a dtype, with or without gradients, for a kind of
 rows. PyTorch's profiler names those that a call launches. Each loss over rows has a library of its

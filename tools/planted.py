@@ -1,6 +1,6 @@
 """Tests with real runs that a kernel slowed by a tenth is found, and that noise is not.
 
-    python -m tests.planted [REPEATS] [OPTION OF BENCH]...
+    python -m tools.planted [REPEATS] [OPTION OF BENCH]...
 
 Each repeat runs the same code as the repeat before, then the same with losscli's own kernel slowed:
 after each timed call the device waits for a tenth of the call's time in the first run. Compared
@@ -93,7 +93,7 @@ def _waits(device, seconds):
 def bench(output: Path, options: list[str], base: Path | None = None) -> Path:
     """Measure in a fresh process."""
     environ = os.environ | ({BASE: str(base)} if base else {})
-    command = [sys.executable, "-m", "tests.planted", *options, "--format", "json"]
+    command = [sys.executable, "-m", "tools.planted", *options, "--format", "json"]
     command += ["-o", str(output)]
     subprocess.run(command, env=environ, check=True, stderr=subprocess.DEVNULL)
     return output
@@ -148,7 +148,7 @@ if __name__ == "__main__":
     if given and not given[0].isdigit() and "-o" in given:
         from losscli.bench import processes
 
-        processes.COMMAND = (sys.executable, "-m", "tests.planted", "worker")
+        processes.COMMAND = (sys.executable, "-m", "tools.planted", "worker")
         plant_if_asked()
         from losscli.cli.main import run
 

@@ -1,1 +1,0 @@
-"""What `python -m tests.mutate` breaks, builds and puts to the checks."""

@@ -1,0 +1,1 @@
+"""What `python -m tools.mutate` breaks, builds and puts to the checks."""
