@@ -6,13 +6,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CSRC := find csrc -name '*.h' -print0 -o -name '*.cpp' -print0 -o -name '*.cu*' -print0
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_WAIT_POLICY=passive $(1)pytest -n auto --maxprocesses 8 --dist worksteal
+TIMES := build/tests.xml
 BESIDES := slow candidates of tests/candidates, all losses where test has three and four, more of \
 	PyTorch's samples, CUDA compiled without a GPU, two processes that share tensors, templates, \
 	a benchmark, the site, the browser
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all docs test-gpu sanitize mutate planted coverage check format clean
+.PHONY: help bench test test-all test-times docs test-gpu sanitize mutate planted coverage check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
@@ -37,7 +38,10 @@ check: ## run what test does with the tools of the active environment
 	$(TOOLS)ruff format --check losscli tests tools docs examples
 	$(TOOLS)mypy
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
-	$(call PYTEST,$(TOOLS)) -m "not slow and not gpu"
+	$(call PYTEST,$(TOOLS)) -m "not slow and not gpu" --junitxml $(TIMES)
+
+test-times: ## print the dearest tests of the last `make test`, and the time by folder
+	@$(PYTHON) -m tools.times $(TIMES) $(TIMES_OPTIONS)
 
 docs: $(READY) ## build the documentation into docs/_build/html, without a warning
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
