@@ -13,10 +13,10 @@ BESIDES := slow candidates of tests/candidates, all losses where test has three 
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all test-times docs test-gpu sanitize mutate planted coverage check format clean
+.PHONY: help bench test test-all test-times docs test-gpu sanitize mutate mutate-python planted coverage check format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 # Each process that is started imports torch: in half of the time where Python may keep its bytecode,
 # which setting PYTHONDONTWRITEBYTECODE to nothing allows. Setting up ends with such an import, so that
@@ -58,6 +58,9 @@ sanitize: ## run the kernels under compute-sanitizer's four tools, on a GPU
 
 mutate: ## break the kernels line by line and check that verify finds it, a quarter of an hour
 	$(PYTHON) -m tools.mutate $(MUTATE)
+
+mutate-python: $(READY) ## break the Python of the core and report what no test finds, an hour
+	$(BIN)/python -m tools.mutate_python $(MUTATE)
 
 planted: ## slow a kernel by a tenth and check that compare finds it, and no other
 	$(PYTHON) -m tools.planted $(PLANTED)
