@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +11,12 @@ import pytest
 from losscli.bench.plan import able, libraries_of
 from losscli.bench.plan import plan as plan_bench
 from losscli.cli import main
-from losscli.compare import revisions
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations.files import read_file
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.job import Job
 from losscli.judge.stages import _Judging
-from losscli.machine.bisection import Range
 from losscli.operators import loading
 from losscli.processes import Process
 from losscli.verify.runner import libraries_of as libraries_of_checks
@@ -73,15 +70,6 @@ SAID = {
 def test_what_stops_a_command_is_said_before_it_builds_or_starts(capsys, arguments, code, told):
     assert main.run(arguments) == code
     assert told in capsys.readouterr().err
-
-
-def test_case_that_fits_nowhere_is_said_before_bisect_checks_out(monkeypatch, capsys):
-    error = "losscli: error: nothing could run: needs 8.0 TiB of memory, 1.0 GiB are free."
-    failed = subprocess.CompletedProcess([], EXIT_UNFIT, "", error)
-    monkeypatch.setattr(revisions, "run_losscli", lambda *given: failed)
-    monkeypatch.setattr(Range, "of", lambda *given: SimpleNamespace(clone=pytest.fail))
-    assert main.run(["bisect", "mse 8x8", "--good", "HEAD~1", "--bad", "HEAD"]) == EXIT_UNFIT
-    assert capsys.readouterr().err == f"{error}\n"
 
 
 def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):

@@ -20,7 +20,7 @@ from losscli.report.html.scales import (
     spaced,
 )
 from losscli.report.html.strip_plot import Strip, distances, sparkline, strip_plot
-from losscli.report.html.svg import escape, in_light, printable, shortened
+from losscli.report.html.svg import escape, printable, shortened
 
 
 def words(ticks):
@@ -147,9 +147,3 @@ def test_text_of_a_record_is_escaped_and_printable():
         escape("<a href='x'>&\x00") == "&lt;a href=&#x27;x&#x27;&gt;&amp;\N{REPLACEMENT CHARACTER}"
     )
     assert printable("a\nb\tc\ud800") == "a\nb\tc\N{REPLACEMENT CHARACTER}"
-
-
-def test_image_has_the_colours_of_the_light_theme():
-    plot = forest_plot("p", "P", "", [], Baseline("reference", 0.03))
-    assert "var(" in plot.standalone()
-    assert "var(" not in in_light(plot.standalone())

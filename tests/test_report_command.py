@@ -1,8 +1,6 @@
 """`losscli report`: which records it takes, what it writes, and what it says otherwise."""
 
 import json
-import os
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -172,7 +170,7 @@ def test_record_with_an_odd_value_has_a_page_or_one_message(tmp_path, kind):
         ((), "name a record: losscli report RUN -o report.html."),
         (("nope",), "there is no run 'nope'"),
         (("base.json", "-o", "base.json"), "is the record 'base.json' itself"),
-        (("base.json", "--plot", "limit-forward"), "Add --format svg or --format png."),
+        (("base.json", "--plot", "limit-forward"), "Add --format svg."),
         (("base.json", "--format", "svg"), "choose a plot with --plot: limit-"),
         (("base.json", "--format", "svg", "--plot", "x"), "unknown plot 'x'"),
         (("base.json", "--format", "pdf"), "unknown format 'pdf'"),
@@ -206,21 +204,6 @@ def test_every_listed_plot_is_valid_svg(base, capsys, tmp_path):
         root = ElementTree.parse(tmp_path / "plot.svg").getroot()
         assert root.tag.endswith("}svg")
         assert "prefers-color-scheme" in (tmp_path / "plot.svg").read_text()
-
-
-def test_png_is_written_where_its_package_is(base, tmp_path):
-    pytest.importorskip("resvg_py", reason="resvg-py is not installed")
-    plot = "limit-mse-float32-mean-forward"
-    assert report(base, "--format", "png", "--plot", plot, "-o", "plot.png") == EXIT_OK
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_png_says_what_to_install(base, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "resvg_py", None)
-    plot = "limit-mse-float32-mean-forward"
-    assert report(base, "--format", "png", "--plot", plot, "-o", "plot.png") == EXIT_UNFIT
-    assert "pip install 'losscli[report]'" in capsys.readouterr().err
-    assert not os.path.exists("plot.png")
 
 
 def test_page_says_what_to_install(base, monkeypatch, capsys):

@@ -48,7 +48,6 @@ COMMANDS = {
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "compare": "Compare saved runs or result files with a baseline.",
     "history": "Show saved runs over commits, and where they changed.",
-    "bisect": "Find the commit since which a case is slower or larger.",
     "export": "Write a run for Bencher, github-action-benchmark or OpenMetrics.",
     "runs": "List, show or remove saved runs, or join the parts of one.",
     "guide": "Print how to benchmark a kernel without fooling yourself.",

@@ -30,8 +30,8 @@ _SHOWN = 12
 
 @click.command("report")
 @click.argument("names", nargs=-1, metavar="RUN...")
-@format_option(("html", "svg", "png"), "Write the page as html, or one plot as svg or png.")
-@option("--plot", metavar="NAME", help="Choose the plot of --format svg or png.")
+@format_option(("html", "svg"), "Write the page as html, or one plot as svg.")
+@option("--plot", metavar="NAME", help="Choose the plot of --format svg.")
 @switch("--list-plots", help="List the names of the plots; write nothing.")
 @output_option
 @examples(
@@ -54,9 +54,9 @@ def command(
     if not names:
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
-        raise UsageError("--plot chooses a single plot. Add --format svg or --format png.")
-    if output is None and format != "svg" and not list_plots and sys.stdout.isatty():
-        raise UsageError("a terminal cannot show a page or an image. Name a file with -o.")
+        raise UsageError("--plot chooses a single plot. Add --format svg.")
+    if output is None and format == "html" and not list_plots and sys.stdout.isatty():
+        raise UsageError("a terminal cannot show a page. Name a file with -o.")
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
     from losscli.garbage import without_garbage_collection
@@ -77,10 +77,7 @@ def command(
         _write(render_page(found, records).encode("utf-8", "replace"), output)
     else:
         chosen = _choose(_plots(found), plot)
-        if format == "svg":
-            _write(f"{chosen.standalone()}\n".encode("utf-8", "replace"), output)
-        else:
-            _write(chosen.png(), output)
+        _write(f"{chosen.standalone()}\n".encode("utf-8", "replace"), output)
     if output:
         tell(f"losscli: wrote {output}")
     return EXIT_OK

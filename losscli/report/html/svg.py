@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from losscli.errors import UnfitError
 from losscli.report.html.scales import LETTER, Scale, Ticks, within
 
 _UNPRINTABLE = re.compile(
@@ -23,12 +22,6 @@ _ANCHORS = {"middle": "mid", "end": "end"}
 _QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
 """What HTML, unlike XML, takes without quotes."""
 _LEGEND_HEIGHT = 22
-_VARIABLE = re.compile(r"(--[a-z0-9-]+)\s*:\s*(#[0-9a-f]+)")
-_DARK = re.compile(r"@media [^{]*prefers-color-scheme: ?dark\)\{:root\{[^}]*\}\}")
-_NO_RESVG = (
-    "PNG needs resvg-py, which is not installed. Install it with `pip install 'losscli[report]'`, "
-    "or choose --format svg."
-)
 
 
 def printable(text: str) -> str:
@@ -152,18 +145,6 @@ class Plot:
             viewBox=f"0 0 {width} {height}",
         )
 
-    def png(self, scale: int = 2) -> bytes:
-        """Return a PNG of the light theme, with ``scale`` pixels for each unit.
-
-        Raises:
-            UnfitError: what renders it is not installed.
-        """
-        try:
-            import resvg_py
-        except ImportError:
-            raise UnfitError(_NO_RESVG) from None
-        return bytes(resvg_py.svg_to_bytes(svg_string=in_light(self.standalone()), zoom=scale))
-
     def _words(self) -> str:
         return element("title", escape(self.title)) + element("desc", escape(self.description))
 
@@ -179,13 +160,6 @@ class Plot:
             lines[-1].append((x, index, label))
             x += width
         return lines
-
-
-def in_light(svg: str) -> str:
-    """Return an SVG with the colours of the light theme, for renderers know no variables."""
-    plain = _DARK.sub("", svg)
-    colours = dict(_VARIABLE.findall(plain))
-    return re.sub(r"var\((--[a-z0-9-]+)\)", lambda found: colours[found[1]], plain)
 
 
 def stylesheet(name: str) -> str:
