@@ -33,6 +33,8 @@ PACKAGES = ("truth", "verify", "compare", "bench")
 CHECKOUT = Path(__file__).parents[1]
 SELECTION = "not slow and not gpu"
 HANG_SECONDS = 120.0
+APART = ("tests/sharded/", "tests/ranks/")
+"""Tests that start processes, which takes longer than all others of a mutant together."""
 
 COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -179,6 +181,7 @@ def lines_reached(data: Path) -> dict[tuple[str, int], list[str]]:
             continue
         for line, contexts in read.contexts_by_lineno(file).items():
             tests = sorted({each.partition("|")[0] for each in contexts if each})
+            tests = [each for each in tests if not each.startswith(APART)]
             if tests:
                 found[f"losscli/{name}", line] = tests
     return found
