@@ -104,6 +104,7 @@ def test_bench_compares_budgets_beside_the_products(
     assert chunked < 2e5 + 64 * 1100 < whole < reference  # and a few numbers for each token
 
 
+@pytest.mark.slow
 def test_table_has_operations_and_names_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     short = ("--device", "cpu", "--max-time", "5ms", "--min-time", "1ms")
     assert main.run(["bench", "-c", "linear", *SIZE, "--impl", "custom", *short]) == 0

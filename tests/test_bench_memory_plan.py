@@ -98,7 +98,7 @@ MEASURED = [
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize(("loss", "name", "pass_"), MEASURED)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 def test_implementations_stay_within_the_memory_plan(loss, reduction, pass_, name, dtype):
     asked = case(loss, reduction, dtype)
     implementation = IMPLEMENTATIONS[name]

@@ -78,6 +78,7 @@ def losscli(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", ["OSError: libcudart.so.13: cannot open"])
 def test_doctor_and_help_work_with_a_broken_torch(break_torch, told):
     break_torch(BROKEN[told])

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PROPOSAL = re.compile(r"\d+: (?P<word>[A-Z ]+), (?P<milliseconds>[\d.]+) ms, (?P<parts>.*)")
 
 
+@pytest.mark.slow
 def test_the_search_ends_with_a_right_kernel_that_is_faster_than_its_first(tmp_path):
     own = {"LOSSCLI_DATA_DIR": str(tmp_path), "LOSSCLI_DEVICE": "cpu"}
     done = subprocess.run(

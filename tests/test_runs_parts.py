@@ -328,6 +328,7 @@ def run_part(command, part, *arguments):
     return name
 
 
+@pytest.mark.slow
 def test_journal_of_a_killed_part_is_refused(folder):
     Path("config.yaml").write_text(CONFIG)
     arguments = ["-c", "config.yaml", "--part", "1/2", "--device", "cpu", "--format", "json"]
@@ -344,6 +345,7 @@ def test_journal_of_a_killed_part_is_refused(folder):
         merge({str(journal): read_run(journal, "verify")})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["bench", "verify"])
 def test_part_that_stopped_at_its_first_failure_is_refused(folder, command, capsys):
     Path("config.yaml").write_text(CONFIG)

@@ -268,6 +268,7 @@ def test_resume_with_another_config_is_refused_and_keeps_the_journal(cut_short, 
     assert "out.json.journal.jsonl has another config: it was begun by `losscli" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli", "commit", "compiler"])
 def test_resume_on_another_machine_or_build_is_refused(cut_short, fact):
     code, left, told = cut_short(**{fact: "other"})

@@ -188,6 +188,7 @@ def test_without_nsight_compute_it_says_what_to_install(on_gpu):
     assert max(map(len, report.splitlines())) <= 100
 
 
+@pytest.mark.slow
 def test_a_call_on_a_cpu_is_profiled(capsys, monkeypatch, tmp_path):
     arguments = ["profile", "--loss", "mse", "--size", "64x64", "--device", "cpu"]
     raw = tmp_path / "trace.json"
