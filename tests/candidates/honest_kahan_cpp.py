@@ -1,12 +1,8 @@
 # expect: RIGHT|SLOWER: a compensated float32 sum in C++ (Kahan, 1965)
-# slow
 import ctypes
-import os
-import subprocess
-import tempfile
-from pathlib import Path
 
 import torch
+from bases.cpp import compiled
 
 SOURCE = """
 #include <cmath>
@@ -24,18 +20,6 @@ extern "C" float sum(const float* element, std::int64_t count) {
   return std::isfinite(total) ? total : plain;  // of an infinity there is nothing to compensate
 }
 """
-
-
-def compiled(source):
-    """Compile C++, and return the library."""
-    folder = Path(tempfile.mkdtemp())
-    (folder / "kernel.cpp").write_text(source)
-    compiler = os.environ.get("CXX", "c++").split()
-    flags = ["-O3", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"]
-    subprocess.run([*compiler, *flags], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "kernel.so"))
-
-
 sum = compiled(SOURCE).sum
 sum.argtypes = [ctypes.c_void_p, ctypes.c_int64]
 sum.restype = ctypes.c_float
