@@ -85,6 +85,7 @@ def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, 
     assert ("the file may have killed it" in str(error)) == ("signals" not in reached)
 
 
+@pytest.mark.slow  # starts another, which imports torch
 def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path) -> None:
     killed = process.zygote().id
     os.kill(killed, signal.SIGKILL)
