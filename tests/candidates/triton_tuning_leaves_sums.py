@@ -1,7 +1,8 @@
 # expect: WRONG wrong: a sum that the trials of its tuning leave behind
 # gpu
-import honest_triton_autotuned as right
 import triton
+from honest_triton import forward_kernel
+from honest_triton_autotuned import CONFIGS, LEAST, backward, loss_of
 
-right.forward_kernel = triton.autotune(right.CONFIGS, key=["count"])(right.forward_kernel.fn)
-smooth_l1_loss = right.smooth_l1_loss
+forward = triton.autotune(CONFIGS, key=["count"])(forward_kernel)
+smooth_l1_loss = loss_of(forward, backward, LEAST)
