@@ -21,6 +21,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
 from tests.judging import verdict, write
+from tests.parameters import naming
 
 
 class Cluster:
@@ -103,11 +104,12 @@ NO_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("data", NO_ANSWERS, ids=lambda data: str(data)[:20])
-def test_answer_that_is_no_verdict_is_a_lost_job(data):
-    with pytest.raises(LostError, match="it gave no answer that can be read: ") as caught:
-        read_answer(data)
-    assert not caught.value.node
+def test_answer_that_is_no_verdict_is_a_lost_job():
+    for data in NO_ANSWERS:
+        with naming(str(data)[:50]), pytest.raises(LostError, match="gave no answer") as caught:
+            read_answer(data)
+        assert not caught.value.node
+        assert str(caught.value).startswith("it gave no answer that can be read: ")
 
 
 def test_each_job_has_a_verdict(jobs):
