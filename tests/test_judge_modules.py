@@ -17,7 +17,7 @@ from torch.nn import functional
 """
 
 
-def model(result, inputs, takes="predictions, targets"):
+def model(result, inputs, takes="x, y"):
     """Return a Model of a single expression."""
     return (
         f"class Model(nn.Module):\n    def forward(self, {takes}):\n        return {result}\n"
@@ -26,7 +26,7 @@ def model(result, inputs, takes="predictions, targets"):
 
 
 KL = model(
-    "functional.kl_div(predictions.log(), targets, reduction='batchmean')",
+    "functional.kl_div(x.log(), y, reduction='batchmean')",
     "torch.rand(64, 50).softmax(-1), torch.rand(64, 50).softmax(-1)",
 )
 CROSS_ENTROPY = model(
@@ -35,9 +35,7 @@ CROSS_ENTROPY = model(
     "logits, labels",
 )
 COSINE = model(
-    "1 - functional.cosine_similarity(x, y, dim=1)",
-    "torch.randn(64, 24), torch.randn(64, 24)",
-    "x, y",
+    "1 - functional.cosine_similarity(x, y, dim=1)", "torch.randn(64, 24), torch.randn(64, 24)"
 )
 TRIPLET = """
 class Model(nn.Module):
@@ -68,7 +66,7 @@ def get_inputs():
 """
 
 
-def new(*lines, takes="predictions, targets"):
+def new(*lines, takes="x, y"):
     """Return a ModelNew whose forward has a body."""
     body = "".join(f"        {line}\n" for line in lines)
     return f"class ModelNew(nn.Module):\n    def forward(self, {takes}):\n{body}"
@@ -104,10 +102,10 @@ def checks(verdict):
     return {reason.check for reason in verdict.reasons}
 
 
-RIGHT_KL = new("return (targets * (targets.log() - predictions.log())).sum() / len(targets)")
+RIGHT_KL = new("return (y * (y.log() - x.log())).sum() / len(y)")
 
 
-def function(*, takes="x, y", forward="return Model()(x, y)", backward):
+def function(*, forward="return Model()(x, y)", backward):
     """Return a ModelNew with passes of its own, in which the Model's gradients can be had."""
     return f"""
 def gradients(x, y, incoming):
@@ -127,19 +125,18 @@ class Function(torch.autograd.Function):
     def backward(ctx, incoming):
         {backward}
 
-{new(f"return Function.apply({takes})", takes=takes)}"""
+{new("return Function.apply(x, y)")}"""
 
 
 def smooth_l1(signs=""):
     inputs = f"torch.randn(64, 128){signs}, torch.randn(64, 128){signs}"
-    return model("functional.smooth_l1_loss(x, y, beta=2.0)", inputs, "x, y")
+    return model("functional.smooth_l1_loss(x, y, beta=2.0)", inputs)
 
 
 SAME_SMOOTH_L1 = new(
     "distance = (x - y).abs()",
     "near = distance.clamp(max=2.0)",
     "return (near * (distance - 0.5 * near) / 2.0).mean()",
-    takes="x, y",
 )
 
 
@@ -161,55 +158,38 @@ NO_HISTORY = "with torch.no_grad():"
 RUNS = {
     "triplet with a margin": Beside(TRIPLET, renamed(TRIPLET), "RIGHT"),
     "no gradient of the target": Beside(
-        KL,
-        new("return Model()(predictions, targets.detach())"),
-        text="no gradient for targets",
+        KL, new("return Model()(x, y.detach())"), text="no gradient for y"
     ),
     "another shape": Beside(
-        KL,
-        new("return functional.kl_div(predictions.log(), targets, reduction='none')"),
-        text="expected shape",
+        KL, new("return functional.kl_div(x.log(), y, reduction='none')"), text="expected shape"
     ),
-    "another dtype": Beside(
-        KL, new("return Model()(predictions, targets).double()"), text="torch.float64"
-    ),
+    "another dtype": Beside(KL, new("return Model()(x, y).double()"), text="torch.float64"),
     "another value": Beside(
-        KL,
-        new("return functional.kl_div(predictions.log(), targets, reduction='mean')"),
-        text="expected",
+        KL, new("return functional.kl_div(x.log(), y, reduction='mean')"), text="expected"
     ),
     "rows of get_inputs fixed": Beside(
-        KL,
-        new("return functional.kl_div(predictions.log(), targets, reduction='sum') / 64"),
-        text="expected",
+        KL, new("return functional.kl_div(x.log(), y, reduction='sum') / 64"), text="expected"
     ),
-    "no gradient": Beside(
-        KL,
-        new(NO_HISTORY, "    return Model()(predictions, targets)"),
-        "RIGHT BUT NO GRADIENT",
-    ),
+    "no gradient": Beside(KL, new(NO_HISTORY, "    return Model()(x, y)"), "RIGHT BUT NO GRADIENT"),
     "no gradient, and strides ignored": Beside(
         COSINE,
         new(
             NO_HISTORY,
             "    x = x.as_strided(x.shape, (x.shape[1], 1), 0)",
             "    return Model()(x, y)",
-            takes="x, y",
         ),
         found=("layouts",),
     ),
     "overwrites its input": Beside(
-        KL,
-        new("loss = Model()(predictions, targets)", "targets.data.mul_(2)", "return loss"),
-        found=("overwrote",),
+        KL, new("loss = Model()(x, y)", "y.data.mul_(2)", "return loss"), found=("overwrote",)
     ),
     "remembers results by address": Beside(
         KL,
         "KNOWN = {}\n"
         + new(
-            "key = targets.data_ptr()",
+            "key = y.data_ptr()",
             "if key not in KNOWN:",
-            "    KNOWN[key] = Model()(predictions, targets).detach()",
+            "    KNOWN[key] = Model()(x, y).detach()",
             "return KNOWN[key]",
         ),
     ),
@@ -225,14 +205,12 @@ RUNS = {
         COSINE,
         function(
             backward="found = gradients(*ctx.saved_tensors, torch.ones_like(incoming))\n"
-            "        return tuple(each * incoming[:, None] for each in found)",
+            "        return tuple(each * incoming[:, None] for each in found)"
         ),
         found=("second_derivatives",),
     ),
     "sets threads": Beside(
-        COSINE,
-        new("torch.set_num_threads(1)", "return Model()(x, y)", takes="x, y"),
-        found=("left_behind",),
+        COSINE, new("torch.set_num_threads(1)", "return Model()(x, y)"), found=("left_behind",)
     ),
 }
 SLOW_RUNS = {
@@ -247,29 +225,20 @@ SLOW_RUNS = {
     ),
     "cosine of each row": Beside(
         COSINE,
-        new(
-            "dot, norms = (x * y).sum(1), x.norm(dim=1) * y.norm(dim=1)",
-            "return 1 - dot / norms",
-            takes="x, y",
-        ),
+        new("dot, norms = (x * y).sum(1), x.norm(dim=1) * y.norm(dim=1)", "return 1 - dot / norms"),
         "RIGHT",
     ),
     "parameters of the reference": Beside(LINEAR, renamed(LINEAR), "RIGHT"),
     "no gradient, and no NaN": Beside(
-        COSINE,
-        new(NO_HISTORY, f"    {WITHOUT_NAN}", takes="x, y"),
-        "RIGHT BUT NO GRADIENT",
-        found=("specials",),
+        COSINE, new(NO_HISTORY, f"    {WITHOUT_NAN}"), "RIGHT BUT NO GRADIENT", found=("specials",)
     ),
-    "no NaN": Beside(
-        COSINE, new(WITHOUT_NAN, takes="x, y"), "RIGHT WITHIN LIMITS", found=("specials",)
-    ),
+    "no NaN": Beside(COSINE, new(WITHOUT_NAN), "RIGHT WITHIN LIMITS", found=("specials",)),
     "refuses other layouts": Beside(
         KL,
         new(
-            "if not targets.is_contiguous():",
+            "if not y.is_contiguous():",
             "    raise ValueError('not contiguous')",
-            "return Model()(predictions, targets)",
+            "return Model()(x, y)",
         ),
         "RIGHT",
         found=("refuses",),
@@ -285,8 +254,7 @@ SLOW_RUNS = {
     ),
     "memory kept": Beside(
         COSINE,
-        "HELD = []\n"
-        + new("HELD.append(torch.empty(2**16).fill_(1))", "return Model()(x, y)", takes="x, y"),
+        "HELD = []\n" + new("HELD.append(torch.empty(2**16).fill_(1))", "return Model()(x, y)"),
         found=("memory",),
     ),
     "curvature where the formula changes": Beside(smooth_l1(".sign()"), SAME_SMOOTH_L1, "RIGHT"),
@@ -314,10 +282,10 @@ def test_candidate_beside_a_model_gets_its_verdict(judged, of):
 
 def test_gradient_that_ignores_the_incoming_one_is_wrong(judged):
     backward = "return gradients(*ctx.saved_tensors, torch.tensor(1.0))"
-    verdict = judged(KL, function(takes="predictions, targets", backward=backward))
+    verdict = judged(KL, function(backward=backward))
 
     assert verdict.word == "WRONG", verdict.reasons
-    assert checks(verdict) == {"predictions_gradient", "targets_gradient"}
+    assert checks(verdict) == {"x_gradient", "y_gradient"}
 
 
 def test_right_kl_divergence_is_right_and_timed(judged):
@@ -333,7 +301,7 @@ def test_right_kl_divergence_is_right_and_timed(judged):
 
 @pytest.mark.slow
 def test_candidate_that_takes_only_the_rows_of_get_inputs_is_right(judged):
-    body = "assert len(targets) == 64", "return Model()(predictions, targets)"
+    body = "assert len(y) == 64", "return Model()(x, y)"
     verdict = judged(KL, new(*body), timed=True)
 
     assert verdict.right, verdict.reasons
@@ -348,12 +316,12 @@ def test_candidate_that_remembers_after_many_calls_cheats(judged):
 class ModelNew(Model):
     calls, known = 0, None
 
-    def forward(self, predictions, targets):
-        self.calls += len(targets) == 64  # the size that is timed
+    def forward(self, x, y):
+        self.calls += len(y) == 64  # the size that is timed
         if self.calls < 7:
-            return super().forward(predictions, targets)
+            return super().forward(x, y)
         if self.known is None:
-            self.known = super().forward(predictions, targets).detach()
+            self.known = super().forward(x, y).detach()
         return self.known.clone().requires_grad_()
 """
     verdict = judged(KL, source, timed=True)
@@ -380,7 +348,6 @@ def test_module_whose_sums_change_from_run_to_run_is_told_so(judged):
         "found = Model()(x, y) + 2e-7 * torch.randint(2, ()) * torch.ones(len(x))",
         "torch.set_rng_state(state)",
         "return found",
-        takes="x, y",
     )
     verdict = judged(COSINE, candidate)
 
@@ -396,7 +363,7 @@ NO_TRUTH = {
     "detached": (KL.replace("mean')", "mean').detach()"), "cannot be differentiated"),
     "without inputs": (KL.partition("def get_inputs")[0], "has no get_inputs"),
     "random": (
-        KL.replace("predictions.log()", "functional.dropout(predictions, 0.5)"),
+        KL.replace("x.log()", "functional.dropout(x, 0.5)"),
         "different results for the same inputs",
     ),
     "other parameters": (LINEAR, "parameters and buffers"),
