@@ -310,7 +310,6 @@ def test_candidate_that_takes_only_the_rows_of_get_inputs_is_right(judged):
     assert {speed.case for speed in verdict.speed} == {"64x50 float32, 64x50 float32"}
 
 
-@pytest.mark.slow
 def test_candidate_that_remembers_after_many_calls_cheats(judged):
     source = """
 class ModelNew(Model):
