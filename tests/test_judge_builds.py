@@ -8,7 +8,6 @@ import pytest
 from torch.overrides import TorchFunctionMode
 
 from losscli.bench.plan import libraries_of, plan
-from losscli.cases import Case
 from losscli.config.schema import Config, LossChoice
 from losscli.implementations import CUSTOM, libraries
 from losscli.implementations.builtin import of_file
@@ -16,6 +15,7 @@ from losscli.judge.recognition import Recognised, UnknownLossError, recognise
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LOSSES
 from losscli.operators import loading
 from losscli.truth.problem import Problem
+from tests.handmade import case_of
 from tests.parameters import naming
 
 MODEL = """
@@ -76,8 +76,8 @@ def test_a_model_is_recognised_without_a_build(tmp_path):
 def test_what_is_right_is_computed_without_a_build():
     for (loss, spec), dtype in itertools.product(EVERY_LOSS.items(), ("float32", "float16")):
         shape = (5, 3, 7) if spec.unit == HIDDEN_STATE else (5, 7)
-        target, params = spec.default_target_shape(shape), spec.resolve({})
-        case = Case(loss, shape, target, dtype, spec.reductions[0], "cpu", params, "normal", 1)
+        settings = {"reduction": spec.reductions[0], "distribution": "normal", "seed": 1}
+        case = case_of(loss, shape, dtype=dtype, **settings)
         with naming(loss, dtype):
             problem = Problem.of(case, of_others=True)
 

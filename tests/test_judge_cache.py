@@ -2,7 +2,9 @@
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -52,7 +54,7 @@ def test_same_source_in_another_file_is_found_by_its_own_names(cache, job, tmp_p
     assert found.reasons[0].repeat == f'repeat("{other.file}", ...)'
 
 
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "loss": {"loss": "mse"},
     "device": {"device": "auto"},
     "size": {"sizes": ((8, 8),)},
@@ -100,7 +102,8 @@ def test_file_that_changed_while_it_was_judged_is_not_kept(cache, job):
 def test_word_or_reason_that_depends_on_chance_is_not_kept(cache, job):
     for word in ("NOT JUDGED", "HANGS"):
         assert not kept(cache, job, word=word)
-    for code in module.CHANCE_CODES:
+    chance: Iterable[Any] = module.CHANCE_CODES
+    for code in chance:
         with naming(code):
             reasons = LAYOUTS, JudgeReason(code, "checks", "")
             assert not kept(cache, job, word="WRONG", reasons=reasons)
