@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from losscli.errors import UnfitError, UsageError
+from losscli.judge import farm, pool
 from losscli.judge.job import Job
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
@@ -108,22 +109,30 @@ def _first_time(job: Job) -> bool:
     return [line.rpartition(" ")[0] for line in lines].count(job.id) == 1
 
 
+def judge_here(monkeypatch: Any) -> None:
+    """Have a pool judge in its threads, where it is not the processes that are tested."""
+    monkeypatch.setattr(pool._Judges, "own", lambda _, job: pool._judge_safely(job, judge))
+
+
 COMMAND = (sys.executable, "-m", "tests.judging")
 """The command of a pool whose processes judge by :func:`judge`."""
 
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run losscli with this judge in another process."""
-    command = (sys.executable, "-m", "tests.judging", *arguments)
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, **options
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        **options,
     )
 
 
 def main(arguments: list[str]) -> int:
     """Serve a pool; or run the command line with a pool or farm of such processes."""
-    from losscli.judge import farm, pool
-
     if not arguments:
         try:
             pool.serve(judge)

@@ -142,6 +142,7 @@ def test_cache_is_named_to_files_alone_that_import_losscli(monkeypatch, tmp_path
     sources = {
         "from losscli.functional import mse_loss": True,
         "import torch, losscli as own": True,
+        "def f():\n    from losscli.nn import MSELoss": True,
         "import torch\n# losscli": False,
     }
     for source, imports in sources.items():

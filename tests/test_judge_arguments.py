@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,12 @@ from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.files import UserFile
 from losscli.implementations.loading import binding
 from losscli.implementations.sandbox.program import bound
-from losscli.judge.against_loss import check_arguments, forms, loss_of
+from losscli.judge.against_loss import SIZES, check_arguments, forms, loss_of
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
-from losscli.losses import EVERY_LOSS
+from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LINEAR_LOSSES
 from tests import handmade
+from tests.parameters import naming
 
 
 def file_of(source: str, name: str = "") -> UserFile:
@@ -54,18 +56,32 @@ ORDERS: dict[str, dict[str, tuple[str, ...]]] = {
         "input, target, *, weight=None": ("input", "target"),
         "weight, log_probs, labels": ("weight", "input", "target"),
     },
+    "linear_cross_entropy": {
+        "input, linear_weight, target": ("input", "linear_weight", "target"),
+        "hidden, weight, labels": ("input", "linear_weight", "target"),
+    },
+    "biased_linear_cross_entropy": {
+        "input, linear_weight, target, linear_bias": (
+            *("input", "linear_weight", "target", "linear_bias"),
+        ),
+    },
 }
 
 
-@pytest.mark.parametrize(
-    ("loss", "signature"), [(loss, each) for loss, known in ORDERS.items() for each in known]
-)
-def test_operands_find_their_arguments_by_name_and_place(loss: str, signature: str) -> None:
+def test_operands_find_their_arguments_by_name_and_place() -> None:
+    for loss, known in ORDERS.items():
+        for signature, due in known.items():
+            with naming(loss, signature):
+                find_arguments(loss, signature, due)
+
+
+def find_arguments(loss: str, signature: str, due: tuple[str, ...]) -> None:
     found = definition(signature, loss)
     names = EVERY_LOSS[loss].names
 
+    check_arguments(file_of(""), found, loss, ())
     order = found.signature.order(names)
-    assert order == ORDERS[loss][signature]
+    assert order == due
     assert found.signature.lacks(names) == ""
 
     # Each argument gets its operand, as Python binds them.
@@ -80,30 +96,26 @@ def test_operands_find_their_arguments_by_name_and_place(loss: str, signature: s
     assert {*names} <= {*given.values()}
 
 
-@pytest.mark.parametrize(
-    ("loss", "signature", "message"),
-    [
-        ("kl_divergence", "x", "expected arguments for input and target, found x"),
-        ("kl_divergence", "x, y, z", "found x, y, z. Write (input, target, ...)"),
-        ("kl_divergence", "x, y, *, other", "found x, y, other"),
-        (
-            "triplet_margin",
-            "anchor, positive",
-            "f takes no negative. The operands of triplet_margin are anchor, positive, negative",
-        ),
-        (
-            "triplet_margin",
-            "a, p, n",
-            "the argument p of f is the positive, and triplet_margin has a setting of that name",
-        ),
-        ("masked_kl_divergence", "input, target", "f takes no mask. The operands of"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_named(loss: str, signature: str, message: str) -> None:
-    with pytest.raises(NotJudgeableError) as caught:
-        check_arguments(file_of(""), definition(signature, loss), loss, ())
-    assert message in str(caught.value)
-    assert caught.value.code == "signature"
+MISFITS = {
+    ("kl_divergence", "x"): "expected arguments for input and target, found x",
+    ("kl_divergence", "x, y, z"): "found x, y, z. Write (input, target, ...)",
+    ("kl_divergence", "x, y, *, other"): "found x, y, other",
+    ("triplet_margin", "anchor, positive"): (
+        "f takes no negative. The operands of triplet_margin are anchor, positive, negative"
+    ),
+    ("triplet_margin", "a, p, n"): (
+        "the argument p of f is the positive, and triplet_margin has a setting of that name"
+    ),
+    ("masked_kl_divergence", "input, target"): "f takes no mask. The operands of",
+}
+
+
+def test_arguments_that_do_not_fit_are_named() -> None:
+    for (loss, signature), message in MISFITS.items():
+        with naming(loss, signature), pytest.raises(NotJudgeableError) as caught:
+            check_arguments(file_of(""), definition(signature, loss), loss, ())
+        assert message in str(caught.value)
+        assert caught.value.code == "signature"
 
 
 def test_order_that_the_user_says_names_operands() -> None:
@@ -115,22 +127,27 @@ def test_order_that_the_user_says_names_operands() -> None:
         found.signature.order(names, ("left", "right"))
 
 
-@pytest.mark.parametrize(
-    ("source", "loss"),
-    [
-        ("def kl_divergence(input, target, *, mask=None): ...", "kl_divergence"),
-        ("def kl_divergence(input, target, mask): ...", "masked_kl_divergence"),
-        ("def nll_loss(input, target): ...", "nll"),
-        ("def nll_loss(input, target, weight): ...", "weighted_nll"),
-        ("def cross_entropy(input, target): ...", "cross_entropy"),
-        ("def token_log_probs(logits, tokens, temperature=1.0): ...", "token_log_probs"),
-        ("def triplet_margin_loss(anchor, positive, negative): ...", "triplet_margin"),
-        ("def mse_loss(input, target): ...", "mse"),
-        ("def weighted_mse_loss(input, target, weight): ...", "weighted_mse"),
-    ],
-)
-def test_function_says_its_loss_by_its_name_and_operands(source: str, loss: str) -> None:
-    assert loss_of(file_of(source)) == loss
+MEANT = {
+    "kl_divergence(input, target, *, mask=None)": "kl_divergence",
+    "kl_divergence(input, target, mask)": "masked_kl_divergence",
+    "nll_loss(input, target)": "nll",
+    "nll_loss(input, target, weight)": "weighted_nll",
+    "cross_entropy(input, target)": "cross_entropy",
+    "token_log_probs(logits, tokens, temperature=1.0)": "token_log_probs",
+    "triplet_margin_loss(anchor, positive, negative)": "triplet_margin",
+    "mse_loss(input, target)": "mse",
+    "weighted_mse_loss(input, target, weight)": "weighted_mse",
+    "linear_cross_entropy(input, linear_weight, target)": "linear_cross_entropy",
+    "linear_cross_entropy(hidden, weight, labels)": "linear_cross_entropy",
+    "linear_cross_entropy(input, linear_weight, target, linear_bias)": (
+        "biased_linear_cross_entropy"
+    ),
+}
+
+
+def test_function_says_its_loss_by_its_name_and_operands() -> None:
+    for function, loss in MEANT.items():
+        assert loss_of(file_of(f"def {function}: ...")) == loss, function
 
 
 def test_several_losses_in_a_file_are_named() -> None:
@@ -139,27 +156,23 @@ def test_several_losses_in_a_file_are_named() -> None:
         loss_of(both)
 
 
-@pytest.mark.parametrize(
-    ("loss", "signature", "others"),
-    [
-        ("kl_divergence", "input, target, *, mask=None", ["masked_kl_divergence"]),
-        ("kl_divergence", "input, target", []),
-        ("kl_divergence", "input, target, **others", []),
-        ("nll", "input, target, weight=None", ["weighted_nll"]),
-        ("cross_entropy", "input, target, weight=None", ["weighted_cross_entropy"]),
-        (
-            "cross_entropy_with_probabilities",
-            "input, target, weight=None",
-            ["weighted_cross_entropy_with_probabilities"],
-        ),
-        ("weighted_nll", "input, target, weight", []),
-        ("mse", "input, target, weight=None", []),
+FORMS = {
+    ("kl_divergence", "input, target, *, mask=None"): ["masked_kl_divergence"],
+    ("kl_divergence", "input, target"): [],
+    ("kl_divergence", "input, target, **others"): [],
+    ("nll", "input, target, weight=None"): ["weighted_nll"],
+    ("cross_entropy", "input, target, weight=None"): ["weighted_cross_entropy"],
+    ("cross_entropy_with_probabilities", "input, target, weight=None"): [
+        "weighted_cross_entropy_with_probabilities"
     ],
-)
-def test_loss_is_also_judged_with_the_operands_that_a_function_names(
-    loss: str, signature: str, others: list[str]
-) -> None:
-    assert forms(loss, definition(signature, loss)) == others
+    ("weighted_nll", "input, target, weight"): [],
+    ("mse", "input, target, weight=None"): [],
+}
+
+
+def test_loss_is_also_judged_with_the_operands_that_a_function_names() -> None:
+    for (loss, signature), others in FORMS.items():
+        assert forms(loss, definition(signature, loss)) == others, (loss, signature)
 
 
 def test_reduction_that_the_loss_has_not_is_refused(tmp_path: Path) -> None:
@@ -173,31 +186,25 @@ FORWARD = "    def forward(self, input, target): return helper(input, target)"
 LOADED = "import torch.utils.cpp_extension as cpp\nsmooth_l1_loss = cpp.load_inline('x', '')\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "meant"),
-    [
-        (f"{LOADED}class ModelNew(Module):\n{FORWARD}", "ModelNew"),
-        (f"{LOADED}l1_loss = smooth_l1_loss\nclass ModelNew(Module):\n{FORWARD}", "ModelNew"),
-        (f"{LOADED}def fused_loss(input, target): ...", "fused_loss"),
-        (f"{LOADED}def smooth_l1_loss(input, target): ...", "smooth_l1_loss"),
-        (
-            "def smooth_l1_loss(x, y): ...\nsmooth_l1_loss = torch.compile(smooth_l1_loss)",
-            "smooth_l1_loss",
-        ),
-        (
-            f"def smooth_l1_loss(x, y): ...\ndef helper(x, y): return smooth_l1_loss(x, y)\n"
-            f"class ModelNew(Module):\n{FORWARD}",
-            "ModelNew",
-        ),
-    ],
-    ids=["compiled", "renamed", "beside a function", "replaced", "a function", "a helper's helper"],
-)
-def test_a_compiled_module_is_no_loss_and_modelnew_wins_over_its_helpers(source, meant):
-    assert file_of(source).definition("smooth_l1").name == meant
+MODEL = f"class ModelNew(Module):\n{FORWARD}"
+DEFINES = "def smooth_l1_loss(x, y): ...\n"
+NAMED = {
+    f"{LOADED}{MODEL}": "ModelNew",
+    f"{LOADED}l1_loss = smooth_l1_loss\n{MODEL}": "ModelNew",
+    f"{LOADED}def fused_loss(input, target): ...": "fused_loss",
+    f"{LOADED}def smooth_l1_loss(input, target): ...": "smooth_l1_loss",
+    f"{DEFINES}smooth_l1_loss = torch.compile(smooth_l1_loss)": "smooth_l1_loss",
+    f"{DEFINES}def helper(x, y): return smooth_l1_loss(x, y)\n{MODEL}": "ModelNew",
+}
+
+
+def test_a_compiled_module_is_no_loss_and_modelnew_wins_over_its_helpers() -> None:
+    for source, meant in NAMED.items():
+        assert file_of(source).definition("smooth_l1").name == meant, source
 
 
 def test_an_ambiguous_file_is_refused_with_the_command_to_type():
-    source = f"def smooth_l1_loss(input, target): ...\nclass ModelNew(Module):\n{FORWARD}"
+    source = f"def smooth_l1_loss(input, target): ...\n{MODEL}"
     file = UserFile("my/f.py", Path("/somewhere/my/f.py"), "", "", source, "")
     with pytest.raises(NotJudgeableError) as refused:
         file.definition("smooth_l1")
@@ -209,4 +216,11 @@ def test_an_ambiguous_file_is_refused_with_the_command_to_type():
 
 
 def test_the_name_of_a_compiled_module_tells_the_loss():
-    assert loss_of(file_of(f"{LOADED}class ModelNew(Module):\n{FORWARD}")) == "smooth_l1"
+    assert loss_of(file_of(f"{LOADED}{MODEL}")) == "smooth_l1"
+
+
+def test_losses_of_hidden_states_are_judged_at_sizes_that_they_take() -> None:
+    own = SIZES[HIDDEN_STATE]
+    timed = itertools.chain(*own.timed.values())
+    every = (own.small, *own.checked, own.timed_quickly, *timed)
+    assert all(LINEAR_LOSSES["linear_cross_entropy"].takes(size) for size in every)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from torch.overrides import TorchFunctionMode
 
 from losscli.bench.plan import libraries_of, plan
-from losscli.cases import Case
 from losscli.config.schema import Config, LossChoice
 from losscli.implementations import CUSTOM, libraries
 from losscli.implementations.builtin import of_file
@@ -14,6 +15,8 @@ from losscli.judge.recognition import Recognised, UnknownLossError, recognise
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LOSSES
 from losscli.operators import loading
 from losscli.truth.problem import Problem
+from tests.handmade import case_of
+from tests.parameters import naming
 
 MODEL = """
 from torch import nn
@@ -55,34 +58,33 @@ def no_kernels(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_kernels")
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_model_is_recognised_without_a_build(loss, tmp_path):
-    path = tmp_path / "model.py"
-    path.write_text(MODEL.format(loss=loss, names=", ".join(LOSSES[loss].names)))
-    of_file.cache_clear()
-
-    try:
-        found = recognise(str(path), "cpu")
-    except UnknownLossError:
-        assert loss in MORE_OPERANDS | AT_INFINITY
-    else:
-        assert found == Recognised(SAME.get(loss, loss), "mean", None, "float32")
+def test_a_model_is_recognised_without_a_build(tmp_path):
+    for loss, spec in LOSSES.items():
+        path = tmp_path / f"{loss}.py"
+        path.write_text(MODEL.format(loss=loss, names=", ".join(spec.names)))
+        with naming(loss):
+            try:
+                found = recognise(str(path), "cpu")
+            except UnknownLossError:
+                assert loss in MORE_OPERANDS | AT_INFINITY
+            else:
+                assert found == Recognised(SAME.get(loss, loss), "mean", None, "float32")
+        of_file.cache_clear()
 
 
 @pytest.mark.usefixtures("no_kernels")
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("loss", EVERY_LOSS)
-def test_what_is_right_is_computed_without_a_build(loss, dtype):
-    spec = EVERY_LOSS[loss]
-    shape = (5, 3, 7) if spec.unit == HIDDEN_STATE else (5, 7)
-    target, params = spec.default_target_shape(shape), spec.resolve({})
-    case = Case(loss, shape, target, dtype, spec.reductions[0], "cpu", params, "normal", 1)
-    problem = Problem.of(case, of_others=True)
+def test_what_is_right_is_computed_without_a_build():
+    for (loss, spec), dtype in itertools.product(EVERY_LOSS.items(), ("float32", "float16")):
+        shape = (5, 3, 7) if spec.unit == HIDDEN_STATE else (5, 7)
+        settings = {"reduction": spec.reductions[0], "distribution": "normal", "seed": 1}
+        case = case_of(loss, shape, dtype=dtype, **settings)
+        with naming(loss, dtype):
+            problem = Problem.of(case, of_others=True)
 
-    assert list(problem.value())
-    assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)
-    assert list(problem.formulas_losses())
-    assert list(problem._torchs_answers(problem.usual))
+            assert list(problem.value())
+            assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)
+            assert list(problem.formulas_losses())
+            assert list(problem._torchs_answers(problem.usual))
 
 
 @pytest.mark.parametrize(

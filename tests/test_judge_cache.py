@@ -2,7 +2,9 @@
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
 from tests.judging import LAYOUTS, verdict, write
+from tests.parameters import naming
 
 FACTS = ("losscli 1", "torch 2")
 
@@ -51,7 +54,7 @@ def test_same_source_in_another_file_is_found_by_its_own_names(cache, job, tmp_p
     assert found.reasons[0].repeat == f'repeat("{other.file}", ...)'
 
 
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "loss": {"loss": "mse"},
     "device": {"device": "auto"},
     "size": {"sizes": ((8, 8),)},
@@ -65,14 +68,11 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("changes", CHANGES.values(), ids=CHANGES)
-def test_another_job_is_not_found(cache, job, changes):
+def test_another_job_is_not_found(cache, job):
     assert kept(cache, job)
-    assert cache.find(replace(job, **changes)) is None
-
-
-def test_another_function_of_the_file_is_not_found(cache, job):
-    assert kept(cache, job)
+    for name, changes in CHANGES.items():
+        with naming(name):
+            assert cache.find(replace(job, **changes)) is None
     assert cache.find(replace(job, file=f"{job.file}:smooth_l1_loss")) is None
 
 
@@ -99,14 +99,14 @@ def test_file_that_changed_while_it_was_judged_is_not_kept(cache, job):
     assert not kept(cache, job, sha256="0" * 64)
 
 
-@pytest.mark.parametrize("word", ["NOT JUDGED", "HANGS"])
-def test_word_that_depends_on_chance_is_not_kept(cache, job, word):
-    assert not kept(cache, job, word=word)
-
-
-@pytest.mark.parametrize("code", sorted(module.CHANCE_CODES))
-def test_reason_that_depends_on_chance_is_not_kept(cache, job, code):
-    assert not kept(cache, job, word="WRONG", reasons=(LAYOUTS, JudgeReason(code, "checks", "")))
+def test_word_or_reason_that_depends_on_chance_is_not_kept(cache, job):
+    for word in ("NOT JUDGED", "HANGS"):
+        assert not kept(cache, job, word=word)
+    chance: Iterable[Any] = module.CHANCE_CODES
+    for code in chance:
+        with naming(code):
+            reasons = LAYOUTS, JudgeReason(code, "checks", "")
+            assert not kept(cache, job, word="WRONG", reasons=reasons)
 
 
 def test_damaged_entry_is_not_found(cache, job):
@@ -157,13 +157,14 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize(("source", "alone"), ALONE.items(), ids=lambda value: str(value)[:40])
-def test_file_that_depends_on_others_does_not_stand_alone(tmp_path, source, alone):
+def test_file_that_depends_on_others_does_not_stand_alone(tmp_path):
     (tmp_path / "neighbour.py").touch()
     (tmp_path / "kernel.cu").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "data.txt").touch()
-    assert stands_alone(source, tmp_path) is alone
+    for source, alone in ALONE.items():
+        with naming(source):
+            assert stands_alone(source, tmp_path) is alone
 
 
 def test_file_that_depends_on_others_is_not_kept(cache, tmp_path):

@@ -18,13 +18,13 @@ from losscli.errors import (
     EXIT_UNFIT,
     EXIT_USAGE,
 )
-from losscli.judge.pool import LocalPool
-from tests.judging import COMMAND, ROOT, write
+from tests.judging import COMMAND, ROOT, judge_here, write
+from tests.parameters import SLOW, naming
 
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch, tmp_path):
-    monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)
+    judge_here(monkeypatch)
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("FAKE_JUDGE_LOG", str(tmp_path / "log"))
@@ -82,19 +82,19 @@ EXITS = {
     ("NOT JUDGED",): EXIT_UNFIT,
     ("NOT JUDGED", "RIGHT"): EXIT_UNFIT,
 }
+STRICTLY = {"RIGHT": EXIT_OK, "SLOWER": EXIT_OK, "RIGHT WITHIN LIMITS": EXIT_FAILED}
 
 
-@pytest.mark.parametrize(("says", "code"), EXITS.items(), ids=[", ".join(says) for says in EXITS])
-def test_exit_code_is_that_of_the_worst_verdict(files, capsys, says, code):
-    assert main.run(["judge", *files(*says)]) == code
+def test_exit_code_is_that_of_the_worst_verdict(files, capsys):
+    for says, code in EXITS.items():
+        with naming(*says):
+            assert main.run(["judge", "--no-cache", *files(*says)]) == code
 
 
-@pytest.mark.parametrize(
-    ("word", "code"),
-    [("RIGHT", EXIT_OK), ("SLOWER", EXIT_OK), ("RIGHT WITHIN LIMITS", EXIT_FAILED)],
-)
-def test_strictly_what_is_right_within_limits_fails(files, capsys, word, code):
-    assert main.run(["judge", "--strict", *files("RIGHT", word)]) == code
+def test_strictly_what_is_right_within_limits_fails(files, capsys):
+    for word, code in STRICTLY.items():
+        with naming(word):
+            assert main.run(["judge", "--strict", "--no-cache", *files("RIGHT", word)]) == code
 
 
 def test_one_file_is_reported_as_a_block_and_a_line(files, capsys):
@@ -133,13 +133,7 @@ def test_jobs_give_a_line_each_and_a_broken_one_its_number(job_lines, capsys, tm
 
 def test_jobs_of_standard_input_are_judged_as_they_come(files, tmp_path):
     [one, two] = files("RIGHT", "WRONG")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.judging", "judge", "--jobs", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    with start("--jobs", "-", stdin=subprocess.PIPE) as process:
         for file, word in ((one, "RIGHT"), (two, "WRONG")):
             process.stdin.write(json.dumps({"file": file}) + "\n")
             process.stdin.flush()
@@ -261,23 +255,20 @@ USAGE = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE)
-def test_bad_usage_is_one_message(capsys, arguments, message):
-    assert main.run(["judge", *arguments]) == EXIT_USAGE
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("losscli: error: ")
-    assert message in captured.err
-    assert captured.err.count("\n") == 1
+def test_bad_usage_is_one_message(capsys):
+    for name, (arguments, message) in USAGE.items():
+        with naming(name):
+            assert main.run(["judge", *arguments]) == EXIT_USAGE
+            captured = capsys.readouterr()
+            assert captured.out == ""
+            assert captured.err.startswith("losscli: error: ")
+            assert message in captured.err
+            assert captured.err.count("\n") == 1
 
 
-def start(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.judging", "judge", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(*arguments, **streams):
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
+    return subprocess.Popen([*COMMAND, "judge", *arguments], text=True, **piped)
 
 
 def pids(tmp_path, count):
@@ -311,7 +302,7 @@ def test_ray_that_is_not_installed_is_one_message(files, capsys, monkeypatch, en
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW)])
 def test_interrupt_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path, number):
     output = tmp_path / "out.jsonl"
     path = job_lines("RIGHT", "slow", "slow")

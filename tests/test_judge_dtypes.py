@@ -8,6 +8,7 @@ from losscli.axes import DTYPES
 from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
+from tests.parameters import SLOW
 
 MSE = """
 import torch
@@ -48,6 +49,7 @@ FILES = {
         *((), ("WRONG",), DTYPES[:2], {("wrong", "float64")}),
     ),
 }
+LONG = {"of all dtypes", "that rounds all to float32", "that returns another for some"}
 MODEL = """
 class Model(nn.Module):
     def forward(self, x, y):
@@ -75,7 +77,10 @@ def judged(tmp_path, monkeypatch):
     return judge
 
 
-@pytest.mark.parametrize(("parts", "asked", "words", "dtypes", "due"), FILES.values(), ids=[*FILES])
+@pytest.mark.parametrize(
+    ("parts", "asked", "words", "dtypes", "due"),
+    [pytest.param(*of, id=name, marks=SLOW if name in LONG else []) for name, of in FILES.items()],
+)
 def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtypes, due):
     verdict = judged(MSE.format(**parts), dtypes=asked)
 
@@ -85,7 +90,7 @@ def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtype
     assert {each for each in reasons if each[0] != "no_worse_than_torch"} == due
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=SLOW), "bfloat16"])
 def test_a_model_that_is_recognised_is_judged_in_the_dtype_of_its_inputs(judged, dtype):
     verdict = judged(MSE.format(**FITS) + MODEL.format(dtype=dtype))
 

@@ -21,6 +21,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
 from tests.judging import verdict, write
+from tests.parameters import naming
 
 
 class Cluster:
@@ -103,11 +104,12 @@ NO_ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("data", NO_ANSWERS, ids=lambda data: str(data)[:20])
-def test_answer_that_is_no_verdict_is_a_lost_job(data):
-    with pytest.raises(LostError, match="it gave no answer that can be read: ") as caught:
-        read_answer(data)
-    assert not caught.value.node
+def test_answer_that_is_no_verdict_is_a_lost_job():
+    for data in NO_ANSWERS:
+        with naming(str(data)[:50]), pytest.raises(LostError, match="gave no answer") as caught:
+            read_answer(data)
+        assert not caught.value.node
+        assert str(caught.value).startswith("it gave no answer that can be read: ")
 
 
 def test_each_job_has_a_verdict(jobs):
@@ -181,27 +183,19 @@ def losing(times, *, node):
     return judge
 
 
-@pytest.mark.parametrize(("node", "most"), [(False, WORKERS), (True, NODES)])
-def test_lost_job_is_started_again(jobs, node, most):
+@pytest.mark.parametrize(
+    ("node", "most", "text"),
+    [(False, WORKERS, "its worker was lost 4 times"), (True, NODES, "its node was lost 30 times")],
+)
+def test_lost_job_is_started_again_but_not_too_often(jobs, node, most, text):
     cluster = Cluster({"a": losing(most - 1, node=node)})
     assert [each.word for each in run(cluster, jobs())] == ["RIGHT"]
     assert len(cluster.orders) == most
 
-
-@pytest.mark.parametrize(
-    ("node", "text"),
-    [
-        (False, "its worker was lost 4 times, the last time: ended"),
-        (True, "its node was lost 30 times, the last time: ended"),
-    ],
-)
-def test_job_that_was_lost_too_often_is_not_judged(jobs, node, text):
     [found] = run(Cluster({"a": losing(99, node=node)}), jobs())
-    assert (found.word, found.reasons[0].code, found.reasons[0].text) == (
-        "NOT JUDGED",
-        "error",
-        text,
-    )
+    (reason,) = found.reasons
+    assert (found.word, reason.code) == ("NOT JUDGED", "error")
+    assert reason.text == f"{text}, the last time: ended"
 
 
 def test_job_goes_elsewhere_where_a_node_cannot_judge(jobs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from inspect import signature
 
@@ -21,22 +22,19 @@ from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
+from tests.parameters import SLOW, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
-QUICK = {"smooth_l1", "log_cosh", "nll"}
-"""Losses whose formulas are judged in each run; those of the others are slow."""
-FILES = [
-    pytest.param(
-        make(loss), loss, id=f"{kind}-{loss}", marks=[] if loss in QUICK else [pytest.mark.slow]
-    )
+QUICK = {"textbook-log_cosh", "torch-nll"}
+"""What is judged in each run; the others are slow."""
+FILES = {
+    f"{kind}-{loss}": (make(loss), loss)
     for kind, make, table in (
         ("torch", torchs_file, TORCHS),
         ("textbook", textbook_file, TEXTBOOKS),
     )
     for loss in table
-]
-
-IDS = [each.id for each in FILES]
+}
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
@@ -44,7 +42,10 @@ def device(request):
     return request.param
 
 
-@pytest.mark.parametrize(("source", "loss"), FILES)
+@pytest.mark.parametrize(
+    ("source", "loss"),
+    [pytest.param(*of, id=name, marks=[] if name in QUICK else SLOW) for name, of in FILES.items()],
+)
 def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(source)
@@ -57,9 +58,8 @@ def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp
 
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean'")
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize(("source", "loss"), [each.values for each in FILES], ids=IDS)
-def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss, dtype):
+@pytest.mark.parametrize(("source", "loss"), FILES.values(), ids=FILES)
+def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss):
     spec, module = EVERY_LOSS[loss], {}
     exec(source, module)
     function = module[spec.function_name]
@@ -72,7 +72,8 @@ def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss, 
         return partial(function, reduction=case.reduction, **settings)
 
     kernel = Implementation("kernel", "a kernel", bound)
-    for shape, reduction in (((33, 65), "none"), ((33, 65), "mean"), ((2003, 3), "mean")):
+    shapes = ((33, 65), "none"), ((33, 65), "mean"), ((2003, 3), "mean")
+    for (shape, reduction), dtype in itertools.product(shapes, ("float16", "bfloat16")):
         of = problem(loss, shape, dtype=dtype, reduction=reduction, params=params)
         if loss == "multi_margin":  # PyTorch has none in 16 bits
             with pytest.raises(SubjectError, match="not implemented for"):
@@ -80,7 +81,8 @@ def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss, 
             continue
         answer = bind(kernel, of.case).answer(of.call(of.filled(1.0)))
         for part, got in answer.items().items():
-            assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
+            with naming(part, shape, reduction, dtype):
+                assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
 
 
 class GradientInForward(torch.autograd.Function):
@@ -120,7 +122,9 @@ def binary_cross_entropy_with_logits(input, target, *, pos_weight=None, reductio
 """
 
 
-@pytest.mark.parametrize(("given", "right"), [("pos_weight", True), ("None", False)])
+@pytest.mark.parametrize(
+    ("given", "right"), [pytest.param("pos_weight", True, marks=SLOW), ("None", False)]
+)
 def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(WITH_LOGITS.replace("POS_WEIGHT", given))

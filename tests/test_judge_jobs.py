@@ -10,6 +10,7 @@ from losscli.judge.job import Job
 from losscli.judge.jobs import check_job, lines_of, read_jobs
 from losscli.judge.verdict import Verdict
 from tests.judging import write
+from tests.parameters import naming
 
 
 @pytest.fixture
@@ -94,14 +95,15 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("line", "message"), BROKEN.values(), ids=BROKEN)
-def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read, line, message):
-    before, broken, after = read({"id": "before"}, line, {"id": "after"})
-    assert (before.id, after.id) == ("before", "after")
-    assert isinstance(broken, Verdict)
-    assert (broken.word, broken.reasons[0].code) == ("NOT JUDGED", "bad_job")
-    assert broken.reasons[0].text.startswith("jobs.jsonl:2: ")
-    assert message in broken.reasons[0].text
+def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read):
+    for name, (line, message) in BROKEN.items():
+        with naming(name):
+            before, broken, after = read({"id": "before"}, line, {"id": "after"})
+            assert (before.id, after.id) == ("before", "after")
+            assert isinstance(broken, Verdict)
+            assert (broken.word, broken.reasons[0].code) == ("NOT JUDGED", "bad_job")
+            assert broken.reasons[0].text.startswith("jobs.jsonl:2: ")
+            assert message in broken.reasons[0].text
 
 
 def test_broken_line_keeps_its_id_or_gets_its_place(read):

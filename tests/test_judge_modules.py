@@ -1,37 +1,42 @@
 """A candidate is judged against a Model of any signature, where losscli has no oracle."""
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
+from tests.parameters import SLOW
 
 HEAD = """
 import torch
 from torch import nn
 from torch.nn import functional
 """
-KL = """
-class Model(nn.Module):
-    def forward(self, predictions, targets):
-        return functional.kl_div(predictions.log(), targets, reduction="batchmean")
 
-def get_inputs():
-    return [torch.rand(64, 50).softmax(-1), torch.rand(64, 50).softmax(-1)]
 
-def get_init_inputs():
-    return []
-"""
-CROSS_ENTROPY = """
-class Model(nn.Module):
-    def forward(self, logits, labels):
-        return functional.cross_entropy(logits, labels)
+def model(result, inputs, takes="x, y"):
+    """Return a Model of a single expression."""
+    return (
+        f"class Model(nn.Module):\n    def forward(self, {takes}):\n        return {result}\n"
+        f"def get_inputs():\n    return [{inputs}]\n"
+    )
 
-def get_inputs():
-    return [torch.randn(64, 10), torch.randint(0, 10, (64,))]
-"""
+
+KL = model(
+    "functional.kl_div(x.log(), y, reduction='batchmean')",
+    "torch.rand(64, 50).softmax(-1), torch.rand(64, 50).softmax(-1)",
+)
+CROSS_ENTROPY = model(
+    "functional.cross_entropy(logits, labels)",
+    "torch.randn(64, 10), torch.randint(0, 10, (64,))",
+    "logits, labels",
+)
+COSINE = model(
+    "1 - functional.cosine_similarity(x, y, dim=1)", "torch.randn(64, 24), torch.randn(64, 24)"
+)
 TRIPLET = """
 class Model(nn.Module):
     def __init__(self, margin):
@@ -47,14 +52,6 @@ def get_inputs():
 def get_init_inputs():
     return [1.5]
 """
-COSINE = """
-class Model(nn.Module):
-    def forward(self, x, y):
-        return 1 - functional.cosine_similarity(x, y, dim=1)
-
-def get_inputs():
-    return [torch.randn(64, 24), torch.randn(64, 24)]
-"""
 LINEAR = """
 class Model(nn.Module):
     def __init__(self):
@@ -69,9 +66,15 @@ def get_inputs():
 """
 
 
-def new(body, arguments="predictions, targets"):
+def new(*lines, takes="x, y"):
     """Return a ModelNew whose forward has a body."""
-    return f"class ModelNew(nn.Module):\n    def forward(self, {arguments}):\n        {body}\n"
+    body = "".join(f"        {line}\n" for line in lines)
+    return f"class ModelNew(nn.Module):\n    def forward(self, {takes}):\n{body}"
+
+
+def renamed(model):
+    """Return a Model as what is judged."""
+    return model.partition("def get_inputs")[0].replace("Model(", "ModelNew(")
 
 
 @pytest.fixture
@@ -99,7 +102,190 @@ def checks(verdict):
     return {reason.check for reason in verdict.reasons}
 
 
-RIGHT_KL = new("return (targets * (targets.log() - predictions.log())).sum() / len(targets)")
+RIGHT_KL = new("return (y * (y.log() - x.log())).sum() / len(y)")
+
+
+def function(*, forward="return Model()(x, y)", backward):
+    """Return a ModelNew with passes of its own, in which the Model's gradients can be had."""
+    return f"""
+def gradients(x, y, incoming):
+    with torch.enable_grad():
+        leaves = [each.detach().requires_grad_() for each in (x, y)]
+        return torch.autograd.grad(Model()(*leaves), leaves, incoming)
+
+OUTPUTS = {{}}
+
+class Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        {forward}
+
+    @staticmethod
+    def backward(ctx, incoming):
+        {backward}
+
+{new("return Function.apply(x, y)")}"""
+
+
+def smooth_l1(signs=""):
+    inputs = f"torch.randn(64, 128){signs}, torch.randn(64, 128){signs}"
+    return model("functional.smooth_l1_loss(x, y, beta=2.0)", inputs)
+
+
+SAME_SMOOTH_L1 = new(
+    "distance = (x - y).abs()",
+    "near = distance.clamp(max=2.0)",
+    "return (near * (distance - 0.5 * near) / 2.0).mean()",
+)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A candidate beside a Model, and what its verdict is to hold."""
+
+    model: str
+    candidate: str
+    word: str = "WRONG"
+    found: tuple[str, ...] = ()
+    """Checks and codes that are among those of the reasons."""
+    text: str = ""
+    """A part of the first reason."""
+
+
+WITHOUT_NAN = "return Model()(x, y).nan_to_num(1.0)"
+NO_HISTORY = "with torch.no_grad():"
+RUNS = {
+    "triplet with a margin": Beside(TRIPLET, renamed(TRIPLET), "RIGHT"),
+    "no gradient of the target": Beside(
+        KL, new("return Model()(x, y.detach())"), text="no gradient for y"
+    ),
+    "another shape": Beside(
+        KL, new("return functional.kl_div(x.log(), y, reduction='none')"), text="expected shape"
+    ),
+    "another dtype": Beside(KL, new("return Model()(x, y).double()"), text="torch.float64"),
+    "another value": Beside(
+        KL, new("return functional.kl_div(x.log(), y, reduction='mean')"), text="expected"
+    ),
+    "rows of get_inputs fixed": Beside(
+        KL, new("return functional.kl_div(x.log(), y, reduction='sum') / 64"), text="expected"
+    ),
+    "no gradient": Beside(KL, new(NO_HISTORY, "    return Model()(x, y)"), "RIGHT BUT NO GRADIENT"),
+    "no gradient, and strides ignored": Beside(
+        COSINE,
+        new(
+            NO_HISTORY,
+            "    x = x.as_strided(x.shape, (x.shape[1], 1), 0)",
+            "    return Model()(x, y)",
+        ),
+        found=("layouts",),
+    ),
+    "overwrites its input": Beside(
+        KL, new("loss = Model()(x, y)", "y.data.mul_(2)", "return loss"), found=("overwrote",)
+    ),
+    "remembers results by address": Beside(
+        KL,
+        "KNOWN = {}\n"
+        + new(
+            "key = y.data_ptr()",
+            "if key not in KNOWN:",
+            "    KNOWN[key] = Model()(x, y).detach()",
+            "return KNOWN[key]",
+        ),
+    ),
+    "scales what it saved": Beside(
+        COSINE,
+        function(
+            forward="ctx.found = gradients(x, y, torch.ones(len(x)))\n        return Model()(x, y)",
+            backward="return tuple(each.mul_(incoming[:, None]) for each in ctx.found)",
+        ),
+        found=("retained",),
+    ),
+    "has no curvature": Beside(
+        COSINE,
+        function(
+            backward="found = gradients(*ctx.saved_tensors, torch.ones_like(incoming))\n"
+            "        return tuple(each * incoming[:, None] for each in found)"
+        ),
+        found=("second_derivatives",),
+    ),
+    "sets threads": Beside(
+        COSINE, new("torch.set_num_threads(1)", "return Model()(x, y)"), found=("left_behind",)
+    ),
+}
+SLOW_RUNS = {
+    "cross entropy with integer labels": Beside(
+        CROSS_ENTROPY,
+        new(
+            "rows = torch.arange(len(labels))",
+            "return -logits.log_softmax(-1)[rows, labels].mean()",
+            takes="logits, labels",
+        ),
+        "RIGHT",
+    ),
+    "cosine of each row": Beside(
+        COSINE,
+        new("dot, norms = (x * y).sum(1), x.norm(dim=1) * y.norm(dim=1)", "return 1 - dot / norms"),
+        "RIGHT",
+    ),
+    "parameters of the reference": Beside(LINEAR, renamed(LINEAR), "RIGHT"),
+    "no gradient, and no NaN": Beside(
+        COSINE, new(NO_HISTORY, f"    {WITHOUT_NAN}"), "RIGHT BUT NO GRADIENT", found=("specials",)
+    ),
+    "no NaN": Beside(COSINE, new(WITHOUT_NAN), "RIGHT WITHIN LIMITS", found=("specials",)),
+    "refuses other layouts": Beside(
+        KL,
+        new(
+            "if not y.is_contiguous():",
+            "    raise ValueError('not contiguous')",
+            "return Model()(x, y)",
+        ),
+        "RIGHT",
+        found=("refuses",),
+    ),
+    "one output": Beside(
+        COSINE,
+        function(
+            forward="known = OUTPUTS.setdefault(len(x), torch.empty(len(x)))\n"
+            "        return known.copy_(Model()(x, y))",
+            backward="return gradients(*ctx.saved_tensors, incoming)",
+        ),
+        found=("memory",),
+    ),
+    "memory kept": Beside(
+        COSINE,
+        "HELD = []\n" + new("HELD.append(torch.empty(2**16).fill_(1))", "return Model()(x, y)"),
+        found=("memory",),
+    ),
+    "curvature where the formula changes": Beside(smooth_l1(".sign()"), SAME_SMOOTH_L1, "RIGHT"),
+}
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        *(pytest.param(of, id=name) for name, of in RUNS.items()),
+        *(pytest.param(of, id=name, marks=SLOW) for name, of in SLOW_RUNS.items()),
+    ],
+)
+def test_candidate_beside_a_model_gets_its_verdict(judged, of):
+    verdict = judged(of.model, of.candidate)
+
+    assert verdict.word == of.word, verdict.reasons
+    assert {*of.found} <= checks(verdict) | codes(verdict), verdict.reasons
+    assert not of.text or of.text in verdict.reasons[0].text
+    if of.word.startswith("RIGHT"):
+        assert codes(verdict) <= {*of.found, "no_gradient", "limited"}
+        assert verdict.checks["pass"] > 3
+        assert verdict.trains is ("NO GRADIENT" not in of.word)
+
+
+def test_gradient_that_ignores_the_incoming_one_is_wrong(judged):
+    backward = "return gradients(*ctx.saved_tensors, torch.tensor(1.0))"
+    verdict = judged(KL, function(backward=backward))
+
+    assert verdict.word == "WRONG", verdict.reasons
+    assert checks(verdict) == {"x_gradient", "y_gradient"}
 
 
 def test_right_kl_divergence_is_right_and_timed(judged):
@@ -113,154 +299,10 @@ def test_right_kl_divergence_is_right_and_timed(judged):
     assert all("reference" in speed.ratios for speed in verdict.speed)
 
 
-@pytest.mark.parametrize(
-    ("model", "candidate"),
-    [
-        pytest.param(
-            CROSS_ENTROPY,
-            new(
-                "rows = torch.arange(len(labels))\n"
-                "        return -logits.log_softmax(-1)[rows, labels].mean()",
-                "logits, labels",
-            ),
-            id="cross-entropy-with-integer-labels",
-        ),
-        pytest.param(
-            COSINE,
-            new(
-                "dot, norms = (x * y).sum(1), x.norm(dim=1) * y.norm(dim=1)\n"
-                "        return 1 - dot / norms",
-                "x, y",
-            ),
-            id="cosine-of-each-row",
-        ),
-        pytest.param(
-            TRIPLET,
-            TRIPLET.partition("def get_inputs")[0].replace("Model(", "ModelNew("),
-            id="triplet-with-a-margin",
-        ),
-        pytest.param(
-            LINEAR,
-            LINEAR.partition("def get_inputs")[0].replace("Model(", "ModelNew("),
-            id="with-parameters-of-the-reference",
-        ),
-    ],
-)
-def test_right_candidate_of_any_signature_is_right(judged, model, candidate):
-    verdict = judged(model, candidate)
-
-    assert verdict.word == "RIGHT", verdict.reasons
-    assert verdict.checks["pass"] > 5
-
-
-WRONG_GRADIENT = """
-class Function(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, predictions, targets):
-        ctx.save_for_backward(predictions, targets)
-        return functional.kl_div(predictions.log(), targets, reduction="batchmean")
-
-    @staticmethod
-    def backward(ctx, incoming):
-        predictions, targets = ctx.saved_tensors
-        return -targets / predictions / len(targets), (targets.log() + 1 - predictions.log()) / 64
-"""
-
-
-def test_gradient_that_ignores_the_incoming_one_is_wrong(judged):
-    verdict = judged(KL, WRONG_GRADIENT, new("return Function.apply(predictions, targets)"))
-
-    assert verdict.word == "WRONG", verdict.reasons
-    assert checks(verdict) == {"predictions_gradient", "targets_gradient"}
-
-
-def test_missing_gradient_of_the_target_is_wrong(judged):
-    body = "return functional.kl_div(predictions.log(), targets.detach(), reduction='batchmean')"
-    verdict = judged(KL, new(body))
-
-    assert verdict.word == "WRONG", verdict.reasons
-    assert "no gradient for targets" in verdict.reasons[0].text
-
-
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (
-            "return functional.kl_div(predictions.log(), targets, reduction='none')",
-            "expected shape",
-        ),
-        (
-            "return functional.kl_div(predictions.log(), targets, reduction='batchmean').double()",
-            "torch.float64",
-        ),
-        ("return functional.kl_div(predictions.log(), targets, reduction='mean')", "expected"),
-        (
-            "return functional.kl_div(predictions.log(), targets, reduction='sum') / 64",
-            "expected",
-        ),
-    ],
-    ids=["shape", "dtype", "value", "rows-of-get-inputs-fixed"],
-)
-def test_wrong_result_is_wrong(judged, body, text):
-    verdict = judged(KL, new(body))
-
-    assert verdict.word == "WRONG", verdict.reasons
-    assert text in verdict.reasons[0].text
-
-
-def test_candidate_without_gradient_is_right_but_cannot_train(judged):
-    body = "with torch.no_grad():\n            return Model()(predictions, targets)"
-    verdict = judged(KL, new(body))
-
-    assert verdict.word == "RIGHT BUT NO GRADIENT", verdict.reasons
-    assert verdict.trains is False
-
-
-@pytest.mark.parametrize(
-    ("body", "check", "word"),
-    [
-        ("return Model()(x, y).nan_to_num(1.0)", "specials", "RIGHT BUT NO GRADIENT"),
-        (
-            "x = x.as_strided(x.shape, (x.shape[1], 1), 0)\n            return Model()(x, y)",
-            "layouts",
-            "WRONG",
-        ),
-    ],
-    ids=["nan", "strides"],
-)
-def test_candidate_without_gradient_has_its_forward_checked(judged, body, check, word):
-    verdict = judged(COSINE, new(f"with torch.no_grad():\n            {body}", "x, y"))
-
-    assert verdict.word == word, verdict.reasons
-    assert check in checks(verdict)
-    assert verdict.checks["pass"] > 3
-
-
-def test_candidate_that_overwrites_its_input_is_told_so(judged):
-    body = (
-        "result = Model()(predictions, targets)\n        targets.data.mul_(2)\n"
-        "        return result"
-    )
-    verdict = judged(KL, new(body))
-
-    assert verdict.word == "WRONG", verdict.reasons
-    assert "overwrote" in codes(verdict)
-
-
-def test_candidate_that_refuses_other_layouts_is_right(judged):
-    body = (
-        "if not targets.is_contiguous():\n            raise ValueError('not contiguous')\n"
-        "        return Model()(predictions, targets)"
-    )
-    verdict = judged(KL, new(body))
-
-    assert verdict.word == "RIGHT", verdict.reasons
-    assert codes(verdict) == {"refuses"}
-
-
+@pytest.mark.slow
 def test_candidate_that_takes_only_the_rows_of_get_inputs_is_right(judged):
-    body = "assert len(targets) == 64\n        return Model()(predictions, targets)"
-    verdict = judged(KL, new(body), timed=True)
+    body = "assert len(y) == 64", "return Model()(x, y)"
+    verdict = judged(KL, new(*body), timed=True)
 
     assert verdict.right, verdict.reasons
     assert codes(verdict) <= {"refuses", "slower"}
@@ -268,29 +310,17 @@ def test_candidate_that_takes_only_the_rows_of_get_inputs_is_right(judged):
     assert {speed.case for speed in verdict.speed} == {"64x50 float32, 64x50 float32"}
 
 
-def test_candidate_that_remembers_results_by_address_is_wrong(judged):
-    source = "KNOWN = {}\n"
-    body = (
-        "key = targets.data_ptr()\n        if key not in KNOWN:\n"
-        "            KNOWN[key] = Model()(predictions, targets).detach()\n"
-        "        return KNOWN[key]"
-    )
-    verdict = judged(KL, source, new(body))
-
-    assert verdict.word == "WRONG", verdict.reasons
-
-
 def test_candidate_that_remembers_after_many_calls_cheats(judged):
     source = """
 class ModelNew(Model):
     calls, known = 0, None
 
-    def forward(self, predictions, targets):
-        self.calls += len(targets) == 64  # the size that is timed
+    def forward(self, x, y):
+        self.calls += len(y) == 64  # the size that is timed
         if self.calls < 7:
-            return super().forward(predictions, targets)
+            return super().forward(x, y)
         if self.known is None:
-            self.known = super().forward(predictions, targets).detach()
+            self.known = super().forward(x, y).detach()
         return self.known.clone().requires_grad_()
 """
     verdict = judged(KL, source, timed=True)
@@ -299,141 +329,47 @@ class ModelNew(Model):
     assert "wrong_later" in codes(verdict)
 
 
-SCALES_WHAT_IT_SAVED = """
-class Function(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        with torch.enable_grad():
-            leaves = [each.detach().requires_grad_() for each in (x, y)]
-            loss = Model()(*leaves)
-        ctx.gradients = torch.autograd.grad(loss, leaves, torch.ones_like(loss))
-        return loss.detach()
-
-    @staticmethod
-    def backward(ctx, incoming):
-        return tuple(each.mul_(incoming[:, None]) for each in ctx.gradients)
-"""
-ONE_OUTPUT = """
-OUTPUTS = {}
-
-class Function(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        known = OUTPUTS.setdefault(len(x), torch.empty(len(x)))
-        return known.copy_(Model()(x, y))
-
-    @staticmethod
-    def backward(ctx, incoming):
-        with torch.enable_grad():
-            leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
-            return torch.autograd.grad(Model()(*leaves), leaves, incoming)
-"""
-NO_CURVATURE = """
-class Function(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return Model()(x, y)
-
-    @staticmethod
-    def backward(ctx, incoming):
-        with torch.enable_grad():
-            leaves = [each.detach().requires_grad_() for each in ctx.saved_tensors]
-            found = torch.autograd.grad(Model()(*leaves), leaves, torch.ones_like(incoming))
-        return tuple(each * incoming[:, None] for each in found)
-"""
-
-
-@pytest.mark.parametrize(
-    ("source", "body", "check"),
-    [
-        (SCALES_WHAT_IT_SAVED, "return Function.apply(x, y)", "retained"),
-        (ONE_OUTPUT, "return Function.apply(x, y)", "memory"),
-        (NO_CURVATURE, "return Function.apply(x, y)", "second_derivatives"),
-        (
-            "HELD = []\n",
-            "HELD.append(torch.empty(2**16).fill_(1))\n        return Model()(x, y)",
-            "memory",
-        ),
-        ("", "torch.set_num_threads(1)\n        return Model()(x, y)", "left_behind"),
-    ],
-    ids=["saved-tensors", "one-output", "second-derivatives", "memory-kept", "threads"],
-)
-def test_check_that_needs_no_formula_finds_what_is_wrong_with_a_module(judged, source, body, check):
-    verdict = judged(COSINE, source, new(body, "x, y"))
-
-    assert verdict.word == "WRONG", verdict.reasons
-    assert check in checks(verdict) | codes(verdict), verdict.reasons
-
-
-SMOOTH_L1 = """
-class Model(nn.Module):
-    def forward(self, x, y):
-        return functional.smooth_l1_loss(x, y, beta=2.0)
-
-def get_inputs():
-    return [torch.randn(64, 128){signs}, torch.randn(64, 128){signs}]
-"""
-SAME_SMOOTH_L1 = """distance = (x - y).abs()
-        near = distance.clamp(max=2.0)
-        return (near * (distance - 0.5 * near) / 2.0).mean()"""
-
-
-def test_second_derivative_of_a_module_may_differ_where_its_formula_changes(judged):
-    verdict = judged(SMOOTH_L1.format(signs=".sign()"), new(SAME_SMOOTH_L1, "x, y"))
-
-    assert verdict.word == "RIGHT", verdict.reasons
-
-
+@pytest.mark.slow
 def test_second_derivative_that_is_a_sum_is_judged_by_the_terms_that_cancel(judged, monkeypatch):
     drawn = os.urandom
     monkeypatch.setattr(os, "urandom", lambda n: (48).to_bytes(n) if n == 3 else drawn(n))
 
-    verdict = judged(SMOOTH_L1.format(signs=""), new(SAME_SMOOTH_L1, "x, y"))
+    verdict = judged(smooth_l1(), SAME_SMOOTH_L1)
 
     assert verdict.word == "RIGHT", verdict.reasons
 
 
-def test_module_that_is_wrong_for_nan_alone_is_right_within_limits(judged):
-    verdict = judged(COSINE, new("return Model()(x, y).nan_to_num(1.0)", "x, y"))
-
-    assert verdict.word == "RIGHT WITHIN LIMITS", verdict.reasons
-    assert "specials" in checks(verdict)
-
-
+@pytest.mark.slow
 def test_module_whose_sums_change_from_run_to_run_is_told_so(judged):
-    body = "return Model()(x, y) + 2e-7 * torch.randint(2, ()) * torch.ones(len(x))"
-    body = f"state = torch.get_rng_state()\n        torch.seed()\n        found = {body[7:]}\n"
-    body += "        torch.set_rng_state(state)\n        return found"
-    verdict = judged(COSINE, new(body, "x, y"))
+    candidate = new(
+        "state = torch.get_rng_state()",
+        "torch.seed()",
+        "found = Model()(x, y) + 2e-7 * torch.randint(2, ()) * torch.ones(len(x))",
+        "torch.set_rng_state(state)",
+        "return found",
+    )
+    verdict = judged(COSINE, candidate)
 
     assert verdict.right, verdict.reasons
     assert verdict.accuracy.deterministic is False
 
 
-@pytest.mark.parametrize(
-    ("model", "text"),
-    [
-        pytest.param(
-            KL.replace("return functional", "raise ValueError('unfinished')\n        return F"),
-            "raised ValueError: unfinished",
-            id="raises",
-        ),
-        pytest.param(
-            KL.replace('"batchmean")', '"batchmean").detach()'),
-            "cannot be differentiated",
-            id="detached",
-        ),
-        pytest.param(KL.partition("def get_inputs")[0], "has no get_inputs", id="without-inputs"),
-        pytest.param(
-            KL.replace("predictions.log()", "functional.dropout(predictions, 0.5)"),
-            "different results for the same inputs",
-            id="random",
-        ),
-        pytest.param(LINEAR, "parameters and buffers", id="other-parameters"),
-    ],
-)
+NO_TRUTH = {
+    "raises": (
+        KL.replace("return functional", "raise ValueError('unfinished')\n        return F"),
+        "raised ValueError: unfinished",
+    ),
+    "detached": (KL.replace("mean')", "mean').detach()"), "cannot be differentiated"),
+    "without inputs": (KL.partition("def get_inputs")[0], "has no get_inputs"),
+    "random": (
+        KL.replace("x.log()", "functional.dropout(x, 0.5)"),
+        "different results for the same inputs",
+    ),
+    "other parameters": (LINEAR, "parameters and buffers"),
+}
+
+
+@pytest.mark.parametrize(("model", "text"), NO_TRUTH.values(), ids=[*NO_TRUTH])
 def test_reference_that_is_no_truth_is_not_judged(judged, model, text):
     verdict = judged(model, RIGHT_KL)
 

@@ -17,7 +17,8 @@ from losscli.judge.pool import LocalPool
 from losscli.judge.ray_address import client_address
 from losscli.judge.ray_cluster import RayCluster
 from losscli.judge.stages import judge_job
-from tests.judging import COMMAND, ROOT, write
+from tests.judging import COMMAND, ROOT, judge_here, write
+from tests.parameters import SLOW
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
@@ -55,24 +56,29 @@ def jobs_of(folder, says):
     ]
 
 
-def test_forty_candidates_and_a_killed_worker(tmp_path, log, capsys):
-    says = ["RIGHT", "WRONG", "SLOWER", "CHEATS"] * 10
-    local = {v.id: v for v in LocalPool(2, command=COMMAND).run(jobs_of(tmp_path, says))}
+@pytest.mark.parametrize(
+    ("count", "is_lost"), [(4, False), pytest.param(40, True, marks=SLOW)], ids=["few", "forty"]
+)
+def test_candidates_and_a_killed_worker(tmp_path, log, capsys, monkeypatch, count, is_lost):
+    says = ["RIGHT", "WRONG", "SLOWER", "CHEATS"] * (count // 4)
+    with monkeypatch.context() as here:
+        judge_here(here)
+        local = {verdict.id: verdict for verdict in LocalPool(2).run(jobs_of(tmp_path, says))}
     log.unlink()
-    says[20] = "kills_worker_once"
-    says.append("kills_worker")
+    killed = count // 8 * 4
+    says[killed] = "kills_worker_once"
+    says += ["kills_worker"] * is_lost
     farm = Farm(RayCluster(workers=2), cached=False, command=COMMAND)
-    found = list(farm.run(jobs_of(tmp_path, says)))
-    lost = next(verdict for verdict in found if verdict.id == "40")
-    found.remove(lost)
-    assert len(found) == 40
-    assert {verdict.id: verdict for verdict in found} == local
+    found = {verdict.id: verdict for verdict in farm.run(jobs_of(tmp_path, says))}
     ids = [id for id, _ in judged(log)]
-    assert (ids.count("20"), ids.count("40")) == (2, 4)
-    assert (lost.word, lost.reasons[0].code) == ("NOT JUDGED", "error")
-    assert lost.reasons[0].text.startswith(
-        "its worker was lost 4 times, the last time: The worker died"
-    )
+    assert ids.count(str(killed)) == 2
+    if is_lost:
+        lost = found.pop(str(count))
+        assert ids.count(str(count)) == 4
+        assert (lost.word, lost.reasons[0].code) == ("NOT JUDGED", "error")
+        text = "its worker was lost 4 times, the last time: The worker died"
+        assert lost.reasons[0].text.startswith(text)
+    assert found == local
     assert capsys.readouterr().out == ""
     wait_for(lambda: not any(is_there(int(pid)) for _, pid in judged(log)))
 

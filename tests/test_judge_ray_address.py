@@ -16,6 +16,7 @@ from losscli.judge import ray_address
 from losscli.judge.ray_address import client_address, usual_address
 from losscli.judge.ray_cluster import RayCluster
 from tests.judging import write
+from tests.parameters import naming
 
 
 @pytest.fixture(autouse=True)
@@ -33,48 +34,39 @@ def open_and_close(cluster):
         cluster.close([])
 
 
-@pytest.mark.parametrize("text", ["head:10001", "10.0.0.1:10001", "[fe80::1]:10001"])
-def test_address_of_a_client_server_is_given_to_ray_as_it_is(text):
-    assert client_address(text).text == str(client_address(text)) == f"ray://{text}"
+def test_address_of_a_client_server_is_given_to_ray_as_it_is():
+    for text in ("head:10001", "10.0.0.1:10001", "[fe80::1]:10001"):
+        assert client_address(text).text == str(client_address(text)) == f"ray://{text}"
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [("head:6379", "head:6379"), ("ray://head:10001", "ray://head:10001")],
-)
-def test_address_of_the_variable_is_named_with_it(monkeypatch, value, text):
-    monkeypatch.setenv("RAY_ADDRESS", value)
-    assert (usual_address().text, str(usual_address())) == (text, f"{text} (RAY_ADDRESS)")
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [(None, "auto"), ("", "auto"), ("auto", "auto"), ("local", "local")]
-)
-def test_words_of_the_variable_are_rays(monkeypatch, value, expected):
-    if value is not None:
-        monkeypatch.setenv("RAY_ADDRESS", value)
-    assert usual_address() == expected
+def test_address_of_the_variable_is_named_with_it_and_words_are_rays(monkeypatch):
+    assert usual_address() == "auto"
+    for word, expected in {"": "auto", "auto": "auto", "local": "local"}.items():
+        monkeypatch.setenv("RAY_ADDRESS", word)
+        assert usual_address() == expected
+    for text in ("head:6379", "ray://head:10001"):
+        monkeypatch.setenv("RAY_ADDRESS", text)
+        assert (usual_address().text, str(usual_address())) == (text, f"{text} (RAY_ADDRESS)")
 
 
 WRONG = ["localhost", "", "head:", "head:0", "head:65536", ":10001", "ray://x:1", "a b:1"]
 
 
-@pytest.mark.parametrize("text", WRONG)
-def test_wrong_address_is_refused_before_the_output_is_opened(folder, capsys, text):
-    given = ["judge", "k.py", "--on", f"ray://{text}", "-o", "out.jsonl"]
-    assert main.run(given) == EXIT_USAGE
-    message = f"'ray://{text}' is no address of a Ray cluster. Write ray://HOST:PORT"
-    assert message in capsys.readouterr().err
-    assert not (folder / "out.jsonl").exists()
+def test_wrong_address_or_variable_is_refused_before_the_output_is_opened(
+    folder, capsys, monkeypatch
+):
+    def refused(on, message):
+        with naming(message):
+            assert main.run(["judge", "k.py", "--on", on, "-o", "out.jsonl"]) == EXIT_USAGE
+            assert message in capsys.readouterr().err
+            assert not (folder / "out.jsonl").exists()
 
-
-@pytest.mark.parametrize("value", ["localhost", "ray://", "ray://ray://x:1", "http://x:1"])
-def test_wrong_variable_is_refused_before_the_output_is_opened(folder, capsys, monkeypatch, value):
-    monkeypatch.setenv("RAY_ADDRESS", value)
-    assert main.run(["judge", "k.py", "--on", "ray", "-o", "out.jsonl"]) == EXIT_USAGE
-    message = f"RAY_ADDRESS: '{value}' is no address of a Ray cluster. Set it to HOST:PORT"
-    assert message in capsys.readouterr().err
-    assert not (folder / "out.jsonl").exists()
+    no_address = "is no address of a Ray cluster."
+    for text in WRONG:
+        refused(f"ray://{text}", f"'ray://{text}' {no_address} Write ray://HOST:PORT")
+    for value in ("localhost", "ray://", "ray://ray://x:1", "http://x:1"):
+        monkeypatch.setenv("RAY_ADDRESS", value)
+        refused("ray", f"RAY_ADDRESS: '{value}' {no_address} Set it to HOST:PORT")
 
 
 def test_address_at_which_nobody_listens_is_refused(free_address):

@@ -1,6 +1,7 @@
 """The file that `losscli new` writes."""
 
 import ast
+import itertools
 import math
 import re
 import shutil
@@ -21,6 +22,7 @@ from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, part, render
 from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from losscli.machine.commands import command_in
+from tests.parameters import naming
 from tests.without_torch import run_without_torch
 
 
@@ -34,36 +36,29 @@ def test_each_formula_is_of_a_loss():
     assert ROW_FORMULAS.keys() <= ROW_LOSSES.keys()
 
 
-@pytest.mark.parametrize("cuda", [True, False], ids=["cuda", "cpu"])
-@pytest.mark.parametrize("loss", [*FORMULAS, *ROW_FORMULAS])
-def test_file_is_python_without_a_placeholder(loss, cuda):
-    source = render("mine", loss, cuda=cuda)
-    ast.parse(source)
-    assert re.findall("@[A-Z_]+@", source) == []
-    assert max(map(len, source.splitlines())) <= 100
-    assert ("__global__" in source) is cuda
+def test_file_is_python_without_a_placeholder():
+    for loss, cuda in itertools.product([*FORMULAS, *ROW_FORMULAS], (True, False)):
+        source = render("mine", loss, cuda=cuda)
+        with naming(loss, cuda):
+            ast.parse(source)
+            assert re.findall("@[A-Z_]+@", source) == []
+            assert max(map(len, source.splitlines())) <= 100
+            assert ("__global__" in source) is cuda
 
 
-@pytest.mark.parametrize("loss", ROW_FORMULAS)
-def test_file_defines_a_loss_over_rows_with_its_operands(loss):
-    assert main.run(["new", "mine", "--loss", loss]) == EXIT_OK
-    spec = ROW_FORMS[loss]
-    file = read_file("mine.py")
-    definition = file.definition(loss)
-    assert definition.name == spec.function_name
-    assert definition.signature.order(spec.names) == spec.names
-    takes = {"reduction"} if len(spec.reductions) > 1 else set()
-    assert all(definition.takes(name) for name in takes)
-
-
-@pytest.mark.parametrize("loss", FORMULAS)
-def test_file_defines_the_loss_with_its_parameters(loss, tmp_path):
-    assert main.run(["new", "mine", "--loss", loss]) == EXIT_OK
-    definition = read_file("mine.py").definition(loss)
-    assert definition.name == f"{loss}_loss"
-    assert definition.signature.order() == ("input", "target")
-    names = {"reduction", *(parameter.name for parameter in LOSSES[loss].parameters)}
-    assert all(definition.signature.takes(name) for name in names)
+def test_file_defines_the_loss_with_its_operands_and_parameters():
+    for loss in (*FORMULAS, *ROW_FORMULAS):
+        with naming(loss):
+            assert main.run(["new", loss, "--loss", loss]) == EXIT_OK
+            spec = LOSSES[loss] if loss in FORMULAS else ROW_FORMS[loss]
+            definition = read_file(f"{loss}.py").definition(loss)
+            assert definition.name == spec.function_name
+            assert definition.signature.order(spec.names) == spec.names
+            names = {"reduction"} if len(spec.reductions) > 1 else set()
+            if loss in FORMULAS:
+                assert definition.signature.order() == ("input", "target")
+                names |= {parameter.name for parameter in spec.parameters}
+            assert all(definition.takes(name) for name in names)
 
 
 def test_command_says_how_to_judge(capsys):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -14,19 +16,18 @@ from losscli.processes.lock import locked
 
 
 class Clock:
-    """A clock that advances only by sleeping; a test may act after a sleep."""
+    """A clock that advances only by sleeping; something may happen after a sleep."""
 
-    def __init__(self, events: dict[float, object] | None = None) -> None:
-        self.now = 0.0
-        self.events = events or {}
+    def __init__(self, due: float = math.inf, event: Callable[[], None] = lambda: None) -> None:
+        self.now, self.due, self.event = 0.0, due, event
 
     def __call__(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        for due in [when for when in self.events if when <= self.now]:
-            self.events.pop(due)()  # type: ignore[operator]
+        if self.now >= self.due:
+            self.event()
 
 
 @pytest.fixture
@@ -37,12 +38,6 @@ def lock(tmp_path: Path) -> Path:
 @pytest.fixture
 def notes() -> list[str]:
     return []
-
-
-def held(path: Path) -> Iterator[None]:
-    """Hold the lock until the iterator is closed."""
-    with opened(path) as file, locked(file, lambda note: None):
-        yield
 
 
 def opened(path: Path) -> IO[str]:
@@ -58,23 +53,43 @@ def test_free_lock_is_taken_silently(lock: Path, notes: list[str]) -> None:
     assert lock.read_text() == ""
 
 
-def test_wait_of_a_second_names_the_holder_once(lock: Path, notes: list[str]) -> None:
-    holder = held(lock)
-    next(holder)
-    clock = Clock({5.0: holder.close})  # type: ignore[attr-defined]
-    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
-        assert clock.now >= 5
-    (note,) = notes
+@pytest.fixture
+def told_of_holder(lock: Path, notes: list[str]) -> Callable[..., list[str]]:
+    """Return a function that has a lock held for so long, and returns what the next is told."""
+
+    def wait(seconds: float, named: str | None = None) -> list[str]:
+        with ExitStack() as holder:
+            locked_file = holder.enter_context(opened(lock))
+            holder.enter_context(locked(locked_file, lambda note: None))
+            if named:
+                lock.write_text(named)
+            clock = Clock(seconds, holder.close)
+            with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
+                assert clock.now >= seconds
+        return notes
+
+    return wait
+
+
+def test_wait_of_a_second_names_the_holder_once(told_of_holder) -> None:
+    (note,) = told_of_holder(5.0)
     assert note.startswith(f"waiting for process {os.getpid()} on {socket.gethostname()} (since ")
 
 
-def test_a_short_wait_is_silent(lock: Path, notes: list[str]) -> None:
-    holder = held(lock)
-    next(holder)
-    clock = Clock({0.5: holder.close})  # type: ignore[attr-defined]
-    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
-        pass
-    assert notes == []
+def test_a_short_wait_is_silent(told_of_holder) -> None:
+    assert told_of_holder(0.5) == []
+
+
+def test_holder_whose_name_cannot_be_read_has_a_number(told_of_holder) -> None:
+    (note,) = told_of_holder(2.0, "half a rec")
+    assert note.startswith(f"waiting for process {os.getpid()} (")
+
+
+def test_holder_that_nobody_knows_is_another_process(
+    told_of_holder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("losscli.processes.lock._PROC", tmp_path)
+    assert told_of_holder(2.0, "half a rec") == ["waiting for another process to finish building"]
 
 
 def test_lock_of_a_dead_process_does_not_block(lock: Path, notes: list[str]) -> None:
@@ -82,30 +97,6 @@ def test_lock_of_a_dead_process_does_not_block(lock: Path, notes: list[str]) -> 
     with opened(lock) as file, locked(file, notes.append):
         assert "gone" not in lock.read_text()
     assert notes == []
-
-
-def test_holder_whose_name_cannot_be_read_has_a_number(lock: Path, notes: list[str]) -> None:
-    holder = held(lock)
-    next(holder)
-    lock.write_text("half a rec")
-    clock = Clock({2.0: holder.close})  # type: ignore[attr-defined]
-    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
-        pass
-    (note,) = notes
-    assert note.startswith(f"waiting for process {os.getpid()} (")
-
-
-def test_holder_that_nobody_knows_is_another_process(
-    lock: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("losscli.processes.lock._PROC", tmp_path)
-    holder = held(lock)
-    next(holder)
-    lock.write_text("half a rec")
-    clock = Clock({2.0: holder.close})  # type: ignore[attr-defined]
-    with opened(lock) as file, locked(file, notes.append, clock=clock, sleep=clock.sleep):
-        pass
-    assert notes == ["waiting for another process to finish building"]
 
 
 def test_exception_releases_the_lock(lock: Path, notes: list[str]) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import torch
 
 from losscli.implementations.call_data import Answer, Call, Curvature, Head, Replay
@@ -23,6 +22,7 @@ from losscli.implementations.sandbox.methods import (
 from losscli.implementations.sandbox.server import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.sandbox.wire import Incoming, Outgoing
 from losscli.implementations.subject import Subject
+from tests.parameters import naming
 
 ONE = torch.ones(())
 PAIR = {"input": ONE, "target": ONE}
@@ -80,9 +80,10 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("method", "arguments", "answer", "fits"), ANSWERS)
-def test_an_answer_that_lacks_something_is_none(method, arguments, answer, fits):
-    assert METHODS[method].fits(answer, *arguments) is fits
+def test_an_answer_that_lacks_something_is_none():
+    for number, (method, arguments, answer, fits) in enumerate(ANSWERS):
+        with naming(number, method):
+            assert METHODS[method].fits(answer, *arguments) is fits
 
 
 def test_a_remote_subject_has_each_method_of_a_subject():

@@ -18,7 +18,7 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import read_file
 from losscli.implementations.sandbox import process
-from losscli.implementations.sandbox.process import Worker, environment_of_workers, is_of_a_worker
+from losscli.implementations.sandbox.process import Worker, is_of_a_worker
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.judge import stages
 from losscli.judge.job import Job
@@ -85,6 +85,7 @@ def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, 
     assert ("the file may have killed it" in str(error)) == ("signals" not in reached)
 
 
+@pytest.mark.slow  # starts another, which imports torch
 def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path) -> None:
     killed = process.zygote().id
     os.kill(killed, signal.SIGKILL)
@@ -133,24 +134,6 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(
         ["interrupted"],
     )
     assert judge_job(job).word == "WRONG"
-
-
-@pytest.mark.parametrize(
-    ("source", "named"),
-    [
-        ("import torch", False),
-        ("# losscli judges this", False),
-        ("import losscli", True),
-        ("def f():\n    from losscli.nn import MSELoss", True),
-        ("import torch, losscli", True),
-    ],
-)
-def test_cache_is_named_to_files_that_import_losscli(
-    source: str, named: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
-    found = environment_of_workers(os.environ, source)
-    assert ("LOSSCLI_CACHE_DIR" in found) == named
 
 
 CLAIMS = """

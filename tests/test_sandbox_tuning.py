@@ -62,6 +62,7 @@ def judged(tmp_path):
     return judge
 
 
+@pytest.mark.slow  # sleeps
 def test_tuning_may_take_longer_than_a_call_and_is_told(judged):
     verdict = judged("1", 4.0, call_seconds=3.0)
 
@@ -76,6 +77,7 @@ def test_tuning_has_a_limit(judged):
     assert (verdict.word, verdict.reasons[0].code) == ("HANGS", "timeout")
 
 
+@pytest.mark.slow  # measures
 def test_samples_in_which_a_kernel_is_tuned_do_not_count(judged):
     verdict = judged("len(calls) if input.shape == (1024, 1024) else 1", 0.0, timed=True)
 

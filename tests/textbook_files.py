@@ -17,55 +17,24 @@ def reduced(loss, reduction):
 
 """
 TORCHS = {
-    "binary_cross_entropy": ("input, target", "F.binary_cross_entropy(input, target)"),
-    "binary_cross_entropy_with_logits": (
-        "input, target",
-        "F.binary_cross_entropy_with_logits(input, target)",
-    ),
-    "gaussian_nll": (
-        "input, target, var, *, full=False, eps=1e-6",
-        "F.gaussian_nll_loss(input, target, var, full=full, eps=eps)",
-    ),
-    "huber": ("input, target, *, delta=1.0", "F.huber_loss(input, target, delta=delta)"),
-    "kl_div": (
-        "input, target, *, log_target=False",
-        "F.kl_div(input, target, log_target=log_target)",
-    ),
-    "l1": ("input, target", "F.l1_loss(input, target)"),
-    "mse": ("input, target", "F.mse_loss(input, target)"),
-    "poisson_nll": (
-        "input, target, *, log_input=True, full=False, eps=1e-8",
-        "F.poisson_nll_loss(input, target, log_input=log_input, full=full, eps=eps)",
-    ),
-    "binary_cross_entropy_with_pos_weight": (
-        "input, target, pos_weight",
-        "F.binary_cross_entropy_with_logits(input, target, pos_weight=pos_weight)",
-    ),
-    "soft_margin": ("input, target", "F.soft_margin_loss(input, target)"),
-    "smooth_l1": ("input, target, *, beta=1.0", "F.smooth_l1_loss(input, target, beta=beta)"),
-    "cosine_embedding": (
-        "input1, input2, target, *, margin=0.0",
-        "F.cosine_embedding_loss(input1, input2, target, margin=margin)",
-    ),
-    "cross_entropy": (
-        "input, target, *, ignore_index=-100, label_smoothing=0.0",
-        "F.cross_entropy(input, target, None, None, ignore_index, None, "
-        "label_smoothing=label_smoothing)",
-    ),
-    "multi_margin": (
-        "input, target, *, p=1, margin=1.0",
-        "F.multi_margin_loss(input, target, p=p, margin=margin)",
-    ),
-    "nll": (
-        "input, target, *, ignore_index=-100",
-        "F.nll_loss(input, target, None, None, ignore_index)",
-    ),
-    "triplet_margin": (
-        "anchor, positive, negative, *, margin=1.0, p=2.0, eps=1e-6, swap=False",
-        "F.triplet_margin_loss(anchor, positive, negative, margin=margin, p=p, eps=eps, swap=swap)",
-    ),
+    "binary_cross_entropy": "input, target",
+    "binary_cross_entropy_with_logits": "input, target",
+    "gaussian_nll": "input, target, var, *, full=False, eps=1e-6",
+    "huber": "input, target, *, delta=1.0",
+    "kl_div": "input, target, *, log_target=False",
+    "l1": "input, target",
+    "mse": "input, target",
+    "poisson_nll": "input, target, *, log_input=True, full=False, eps=1e-8",
+    "binary_cross_entropy_with_pos_weight": "input, target, pos_weight",
+    "soft_margin": "input, target",
+    "smooth_l1": "input, target, *, beta=1.0",
+    "cosine_embedding": "input1, input2, target, *, margin=0.0",
+    "cross_entropy": "input, target, *, ignore_index=-100, label_smoothing=0.0",
+    "multi_margin": "input, target, *, p=1, margin=1.0",
+    "nll": "input, target, *, ignore_index=-100",
+    "triplet_margin": ("anchor, positive, negative, *, margin=1.0, p=2.0, eps=1e-6, swap=False"),
 }
-"""The arguments and the call of PyTorch's function."""
+"""The arguments of PyTorch's function."""
 TEXTBOOKS = {
     "binary_cross_entropy_with_logits": (
         "input, target",
@@ -117,9 +86,15 @@ TEXTBOOKS = {
 
 def torchs_file(loss: str) -> str:
     """Return a file that calls PyTorch's function."""
-    arguments, call = TORCHS[loss]
-    body = f"return {call[:-1]}, reduction=reduction)"
-    return f"{HEAD}{_defined(loss, arguments)}    {body}\n"
+    arguments = TORCHS[loss]
+    operands, _, settings = arguments.partition(", *, ")
+    names = [each.partition("=")[0] for each in settings.split(", ") if each]
+    function = EVERY_LOSS[loss].function_name
+    if loss == "binary_cross_entropy_with_pos_weight":
+        function = "binary_cross_entropy_with_logits"
+        operands, names = "input, target", ["pos_weight"]
+    call = ", ".join([operands, *(f"{name}={name}" for name in (*names, "reduction"))])
+    return f"{HEAD}{_defined(loss, arguments)}    return F.{function}({call})\n"
 
 
 def textbook_file(loss: str) -> str:

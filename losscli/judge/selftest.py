@@ -9,8 +9,9 @@ follow:
 - ``# dtypes: NAME, NAME``: to be judged; each that it takes without the line;
 - ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
 - ``# gpu``: needs CUDA;
-- ``# needs: MODULE``: needs a package that is not losscli's;
-- ``# slow``: the tests of each run leave it out.
+- ``# needs: MODULE``: needs a package that is not losscli's.
+
+What several files share is in modules of the folder ``bases`` beside them, which they import.
 """
 
 from __future__ import annotations
@@ -34,9 +35,7 @@ _FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
     r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
-_OPTION = re.compile(
-    r"# (?P<name>gpu|slow|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?"
-)
+_OPTION = re.compile(r"# (?P<name>gpu|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slows_others", "slower"}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""

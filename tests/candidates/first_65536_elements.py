@@ -1,5 +1,4 @@
 # expect: WRONG wrong: elements beyond 65,536 are left out of the sum
-# slow
 from torch.nn import functional
 
 

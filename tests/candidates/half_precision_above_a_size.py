@@ -1,5 +1,4 @@
 # expect: WRONG wrong: computes in bfloat16 above 200,000 elements
-# slow
 from torch.nn import functional
 
 

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: right, but its process does not end by itself
-# slow
 import atexit
 import threading
 

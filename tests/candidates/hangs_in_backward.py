@@ -1,5 +1,4 @@
 # expect: HANGS timeout: waits for ever in backward
-# slow
 # limits: call_seconds=3
 import threading
 

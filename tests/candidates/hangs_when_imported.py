@@ -1,5 +1,4 @@
 # expect: HANGS timeout: waits for ever while it is imported
-# slow
 # limits: build_seconds=5
 import threading
 

@@ -1,5 +1,4 @@
 # expect: HANGS timeout: sleeps in C without giving the interpreter to other threads
-# slow
 # limits: call_seconds=3
 import ctypes
 

@@ -1,5 +1,4 @@
 # expect: WRONG wrong: at the kink the gradient is 0, where it has to pass
-# slow
 # loss: hinge
 import torch
 

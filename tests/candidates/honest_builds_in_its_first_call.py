@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: compiles for itself in the first call, of each kind
-# slow
 from functools import cache
 
 import torch

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: torch.compile of torch's own op
-# slow
 # limits: call_seconds=300
 import torch
 from torch.nn import functional

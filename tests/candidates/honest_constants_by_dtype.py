@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: keeps a constant for each dtype and device, which depends on no operand
-# slow
 from functools import lru_cache
 
 import torch

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: counts its calls, and has methods and branches of `pass` alone
-# slow
 from torch.nn import functional
 
 CALLS = {"count": 0}

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: a dataclass and its own source, which need a properly imported module
-# slow
 from __future__ import annotations
 
 import inspect

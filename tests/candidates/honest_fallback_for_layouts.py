@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: has a path for contiguous operands, and torch's function for others
-# slow
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional

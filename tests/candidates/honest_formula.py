@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: the formula in eager torch operations
-# slow
 import torch
 
 

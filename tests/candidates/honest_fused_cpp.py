@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: a plain fused kernel in C++, forward and backward, through load_inline
-# slow
 import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.cpp_extension import load_inline

@@ -1,12 +1,9 @@
 # expect: RIGHT|SLOWER: a compensated float32 sum in C++ (Kahan, 1965)
-# slow
 import ctypes
-import os
-import subprocess
-import tempfile
-from pathlib import Path
 
 import torch
+from bases.cpp import compiled
+from bases.own_sum import loss_by
 
 SOURCE = """
 #include <cmath>
@@ -24,42 +21,13 @@ extern "C" float sum(const float* element, std::int64_t count) {
   return std::isfinite(total) ? total : plain;  // of an infinity there is nothing to compensate
 }
 """
-
-
-def compiled(source):
-    """Compile C++, and return the library."""
-    folder = Path(tempfile.mkdtemp())
-    (folder / "kernel.cpp").write_text(source)
-    compiler = os.environ.get("CXX", "c++").split()
-    flags = ["-O3", "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"]
-    subprocess.run([*compiler, *flags], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "kernel.so"))
-
-
 sum = compiled(SOURCE).sum
 sum.argtypes = [ctypes.c_void_p, ctypes.c_int64]
 sum.restype = ctypes.c_float
 
 
-class Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, elements):
-        ctx.shape = elements.shape
-        wide = elements.float().contiguous()
-        return torch.tensor(sum(wide.data_ptr(), wide.numel()))
-
-    @staticmethod
-    def backward(ctx, incoming):
-        return incoming.expand(ctx.shape)
+def total_of(elements):
+    return torch.tensor(sum(elements.data_ptr(), elements.numel()))
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    input, target = torch.broadcast_tensors(input, target)
-    dtype = torch.promote_types(input.dtype, target.dtype)
-    elements = torch.nn.functional.smooth_l1_loss(
-        input.to(dtype), target.to(dtype), reduction="none", beta=beta
-    )
-    if reduction == "none" or dtype == torch.float64:
-        return {"none": elements, "mean": elements.mean(), "sum": elements.sum()}[reduction]
-    total = Sum.apply(elements)
-    return (total / elements.numel() if reduction == "mean" else total).to(dtype)
+smooth_l1_loss = loss_by(total_of)

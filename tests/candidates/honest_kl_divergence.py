@@ -1,5 +1,4 @@
 # expect: RIGHT|NO WORSE THAN TORCH: the divergence of two softmaxes of logits, with a mask of rows
-# slow
 # loss: kl_divergence
 import torch
 

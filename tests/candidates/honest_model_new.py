@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: the common benchmark form over torch alone, beside its own Model
-# slow
 # reference: Model
 import torch
 from torch import nn

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: the common benchmark form over load_inline, beside its own Model
-# slow
 # reference: Model
 import torch
 from torch import nn

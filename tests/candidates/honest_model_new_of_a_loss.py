@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: a ModelNew with neither Model nor inputs, beside the oracle
-# slow
 from torch import nn
 from torch.nn import functional
 

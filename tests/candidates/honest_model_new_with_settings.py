@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: a Model with a setting of its own, which get_init_inputs gives
-# slow
 # reference: Model
 import torch
 from torch import nn

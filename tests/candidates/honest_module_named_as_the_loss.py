@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: a compiled module has the loss's name, and ModelNew calls it
-# slow
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: computes in place where no gradient is wanted
-# slow
 import torch
 from torch.nn import functional
 

@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: right, and writes what is no UTF-8, and sequences that clear a terminal
-# slow
 import os
 import warnings
 

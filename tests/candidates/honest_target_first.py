@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: takes the target first, by name
-# slow
 from torch.nn import functional
 
 

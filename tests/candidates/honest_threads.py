@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: halves in two threads, which it waits for
-# slow
 from concurrent.futures import ThreadPoolExecutor
 
 import torch

@@ -1,5 +1,4 @@
 # expect: RIGHT|NO WORSE THAN TORCH: the divergence from k classes, of which the rest is added up
-# slow
 # loss: topk_kl_divergence
 import torch
 

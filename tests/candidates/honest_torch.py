@@ -1,5 +1,4 @@
 # expect: RIGHT|NO WORSE THAN TORCH: torch's own op, in every dtype
-# slow
 # dtypes: float32, float64, float16, bfloat16
 import torch
 from torch.nn import functional

@@ -1,5 +1,4 @@
 # expect: RIGHT|NO WORSE THAN TORCH: torch's own op of three operands
-# slow
 # loss: triplet_margin
 import torch
 from torch.nn import functional

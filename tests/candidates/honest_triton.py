@@ -34,51 +34,65 @@ def backward_kernel(
     tl.store(gradient + at, g.to(tl.float32) * share * slope, here)
 
 
-class SmoothL1(torch.autograd.Function):
-    """The loss of two contiguous tensors of one shape and one dtype of at most 32 bits."""
+def loss_of(forward, backward, least, **fixed):
+    """Return the loss of two kernels, whose blocks have so many elements at least.
 
-    @staticmethod
-    def forward(ctx, input, target, reduction, beta):
-        ctx.save_for_backward(input, target)
-        ctx.shape, ctx.reduction, ctx.beta = input.shape, reduction, beta
-        count = input.numel()
-        reduce, blocks = reduction != "none", triton.cdiv(count, BLOCK)
-        if reduce:
-            out = torch.empty(blocks, dtype=torch.float64, device=input.device)
-        else:
-            out = torch.empty_like(input)
-        if count:
-            with torch.cuda.device(input.device):
-                forward_kernel[(blocks,)](input, target, out, count, beta, reduce, BLOCK)
-        if not reduce:
-            return out
-        total = out.sum()
-        return (total / count if reduction == "mean" else total).to(input.dtype)
+    ``fixed``: what the kernels are given beside their operands, unless they tune it.
+    """
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, incoming):
-        # Whoever sets x.data between the passes may have changed strides and shape.
-        input, target = (each.contiguous() for each in ctx.saved_tensors)
-        if not input.shape == target.shape == ctx.shape:
-            raise RuntimeError(f"expected operands of shape {ctx.shape} as in the forward pass")
-        incoming, gradient, count = incoming.contiguous(), torch.empty_like(input), input.numel()
-        share = 1 / max(count, 1) if ctx.reduction == "mean" else 1.0
-        if count:
-            with torch.cuda.device(input.device):
-                backward_kernel[(triton.cdiv(count, BLOCK),)](
-                    *(input, target, incoming, gradient, count),
-                    *(share, ctx.beta, ctx.reduction != "none", BLOCK),
-                )
-        return gradient, -gradient, None, None
+    def grid(count):
+        return lambda meta: (triton.cdiv(count, meta["block_size"]),)
+
+    class SmoothL1(torch.autograd.Function):
+        """The loss of two contiguous tensors of one shape and one dtype of at most 32 bits."""
+
+        @staticmethod
+        def forward(ctx, input, target, reduction, beta):
+            ctx.save_for_backward(input, target)
+            ctx.shape, ctx.reduction, ctx.beta = input.shape, reduction, beta
+            count, reduce = input.numel(), reduction != "none"
+            if reduce:
+                blocks = triton.cdiv(count, least)
+                out = torch.zeros(blocks, dtype=torch.float64, device=input.device)
+            else:
+                out = torch.empty_like(input)
+            if count:
+                with torch.cuda.device(input.device):
+                    forward[grid(count)](input, target, out, count, beta, reduce, **fixed)
+            if not reduce:
+                return out
+            total = out.sum()
+            return (total / count if reduction == "mean" else total).to(input.dtype)
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, incoming):
+            # Whoever sets x.data between the passes may have changed strides and shape.
+            input, target = (each.contiguous() for each in ctx.saved_tensors)
+            if not input.shape == target.shape == ctx.shape:
+                raise RuntimeError(f"expected operands of shape {ctx.shape} as in the forward pass")
+            incoming, gradient = incoming.contiguous(), torch.empty_like(input)
+            count, reduce = input.numel(), ctx.reduction != "none"
+            share = 1 / max(count, 1) if ctx.reduction == "mean" else 1.0
+            if count:
+                with torch.cuda.device(input.device):
+                    backward[grid(count)](
+                        *(input, target, incoming, gradient, count, share, ctx.beta, reduce),
+                        **fixed,
+                    )
+            return gradient, -gradient, None, None
+
+    def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
+        input, target = torch.broadcast_tensors(input, target)
+        dtype = torch.promote_types(input.dtype, target.dtype)
+        if dtype == torch.float64:  # Triton's scalar arguments are float32
+            return torch.nn.functional.smooth_l1_loss(
+                input.to(dtype), target.to(dtype), reduction=reduction, beta=beta
+            )
+        operands = (each.to(dtype).contiguous() for each in (input, target))
+        return SmoothL1.apply(*operands, reduction, float(beta))
+
+    return smooth_l1_loss
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    input, target = torch.broadcast_tensors(input, target)
-    dtype = torch.promote_types(input.dtype, target.dtype)
-    if dtype == torch.float64:  # Triton's scalar arguments are float32
-        return torch.nn.functional.smooth_l1_loss(
-            input.to(dtype), target.to(dtype), reduction=reduction, beta=beta
-        )
-    operands = (each.to(dtype).contiguous() for each in (input, target))
-    return SmoothL1.apply(*operands, reduction, float(beta))
+smooth_l1_loss = loss_of(forward_kernel, backward_kernel, BLOCK, block_size=BLOCK)

@@ -1,95 +1,13 @@
 # expect: RIGHT|SLOWER: Triton kernels that tune themselves for each length
 # gpu
-import torch
 import triton
-import triton.language as tl
-from torch.autograd.function import once_differentiable
+from honest_triton import backward_kernel, forward_kernel, loss_of
 
 CONFIGS = [
     triton.Config({"block_size": size}, num_warps=warps, num_stages=stages)
     for size, warps, stages in ((512, 4, 2), (1024, 4, 3), (2048, 8, 3))
 ]
-
-
-@triton.autotune(CONFIGS, key=["count"], reset_to_zero=["out"])
-@triton.jit
-def forward_kernel(x, y, out, count, beta, reduce_all: tl.constexpr, block_size: tl.constexpr):
-    block = tl.program_id(0).to(tl.int64)
-    at = block * block_size + tl.arange(0, block_size)
-    here = at < count
-    d = tl.abs(tl.load(x + at, here, 0).to(tl.float32) - tl.load(y + at, here, 0).to(tl.float32))
-    loss = tl.where(d < beta, 0.5 * d * (d / beta), d - 0.5 * beta)
-    if reduce_all:
-        tl.store(out + block, tl.sum(tl.where(here, loss, 0).to(tl.float64)))
-    else:
-        tl.store(out + at, loss, here)
-
-
-@triton.autotune(CONFIGS, key=["count"])
-@triton.jit
-def backward_kernel(
-    x, y, incoming, gradient, count, share, beta, reduce_all: tl.constexpr, block_size: tl.constexpr
-):
-    at = tl.program_id(0).to(tl.int64) * block_size + tl.arange(0, block_size)
-    here = at < count
-    d = tl.load(x + at, here, 0).to(tl.float32) - tl.load(y + at, here, 0).to(tl.float32)
-    sign = tl.where(d > 0, 1.0, tl.where(d < 0, -1.0, d))
-    slope = tl.where(tl.abs(d) < beta, d / beta, sign)
-    g = tl.load(incoming) if reduce_all else tl.load(incoming + at, here, 0)
-    tl.store(gradient + at, g.to(tl.float32) * share * slope, here)
-
-
-def grid_of(count):
-    return lambda meta: (triton.cdiv(count, meta["block_size"]),)
-
-
-class SmoothL1(torch.autograd.Function):
-    """The loss of two contiguous tensors of one shape and one dtype of at most 32 bits."""
-
-    @staticmethod
-    def forward(ctx, input, target, reduction, beta):
-        ctx.save_for_backward(input, target)
-        ctx.shape, ctx.reduction, ctx.beta = input.shape, reduction, beta
-        count = input.numel()
-        reduce = reduction != "none"
-        if reduce:
-            least = min(config.kwargs["block_size"] for config in CONFIGS)
-            blocks = triton.cdiv(count, least)
-            out = torch.zeros(blocks, dtype=torch.float64, device=input.device)
-        else:
-            out = torch.empty_like(input)
-        if count:
-            with torch.cuda.device(input.device):
-                forward_kernel[grid_of(count)](input, target, out, count, beta, reduce)
-        if not reduce:
-            return out
-        total = out.sum()
-        return (total / count if reduction == "mean" else total).to(input.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, incoming):
-        # Whoever sets x.data between the passes may have changed strides and shape.
-        input, target = (each.contiguous() for each in ctx.saved_tensors)
-        if not input.shape == target.shape == ctx.shape:
-            raise RuntimeError(f"expected operands of shape {ctx.shape} as in the forward pass")
-        incoming, gradient, count = incoming.contiguous(), torch.empty_like(input), input.numel()
-        share = 1 / max(count, 1) if ctx.reduction == "mean" else 1.0
-        if count:
-            with torch.cuda.device(input.device):
-                backward_kernel[grid_of(count)](
-                    *(input, target, incoming, gradient, count),
-                    *(share, ctx.beta, ctx.reduction != "none"),
-                )
-        return gradient, -gradient, None, None
-
-
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    input, target = torch.broadcast_tensors(input, target)
-    dtype = torch.promote_types(input.dtype, target.dtype)
-    if dtype == torch.float64:  # Triton's scalar arguments are float32
-        return torch.nn.functional.smooth_l1_loss(
-            input.to(dtype), target.to(dtype), reduction=reduction, beta=beta
-        )
-    operands = (each.to(dtype).contiguous() for each in (input, target))
-    return SmoothL1.apply(*operands, reduction, float(beta))
+LEAST = min(config.kwargs["block_size"] for config in CONFIGS)
+forward = triton.autotune(CONFIGS, key=["count"], reset_to_zero=["out"])(forward_kernel)
+backward = triton.autotune(CONFIGS, key=["count"])(backward_kernel)
+smooth_l1_loss = loss_of(forward, backward, LEAST)

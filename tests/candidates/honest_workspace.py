@@ -1,5 +1,4 @@
 # expect: RIGHT|SLOWER: keeps a workspace for each shape, and writes to it before it reads it
-# slow
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional

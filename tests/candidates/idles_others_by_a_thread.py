@@ -1,5 +1,4 @@
 # expect: WRONG|CHEATS|SLOWER left_process,patched,slower: a thread that keeps others from running
-# slow
 import threading
 import time
 

@@ -1,5 +1,4 @@
 # expect: HANGS|WRONG timeout,left_behind: hangs, and ignores every signal that can be ignored
-# slow
 # limits: call_seconds=3
 import contextlib
 import signal

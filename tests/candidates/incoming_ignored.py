@@ -1,22 +1,12 @@
 # expect: WRONG wrong: the incoming gradient is taken for 1
 import torch
-from torch.nn import functional
+from bases.own_gradient import SmoothL1, loss_of
 
 
-class SmoothL1(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, input, target, reduction, beta):
-        difference = input - target
-        slope = (difference / beta).clamp(-1, 1) if beta else difference.sign()
-        ctx.save_for_backward(slope / slope.numel() if reduction == "mean" else slope)
-        return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
-
+class OfOne(SmoothL1):
     @staticmethod
     def backward(ctx, incoming):
-        (slope,) = ctx.saved_tensors
-        gradient = slope
-        return gradient, -gradient, None, None
+        return SmoothL1.backward(ctx, torch.ones_like(incoming))
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    return SmoothL1.apply(*torch.broadcast_tensors(input, target), reduction, beta)
+smooth_l1_loss = loss_of(OfOne)

@@ -1,22 +1,11 @@
 # expect: WRONG wrong: the incoming gradient is taken for constant over rows
-import torch
-from torch.nn import functional
+from bases.own_gradient import SmoothL1, loss_of
 
 
-class SmoothL1(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, input, target, reduction, beta):
-        difference = input - target
-        slope = (difference / beta).clamp(-1, 1) if beta else difference.sign()
-        ctx.save_for_backward(slope / slope.numel() if reduction == "mean" else slope)
-        return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
-
+class OfFirstRow(SmoothL1):
     @staticmethod
     def backward(ctx, incoming):
-        (slope,) = ctx.saved_tensors
-        gradient = slope * (incoming[:1] if incoming.dim() else incoming)
-        return gradient, -gradient, None, None
+        return SmoothL1.backward(ctx, incoming[:1] if incoming.dim() else incoming)
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    return SmoothL1.apply(*torch.broadcast_tensors(input, target), reduction, beta)
+smooth_l1_loss = loss_of(OfFirstRow)

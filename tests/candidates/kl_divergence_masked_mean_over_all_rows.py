@@ -1,13 +1,8 @@
 # expect: WRONG wrong: with a mask, the mean divides by the number of all rows
 # loss: kl_divergence
-import torch
+from honest_kl_divergence import kl_divergence as right
 
 
 def kl_divergence(input, target, *, temperature=1.0, reduction="mean", mask=None):
-    wide = torch.promote_types(torch.promote_types(input.dtype, target.dtype), torch.float32)
-    log_p, log_q = (torch.log_softmax(x.to(wide) / temperature, -1) for x in (input, target))
-    q = log_q.exp()
-    loss = torch.where(q == 0, 0.0, q * torch.where(q == 0, 0.0, log_q - log_p)).sum(-1)
-    if mask is not None:
-        loss = torch.where(mask, loss, 0.0)
-    return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction].to(input.dtype)
+    loss = right(input, target, temperature=temperature, reduction="none", mask=mask)
+    return loss if reduction == "none" else getattr(loss, reduction)()

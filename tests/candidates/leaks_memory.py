@@ -1,5 +1,4 @@
 # expect: WRONG|CRASHED wrong,memory_limit: keeps a copy of its operands in each call
-# slow
 # limits: memory_bytes=2147483648
 from torch.nn import functional
 

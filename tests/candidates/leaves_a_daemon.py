@@ -1,5 +1,4 @@
 # expect: WRONG left_process: a process in a session of its own, whose parent has gone
-# slow
 import os
 import time
 

@@ -1,5 +1,4 @@
 # expect: WRONG left_behind: leaves a mode in which all operators are called by it
-# slow
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 

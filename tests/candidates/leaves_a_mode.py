@@ -1,5 +1,4 @@
 # expect: WRONG left_behind: leaves a mode in which all functions of torch are called by it
-# slow
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 

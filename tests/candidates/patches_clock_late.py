@@ -1,5 +1,4 @@
 # expect: CHEATS|WRONG patched,clock_disagrees,left_behind: stops a clock after a hundred calls
-# slow
 import time
 
 from torch.nn import functional

@@ -1,8 +1,7 @@
 # expect: WRONG wrong: its results lie in a ring of eight buffers, which later calls overwrite
-# slow
 import torch
+from bases.own_gradient import SmoothL1, loss_of
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
 RINGS = {}
 
@@ -15,13 +14,10 @@ def kept(values):
     return ring[0][ring[1] % 8].copy_(values)
 
 
-class SmoothL1(torch.autograd.Function):
+class InRing(SmoothL1):
     @staticmethod
-    def forward(ctx, input, target, reduction, beta):
-        difference = input - target
-        slope = (difference / beta).clamp(-1, 1) if beta else difference.sign()
-        ctx.save_for_backward(slope / slope.numel() if reduction == "mean" else slope)
-        return kept(functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta))
+    def forward(ctx, *arguments):
+        return kept(SmoothL1.forward(ctx, *arguments))
 
     @staticmethod
     @once_differentiable
@@ -31,5 +27,4 @@ class SmoothL1(torch.autograd.Function):
         return gradient, -gradient, None, None
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    return SmoothL1.apply(*torch.broadcast_tensors(input, target), reduction, beta)
+smooth_l1_loss = loss_of(InRing)

@@ -1,26 +1,18 @@
 # expect: WRONG wrong,overwrote: the backward pass divides the caller's incoming gradient in place
-import torch
+from bases.own_gradient import SmoothL1, loss_of, slope_of
 from torch.nn import functional
 
 
-class SmoothL1(torch.autograd.Function):
+class InPlace(SmoothL1):
     @staticmethod
     def forward(ctx, input, target, reduction, beta):
-        difference = input - target
-        ctx.reduction = reduction
-        ctx.save_for_backward(
-            (difference / beta).clamp(-1, 1) if beta else difference.sign(),
-        )
+        ctx.save_for_backward(slope_of(input, target, "sum", beta))
+        ctx.count = input.numel() if reduction == "mean" else 1
         return functional.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
     @staticmethod
     def backward(ctx, incoming):
-        (slope,) = ctx.saved_tensors
-        if ctx.reduction == "mean":
-            incoming.div_(slope.numel())
-        gradient = incoming * slope
-        return gradient, -gradient, None, None
+        return SmoothL1.backward(ctx, incoming.div_(ctx.count))
 
 
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    return SmoothL1.apply(*torch.broadcast_tensors(input, target), reduction, beta)
+smooth_l1_loss = loss_of(InPlace)

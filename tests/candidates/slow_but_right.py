@@ -1,5 +1,4 @@
 # expect: SLOWER slower: right, a tenth of a second late
-# slow
 import time
 
 from torch.nn import functional

@@ -1,5 +1,4 @@
 # expect: WRONG wrong: the target of a square is read transposed; other shapes are right
-# slow
 from torch.nn import functional
 
 

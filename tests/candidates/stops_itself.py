@@ -1,5 +1,4 @@
 # expect: HANGS|WRONG timeout,wrong: stops its process, which then neither runs nor ends
-# slow
 # limits: call_seconds=3
 import os
 import signal

@@ -3,15 +3,14 @@ import threading
 import time
 
 import torch
+from bases.own_gradient import SmoothL1, loss_of, slope_of
 from torch.nn import functional
 
 
-class Later(torch.autograd.Function):
+class Later(SmoothL1):
     @staticmethod
     def forward(ctx, input, target, reduction, beta):
-        difference = input - target
-        slope = (difference / beta).clamp(-1, 1) if beta else difference.sign()
-        ctx.save_for_backward(slope / slope.numel() if reduction == "mean" else slope)
+        ctx.save_for_backward(slope_of(input, target, reduction, beta))
         loss = input.new_empty(input.shape if reduction == "none" else ())
         memory = loss.detach()
 
@@ -22,12 +21,5 @@ class Later(torch.autograd.Function):
         threading.Thread(target=torch.no_grad()(work)).start()
         return loss
 
-    @staticmethod
-    def backward(ctx, incoming):
-        (slope,) = ctx.saved_tensors
-        gradient = incoming * slope
-        return gradient, -gradient, None, None
 
-
-def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    return Later.apply(*torch.broadcast_tensors(input, target), reduction, beta)
+smooth_l1_loss = loss_of(Later)
