@@ -5,7 +5,8 @@ at the end of this file; the keys, `loss`, `dtype`, `size`, `pass`, `layout` and
 select results. Where no key names them, tables show contiguous operands and an incoming gradient of
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
 at which they were measured, which `ages.py` finds out from git. `functions: element` and
-`functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation.
+`functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation;
+`reasons: all` are the reasons of verdicts.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from losscli.implementations.other_projects import PACKAGES
 from losscli.implementations.sandbox.parts import PARTS
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
+from losscli.reasons import CODES, Code
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count
 from losscli.runs.columns import SMALL
@@ -82,8 +84,8 @@ def with_tables(text: str) -> str:
             made, age = ages.table(), ""
         elif kind == functions.__name__:
             made, age = functions(file), ""
-        elif kind == walls.__name__:
-            made, age = walls(), ""
+        elif kind in (walls.__name__, reasons.__name__):
+            made, age = (walls if kind == walls.__name__ else reasons)(), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -483,6 +485,12 @@ def walls() -> str:
         made_of = (part.by, part.without or "open", part.on_cuda or part.by)
         rows.append([part.name, tried, *made_of])
     return _table(["part", "what a file tries", "with namespaces", "without", "on a GPU"], rows)
+
+
+def reasons() -> str:
+    """Return a row per code of a verdict's reason."""
+    rows = [[code, code.word, code.meaning, code.advice] for code in Code if code in CODES]
+    return _table(["code", "verdict", "what happened", "what to do"], rows)
 
 
 def _beside_peers(run: Run) -> list[list[Cell]]:

@@ -32,7 +32,7 @@ from losscli.losses import (
     find_loss,
 )
 from losscli.ranks.placements import WHOLE, Placement, share
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.record import Record
 from losscli.units import format_size
 
@@ -162,21 +162,23 @@ class Case(Record, frozen=True):
         """Why the size cannot have the layout or the placement; None if it can."""
         dimensions = 3 if self.spec.unit == HIDDEN_STATE else 2
         if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
-            return Reason("layout", "operands that are split are contiguous, of rows and classes")
+            return Reason(
+                Code.LAYOUT, "operands that are split are contiguous, of rows and classes"
+            )
         text = layouts.impossible(self.size, self.layout)
         if self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
-            return Reason("layout", f"{self.layout}: cases of {self.loss} are contiguous")
+            return Reason(Code.LAYOUT, f"{self.layout}: cases of {self.loss} are contiguous")
         if self.spec.unit == ROW:
             if self.layout == BROADCAST_MIDDLE:
-                return Reason("layout", f"{self.layout}: rows of {self.loss} do not broadcast")
+                return Reason(Code.LAYOUT, f"{self.layout}: rows of {self.loss} do not broadcast")
             if not self.shape or not self.classes:
-                return Reason("layout", f"{self.loss} needs rows of at least one class")
+                return Reason(Code.LAYOUT, f"{self.loss} needs rows of at least one class")
             most = getattr(self.spec, "most_dimensions", None)
             if most and len(self.shape) > most:
-                return Reason("layout", f"{self.loss} takes at most {most} dimensions")
+                return Reason(Code.LAYOUT, f"{self.loss} takes at most {most} dimensions")
         if not text and (refused := self.spec.refused(list(self.shapes.values()))):
             text = f"{self.layout}: {refused}"
-        return Reason("layout", text) if text else None
+        return Reason(Code.LAYOUT, text) if text else None
 
     @property
     def item_bytes(self) -> int:

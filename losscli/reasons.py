@@ -1,92 +1,218 @@
-"""The codes of reasons: why a result was skipped or failed, or a verdict is what it is."""
+"""Why a result was skipped or failed, or a verdict is what it is: a table of codes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Literal
 
-Code = Literal[
-    "",
-    "not_applicable",
-    "layout",
-    "no_gpu",
-    "no_room",
-    "out_of_memory",
-    "device_broken",
-    "throttled",
-    "raised",
-    "overwrote",
-    "left_behind",
-    "patched",
-    "no_gradient",
-    "wrong",
-    "misfit",
-    "limited",
-    "wrong_later",
-    "no_worse_than_torch",
-    "less_accurate",
-    "broke_device",
-    "process_died",
-    "does_not_build",
-    "hangs",
-    "left_process",
-    "forged",
-    "flooded_output",
-    "memory_limit",
-    "clock_disagrees",
-    "slows_others",
-    "syntax",
-    "nothing_to_judge",
-    "ambiguous",
-    "signature",
-    "import_failed",
-    "build_failed",
-    "refuses",
-    "impossible",
-    "slower",
-    "timeout",
-    "bad_reference",
-    "bad_job",
-    "quarantined",
-    "not_isolated",
-    "interrupted",
-    "busy",
-    "error",
+Word = Literal[
+    "RIGHT",
+    "RIGHT BUT NO GRADIENT",
+    "NO WORSE THAN TORCH",
+    "RIGHT WITHIN LIMITS",
+    "SLOWER",
+    "WRONG",
+    "CHEATS",
+    "CRASHED",
+    "HANGS",
+    "DOES NOT BUILD",
+    "NOT JUDGED",
 ]
-"""Why, for programs; empty for a good result.
+"""What a verdict says in a word or two.
 
-A result is skipped: ``not_applicable`` the implementation or the check does not apply to the case,
-``layout`` the size cannot have the layout, ``no_gpu`` a GPU is needed, ``no_room`` the plan needs
-more memory than is free, ``out_of_memory`` the memory ran out, ``device_broken`` an earlier call
-broke the device, ``throttled`` every sample was discarded.
-
-It fails: ``raised`` the implementation raised an exception, ``overwrote`` it overwrote an operand,
-``left_behind`` it changed a flag or other state of the process, ``patched`` it replaced a function
-of torch or Python, ``no_gradient`` its loss cannot be differentiated, ``wrong`` it is wrong by the
-oracle, ``misfit`` it has another shape or dtype than is due, ``limited`` it is wrong only for
-values, dtypes or layouts that a kernel for ordinary operands need not know, ``wrong_later`` it was
-correct before timing and wrong while timed, ``broke_device`` it broke the device, ``process_died``
-its process or the one that measured it ended, ``interrupted`` a process of losscli's that keeps
-its own was killed; of a file, ``does_not_build`` it cannot be imported,
-``hangs`` it did not answer in time, ``left_process`` a process that it has started goes on,
-``forged`` it wrote to the judge's channel, ``flooded_output`` it wrote too much, ``memory_limit``
-it took more memory than it may, ``clock_disagrees`` its time is not what the judge's clock says. It
-is a warning: ``no_worse_than_torch`` it is wrong by the oracle, as PyTorch's own formula is on the
-same inputs, or of a file a textbook's; of a bench that it is PyTorch's own, wrong in single
-elements and right as a whole; ``less_accurate`` a gradient of hidden states is right in each
-element and as a whole less accurate than one product.
-
-A verdict has these, and others that no single result has. DOES NOT BUILD: ``syntax`` it is no
-Python, ``nothing_to_judge`` it defines no loss, ``ambiguous`` it defines several, ``signature`` its
-arguments do not fit, ``import_failed`` it raised while it was imported, ``build_failed`` a compiler
-failed. RIGHT: ``refuses`` it raises for operands that it does not take, as of other layouts or
-shapes. SLOWER: ``slower``. CHEATS: ``impossible`` faster than the memory,
-``slows_others`` what is timed beside it is faster without its process, or cannot be timed. HANGS:
-``timeout``. NOT JUDGED: ``bad_reference`` the reference does not run or has no gradient,
-``bad_job`` a job that makes no sense, ``quarantined`` a GPU that did not recover, ``not_isolated``
-this machine lacks a part of the isolation that the job requires, ``interrupted``, ``busy`` the
-device was in use by others until the time was over, ``error`` of losscli itself.
+``RIGHT`` all checks passed, and where it was timed it is not slower than PyTorch; ``RIGHT BUT NO
+GRADIENT`` the loss is right, but nothing can be trained with it; ``NO WORSE THAN TORCH`` what it
+gets wrong, PyTorch's own formula gets wrong as well; ``RIGHT WITHIN LIMITS`` it is wrong for NaN,
+infinities and other special values, mixed dtypes or layouts alone; ``SLOWER`` right, but slower
+than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it
+raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be
+loaded; ``NOT JUDGED`` this machine could not judge it.
 """
+
+_FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
+_INDEX = "Look for reads and writes beyond the end of a tensor"
+
+
+class Code(StrEnum):
+    """The codes, each with the word of a verdict, what it means, and what to change.
+
+    The word is empty where no verdict has the code. Of several reasons the first word here is said.
+    A code without advice is that of a result, not of a verdict.
+    """
+
+    word: Word | Literal[""]
+    meaning: str
+    advice: str
+
+    def __new__(cls, code: str, word: Word | Literal[""], meaning: str, advice: str = "") -> Code:
+        """Make a member of a line of the table."""
+        self = str.__new__(cls, code)
+        self._value_, self.word, self.meaning, self.advice = code, word, meaning, advice
+        return self
+
+    NONE = "", "", "the result is good"
+
+    SYNTAX = "syntax", _FILE, "the file is no Python", "Correct the Python syntax at that place."
+    NOTHING_TO_JUDGE = (
+        *("nothing_to_judge", _FILE, "the file defines no loss"),
+        "Define a function with the loss's signature, or a class ModelNew.",
+    )
+    AMBIGUOUS = (
+        *("ambiguous", _FILE, "the file defines several losses"),
+        "Leave one of them in the file, or name the one to judge as FILE:NAME.",
+    )
+    SIGNATURE = (
+        *("signature", _FILE, "the arguments of the function do not fit"),
+        "Take the loss's operands first, and reduction and the parameters by keyword.",
+    )
+    IMPORT_FAILED = (
+        *("import_failed", _FILE, "the file raised while it was imported"),
+        "Make the file import without an error and without other files of its own.",
+    )
+    BUILD_FAILED = (
+        *("build_failed", _FILE, "a compiler failed"),
+        "Correct the first compiler error; those after it often follow from it.",
+    )
+    DOES_NOT_BUILD = "does_not_build", "", "the file cannot be imported"
+
+    PATCHED = (
+        *("patched", _CHEAT, "it replaced a function of torch or Python"),
+        "Do not replace functions of torch, Python or the clock.",
+    )
+    FORGED = (
+        *("forged", _CHEAT, "it wrote to the judge's channel"),
+        "Write nothing to descriptors that you did not open; return the loss.",
+    )
+    CLOCK_DISAGREES = (
+        *("clock_disagrees", _CHEAT, "its time is not what the judge's clock says"),
+        "Finish all work on the current stream before the call counts as done: join side streams "
+        "and threads, and compute nothing lazily.",
+    )
+    SLOWS_OTHERS = (
+        *("slows_others", _CHEAT, "what is timed next to it is slower, or cannot be timed"),
+        "Leave no kernel, thread or process running when a call returns, and take no lock of "
+        "losscli's.",
+    )
+    IMPOSSIBLE = (
+        *("impossible", _CHEAT, "it is faster than the memory"),
+        "Read every element of every operand in every call.",
+    )
+    WRONG_LATER = (
+        *("wrong_later", _CHEAT, "it was correct before timing and wrong while it was timed"),
+        "Compute every call from its operands; keep no results between calls.",
+    )
+
+    TIMEOUT = (
+        *("timeout", "HANGS", "it did not answer in time"),
+        "Look for a loop or a kernel that never ends, a deadlock, or a wait for another process.",
+    )
+    HANGS = "hangs", "", "a call did not answer in time"
+
+    PROCESS_DIED = (
+        *("process_died", _CRASH, "its process, or the one that measured it, ended"),
+        f"{_INDEX}.",
+    )
+    BROKE_DEVICE = (
+        *("broke_device", _CRASH, "it left the device unusable"),
+        f"{_INDEX}: check each index against the number of elements, and each launch for an error.",
+    )
+    FLOODED_OUTPUT = "flooded_output", _CRASH, "it wrote too much output", "Print nothing."
+    MEMORY_LIMIT = (
+        *("memory_limit", _CRASH, "it took more memory than it may"),
+        "Free what is no longer needed, and make no temporaries of the operands' size.",
+    )
+    RAISED = "raised", _CRASH, "it raised an exception", "Correct the line that raised."
+
+    WRONG = (
+        *("wrong", "WRONG", "its result is not that of the oracle"),
+        "Compare the formula with that of the loss, at the smallest case first.",
+    )
+    MISFIT = (
+        *("misfit", "WRONG", "its result has another shape or dtype"),
+        "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
+    )
+    OVERWROTE = (
+        *("overwrote", "WRONG", "it overwrote an operand"),
+        "Write into tensors of your own; the operands belong to the caller.",
+    )
+    LEFT_BEHIND = (
+        *("left_behind", "WRONG", "it changed a flag, a seed or other state of the process"),
+        "Restore every flag, seed, thread count and environment variable that you set.",
+    )
+    LEFT_PROCESS = (
+        *("left_process", "WRONG", "a process that it started goes on"),
+        "Start no process, or wait for its end before the call returns.",
+    )
+
+    BAD_REFERENCE = (
+        *("bad_reference", "NOT JUDGED", "the reference does not run, or has no gradient"),
+        "Correct the reference, not the kernel: a reference has to run in float64 and, to judge "
+        "gradients, be differentiable.",
+    )
+    BAD_JOB = "bad_job", "NOT JUDGED", "the job makes no sense", "Correct the job."
+    NO_GPU = (
+        *("no_gpu", "NOT JUDGED", "a GPU is needed"),
+        "Judge it on a machine with a GPU, or on the CPU.",
+    )
+    NO_ROOM = (
+        *("no_room", "NOT JUDGED", "the case needs more memory than is free"),
+        "Judge it at a smaller size, or with more memory.",
+    )
+    QUARANTINED = (
+        *("quarantined", "NOT JUDGED", "the GPU did not recover from an earlier error"),
+        "Judge it again on another GPU, or once this one has been reset.",
+    )
+    NOT_ISOLATED = (
+        *("not_isolated", "NOT JUDGED", "the machine lacks a part of the isolation"),
+        "Judge it on a machine with user namespaces, Landlock and seccomp: `losscli doctor "
+        "--isolation` shows what is missing.",
+    )
+    INTERRUPTED = (
+        *("interrupted", "NOT JUDGED", "a process of losscli was killed"),
+        "Judge it again.",
+    )
+    BUSY = (
+        *("busy", "NOT JUDGED", "other programs used the device until the time was over"),
+        "Judge it again when that process has ended, or with a longer --timeout.",
+    )
+    ERROR = (
+        *("error", "NOT JUDGED", "losscli itself failed"),
+        "This is a fault of losscli; judge it again, and report it if it comes back.",
+    )
+
+    NO_GRADIENT = (
+        *("no_gradient", "RIGHT BUT NO GRADIENT", "its loss cannot be differentiated"),
+        "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
+    )
+    LIMITED = (
+        *("limited", "RIGHT WITHIN LIMITS", "it is wrong for some special values or layouts alone"),
+        "Make it right for these too where you need them, or raise an error there.",
+    )
+    SLOWER = (
+        *("slower", "SLOWER", "it is slower than PyTorch"),
+        "Read each operand once, write the gradient in the same pass, and use all cores or the "
+        "whole GPU.",
+    )
+    NO_WORSE_THAN_TORCH = (
+        *("no_worse_than_torch", "NO WORSE THAN TORCH", "PyTorch's own formula is as wrong there"),
+        "Nothing has to change.",
+    )
+    REFUSES = (
+        *("refuses", "RIGHT", "it raises for operands that it does not take"),
+        "That is no mistake, for it says so; take these operands too where you need them.",
+    )
+
+    NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"
+    LAYOUT = "layout", "", "the size cannot have the layout"
+    OUT_OF_MEMORY = "out_of_memory", "", "the memory ran out"
+    DEVICE_BROKEN = "device_broken", "", "an earlier call left the device unusable"
+    THROTTLED = "throttled", "", "every sample was discarded, for the GPU was throttled"
+    LESS_ACCURATE = "less_accurate", "", "a gradient is less accurate as a whole than one product"
+
+
+CODES = frozenset(code for code in Code if code.word)
+"""The codes that a reason of a verdict may have."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from losscli.judge import farm, pool
 from losscli.judge.job import Job
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
+from losscli.reasons import Code
 
 ROOT = Path(__file__).parents[1]
 CASE = "smooth_l1 1024x1024 float32 mean"
@@ -29,7 +30,7 @@ FORWARD = Speed(
 BACKWARD = Speed(CASE, "forward_backward", 3.1e-3, {"reference": (2.4, 2.35, 2.45)}, 0.95, 0)
 REPEAT = 'from losscli.verify import repeat; repeat("k.py", "layouts", "smooth_l1", (3, 5), seed=7)'
 LAYOUTS = JudgeReason(
-    "wrong",
+    Code.WRONG,
     "checks",
     "expected 0.25, got 0.5 at [0, 1]",
     check="layouts",
@@ -89,7 +90,7 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "unfit":
         raise UnfitError("there is no memory.")
     if says == "quarantine":
-        reasons = (JudgeReason("quarantined", "checks", "no answer"),)
+        reasons = (JudgeReason(Code.QUARANTINED, "checks", "no answer"),)
         return verdict("CRASHED", job.file, id=job.id, device=job.device, reasons=reasons)
     if says == "notes":
         notify("told")
@@ -98,7 +99,7 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "policy":
         notify(os.environ.get("OMP_WAIT_POLICY", "its own"))
     word = says if says.isupper() else "RIGHT"
-    limits = [JudgeReason("limited", "checks", "NaN in the input")]
+    limits = [JudgeReason(Code.LIMITED, "checks", "NaN in the input")]
     why = tuple(limits if word == "RIGHT WITHIN LIMITS" else [])
     return verdict(word, job.file, id=job.id, device=job.device, reasons=why)
 

@@ -28,7 +28,7 @@ from losscli.config.schema import Config, LossChoice, Timing
 from losscli.errors import BuildError, LosscliError
 from losscli.machine import allocator
 from losscli.processes import Channel
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.encoding import read_value
 from losscli.runs.records import BenchResult
 from tests.fake_bench import FixedLimits, Seen, StepTimer
@@ -36,7 +36,7 @@ from tests.fake_time import FakeClock
 
 TIMING = Timing(min_time=0.4, max_time=4.0, processes=4)
 NAMES = ("custom", "reference")
-WRONG = Untimed("failed", Reason("wrong", "loss: off"))
+WRONG = Untimed("failed", Reason(Code.WRONG, "loss: off"))
 
 
 @pytest.fixture

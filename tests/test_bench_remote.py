@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from losscli.bench.remote import PATIENCE_SECONDS, disagreement
+from losscli.reasons import Code
 
 CLAIMED = 1e-3
 
@@ -48,7 +49,7 @@ def test_a_busy_machine_that_disturbs_each_long_loop_is_no_disagreement():
 @pytest.mark.parametrize("stolen", [0.0, 0.07])
 def test_calls_that_take_longer_than_they_say_disagree_on_any_machine(stolen):
     found = Machine(4 * CLAIMED, stolen, every=0.1).disagreement()
-    assert found.code == "clock_disagrees"
+    assert found.code == Code.CLOCK_DISAGREES
     assert "says 4000 us a call, its samples 1000 us" in found.text
 
 

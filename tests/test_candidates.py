@@ -15,7 +15,7 @@ import pytest
 
 from losscli.axes import DTYPES
 from losscli.judge import device_lock
-from losscli.judge.parts import CODES, RIGHT_WORDS, JudgeReason, Word
+from losscli.judge.parts import RIGHT_WORDS, JudgeReason
 from losscli.judge.selftest import (
     HONEST,
     OF_TIME,
@@ -28,6 +28,7 @@ from losscli.judge.selftest import (
 from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS
 from losscli.processes.claims import LOCK
+from losscli.reasons import CODES, Word
 from tests.parameters import SLOW
 
 PATHS = sorted(root().glob("*.py"))

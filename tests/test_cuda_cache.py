@@ -8,6 +8,7 @@ import torch
 from losscli.implementations import process_state
 from losscli.implementations.cuda_cache import persisting_cache
 from losscli.implementations.process_state import Facet, ProcessState
+from losscli.reasons import Code
 from tests.candidates.persisting_l2_window import BYTES, keep_in_cache
 
 
@@ -43,6 +44,6 @@ def test_a_window_of_a_stream_and_what_is_set_aside_for_it_are_told_and_reset():
         assert now.window_bytes == kept.nbytes
         assert now.bytes >= BYTES // 2
         (change,) = before.restore()
-        assert change.code == "left_behind"
+        assert change.code == Code.LEFT_BEHIND
         assert "persisting L2 cache (" in change.text
         assert persisting_cache() == first

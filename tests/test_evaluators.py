@@ -12,9 +12,10 @@ import pytest
 
 import losscli
 from losscli.judge.parts import JudgeReason
+from losscli.reasons import Code
 from tests.judging import RIGHT, ROOT, WRONG, verdict
 
-UNJUDGED = verdict("NOT JUDGED", reasons=(JudgeReason("no_room", "time", "no memory"),))
+UNJUDGED = verdict("NOT JUDGED", reasons=(JudgeReason(Code.NO_ROOM, "time", "no memory"),))
 
 
 @dataclass

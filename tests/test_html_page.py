@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
+from losscli.reasons import Code
 from losscli.report.html.page import render_page, sections
 from losscli.report.html.records import Verdicts
 from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult
@@ -154,7 +155,9 @@ def test_panels_with_plots_have_tables_behind_them():
                     word="CRASHED",
                     against=HOSTILE,
                     device=HOSTILE,
-                    reasons=(JudgeReason("raised", "build", HOSTILE, HOSTILE, HOSTILE, HOSTILE),),
+                    reasons=(
+                        JudgeReason(Code.RAISED, "build", HOSTILE, HOSTILE, HOSTILE, HOSTILE),
+                    ),
                     speed=(Speed(HOSTILE, HOSTILE, 1.0, {HOSTILE: (1.0, 0.9, 1.1)}),),
                     log=HOSTILE,
                 ),
@@ -252,7 +255,7 @@ def test_verdict_page_has_reasons_times_and_accuracy():
         word="SLOWER",
         against="mse",
         device="cpu",
-        reasons=(JudgeReason("slower", "time", "1.2 times the time", case="mse 8x8"),),
+        reasons=(JudgeReason(Code.SLOWER, "time", "1.2 times the time", case="mse 8x8"),),
         speed=(Speed("mse 8x8", "forward", 1e-3, {"reference": (0.83, 0.8, 0.86)}, 0.5, 1024),),
         accuracy=Accuracy(1.0, 2.0, 3.0, None, True),
         checks={"pass": 30, "fail": 0},

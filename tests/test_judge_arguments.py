@@ -18,6 +18,7 @@ from losscli.judge.against_loss import SIZES, check_arguments, forms, loss_of
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LINEAR_LOSSES
+from losscli.reasons import Code
 from tests import handmade
 from tests.parameters import naming
 
@@ -115,7 +116,7 @@ def test_arguments_that_do_not_fit_are_named() -> None:
         with naming(loss, signature), pytest.raises(NotJudgeableError) as caught:
             check_arguments(file_of(""), definition(signature, loss), loss, ())
         assert message in str(caught.value)
-        assert caught.value.code == "signature"
+        assert caught.value.code == Code.SIGNATURE
 
 
 def test_order_that_the_user_says_names_operands() -> None:
@@ -208,7 +209,7 @@ def test_an_ambiguous_file_is_refused_with_the_command_to_type():
     file = UserFile("my/f.py", Path("/somewhere/my/f.py"), "", "", source, "")
     with pytest.raises(NotJudgeableError) as refused:
         file.definition("smooth_l1")
-    assert refused.value.code == "ambiguous"
+    assert refused.value.code == Code.AMBIGUOUS
     assert str(refused.value) == (
         "my/f.py: several could be meant: smooth_l1_loss, ModelNew. "
         "Name one, as in `losscli judge my/f.py:smooth_l1_loss`"

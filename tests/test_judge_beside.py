@@ -10,6 +10,7 @@ from losscli.bench.plan import Task
 from losscli.bench.statistics import summarize
 from losscli.config.schema import Timing
 from losscli.judge.beside import findings
+from losscli.reasons import Code
 from losscli.runs.records import OK, SKIPPED, BenchResult
 from tests.handmade import case
 
@@ -19,7 +20,7 @@ TASK = Task(case(device="cpu"), {"forward": (OWN, OTHER)}, Timing())
 
 def result(name, seconds):
     if seconds is None:
-        return BenchResult(TASK.case, name, "forward", SKIPPED, code="no_room")
+        return BenchResult(TASK.case, name, "forward", SKIPPED, code=Code.NO_ROOM)
     return BenchResult(TASK.case, name, "forward", OK, seconds=summarize([seconds] * 10))
 
 
@@ -46,7 +47,7 @@ class Machine:
 def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it():
     ((code, text),) = Machine([3 * USUAL] * 3).findings({})
 
-    assert code == "slows_others"
+    assert code == Code.SLOWS_OTHERS
     assert "takes 3.00 times as long beside it" in text
 
 

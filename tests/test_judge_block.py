@@ -4,14 +4,15 @@ import typing
 
 from msgspec.structs import replace
 
-from losscli.judge.parts import Accuracy, JudgeReason, Word
+from losscli.judge.parts import Accuracy, JudgeReason
+from losscli.reasons import Code, Word
 from losscli.report.verdict_block import block, conclusion, line, summary
 from tests.judging import BACKWARD, CASE, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
 
 BUILD = verdict(
     "DOES NOT BUILD",
     "b.py",
-    reasons=(JudgeReason("build_failed", "build", "b.cpp:3: error: expected ';'"),),
+    reasons=(JudgeReason(Code.BUILD_FAILED, "build", "b.cpp:3: error: expected ';'"),),
     checks={},
     accuracy=Accuracy(),
     trains=None,
@@ -56,15 +57,15 @@ def test_block_says_whose_dtypes_a_model_is_judged_in():
 
 
 def test_reason_that_is_no_mistake_has_its_code():
-    reason = replace(LAYOUTS, code="no_worse_than_torch", text="5 ulp; PyTorch 6 ulp")
+    reason = replace(LAYOUTS, code=Code.NO_WORSE_THAN_TORCH, text="5 ulp; PyTorch 6 ulp")
     text = block(verdict("NO WORSE THAN TORCH", reasons=(reason,)))
     assert "\n  why: no worse than torch, in the check layouts: 5 ulp; PyTorch 6 ulp\n" in text
 
 
 def test_block_begins_with_the_reason_that_the_word_follows_from():
     reasons = (
-        replace(LAYOUTS, code="refuses", text="it raised"),
-        replace(LAYOUTS, code="no_gradient", text="it has none"),
+        replace(LAYOUTS, code=Code.REFUSES, text="it raised"),
+        replace(LAYOUTS, code=Code.NO_GRADIENT, text="it has none"),
         replace(LAYOUTS, text="off by 5 ulp"),
     )
     lines = block(verdict("WRONG", reasons=reasons)).splitlines()
@@ -108,7 +109,7 @@ def test_ratio_that_is_not_decided_has_a_mark():
 
 def test_speed_beyond_the_limit_is_impossible():
     fast = replace(FORWARD, limit_share=1.3)
-    reason = JudgeReason("impossible", "time", "faster", case=f"{CASE}, forward")
+    reason = JudgeReason(Code.IMPOSSIBLE, "time", "faster", case=f"{CASE}, forward")
     assert "IMPOSSIBLE" in block(verdict("CHEATS", speed=(fast,), reasons=(reason,)))
     assert "130.0" in block(verdict(speed=(fast,)))
 

@@ -16,6 +16,7 @@ from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, describe_machine, 
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
+from losscli.reasons import Code
 from tests.judging import LAYOUTS, verdict, write
 from tests.parameters import naming
 
@@ -199,7 +200,7 @@ def test_batch_judges_what_is_neither_finished_nor_in_the_cache(cache, job, tmp_
     others = [
         replace(job, file=write(tmp_path, f"{name}.py", name), id=name) for name in ("done", "new")
     ]
-    broken = not_judged(Job("x", id="x"), "bad_job", "no.")
+    broken = not_judged(Job("x", id="x"), Code.BAD_JOB, "no.")
     cache.keep(job, verdict("RIGHT", job.file, id=job.id))
     pool = Pool()
     found = list(judge_batch([job, *others, broken], pool, cache=cache, finished={"done"}))

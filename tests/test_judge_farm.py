@@ -20,6 +20,7 @@ from losscli.judge.farm import (
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
+from losscli.reasons import Code
 from tests.judging import verdict, write
 from tests.parameters import naming
 
@@ -67,7 +68,7 @@ def right(job):
 
 
 def quarantined(word):
-    reasons = (JudgeReason("quarantined", "checks", "no answer"),)
+    reasons = (JudgeReason(Code.QUARANTINED, "checks", "no answer"),)
     return lambda job: verdict(word, job.file, id=job.id, reasons=reasons)
 
 
@@ -129,7 +130,7 @@ def test_workers_are_the_most_jobs_at_once(jobs):
 
 
 def test_verdict_among_the_jobs_is_passed_on(jobs):
-    broken = not_judged(Job("x.py", id="x"), "bad_job", "no.")
+    broken = not_judged(Job("x.py", id="x"), Code.BAD_JOB, "no.")
     assert run(Cluster(), [broken, *jobs()])[0] == broken
 
 

@@ -4,15 +4,16 @@ import typing
 
 from msgspec.structs import replace
 
-from losscli.judge.feedback import ADVICE, CHECK_ADVICE, advice_of
-from losscli.judge.parts import CODES, JudgeReason, Word
+from losscli.judge.feedback import CHECK_ADVICE, advice_of
+from losscli.judge.parts import JudgeReason
 from losscli.losses import LOSSES, WEIGHTED
+from losscli.reasons import CODES, Code, Word
 from losscli.verify.checks import CHECKS
 from tests.judging import BACKWARD, FORWARD, LAYOUTS, REPEAT, RIGHT, WRONG, verdict
 
 
 def test_every_reason_has_advice():
-    assert ADVICE.keys() == CODES
+    assert {code for code in Code if code.advice} == CODES
 
 
 def test_every_check_has_advice():
@@ -75,13 +76,13 @@ def test_results_that_differ_from_run_to_run_are_told():
 
 
 def test_reason_without_a_check_is_a_sentence():
-    reason = JudgeReason("import_failed", "build", "line 3: no module named 'x'")
+    reason = JudgeReason(Code.IMPORT_FAILED, "build", "line 3: no module named 'x'")
     text = verdict("DOES NOT BUILD", reasons=(reason,)).feedback
     assert "cannot be loaded. Line 3: no module named 'x'. Make the file import" in text
 
 
 def test_right_file_that_refuses_operands_is_right_where_it_answers():
-    reason = replace(LAYOUTS, code="refuses", text="raised ValueError: contiguous only")
+    reason = replace(LAYOUTS, code=Code.REFUSES, text="raised ValueError: contiguous only")
     text = verdict("RIGHT", reasons=(reason,)).feedback
     assert text.startswith("kernels/k.py is right where it answers. The check layouts against ")
     assert "met a refusal, in the smallest case" in text
@@ -89,13 +90,13 @@ def test_right_file_that_refuses_operands_is_right_where_it_answers():
 
 
 def test_reason_at_a_case_names_it():
-    reason = JudgeReason("process_died", "small", "its process ended by SIGSEGV", case="mse 3x5")
+    reason = JudgeReason(Code.PROCESS_DIED, "small", "its process ended by SIGSEGV", case="mse 3x5")
     text = verdict("CRASHED", reasons=(reason,)).feedback
     assert "crashed. At mse 3x5: its process ended by SIGSEGV. Look for" in text
 
 
 def test_reason_that_begins_with_a_place_keeps_it_and_a_broken_line_has_its_name():
-    reason = JudgeReason("bad_job", "parse", "jobs.jsonl:5: this line is not JSON.")
+    reason = JudgeReason(Code.BAD_JOB, "parse", "jobs.jsonl:5: this line is not JSON.")
     text = verdict("NOT JUDGED", "", id="jobs.jsonl:5", reasons=(reason,)).feedback
     assert text.startswith("jobs.jsonl:5 was not judged, ")
     assert "itself. jobs.jsonl:5: this line is not JSON." in text

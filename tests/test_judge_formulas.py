@@ -17,7 +17,8 @@ from losscli.implementations.subject import bind
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 from losscli.losses import EVERY_LOSS
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
@@ -157,7 +158,7 @@ def judged(of, function):
 def test_the_same_terms_in_another_order_are_no_worse_than_a_textbooks_formula():
     outcome = judged(problem("log_cosh"), log_cosh)
 
-    assert (outcome.status, outcome.code) == (WARN, NO_WORSE_THAN_TORCH)
+    assert (outcome.status, outcome.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
 
 
 def test_a_formula_that_is_ten_times_as_wrong_is_wrong():
@@ -204,7 +205,7 @@ def test_a_failure_of_no_variant_is_no_limit():
     tally.count("NaN", "loss", WRONG)
     tally.fail("all of it is wrong")
 
-    assert tally.finish(problem("mse", (3, 5)), "kernel", "specials").code == "wrong"
+    assert tally.finish(problem("mse", (3, 5)), "kernel", "specials").code == Code.WRONG
 
 
 def test_contiguous_operands_and_broadcasts_are_no_limits():

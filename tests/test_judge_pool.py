@@ -11,6 +11,7 @@ from losscli.judge.job import Job
 from losscli.judge.jobs import read_line
 from losscli.judge.pool import LocalPool, default_workers, judge_one
 from losscli.judge.verdict import Verdict, not_judged
+from losscli.reasons import Code
 from tests.judging import COMMAND, ROOT, judge_here, write
 
 
@@ -127,7 +128,7 @@ def test_a_process_judges_no_timed_job_after_untimed_ones(jobs, log):
 
 @pytest.mark.usefixtures("_here")
 def test_verdict_among_the_jobs_is_passed_on(jobs):
-    broken = not_judged(Job("x.py", id="x"), "bad_job", "no.")
+    broken = not_judged(Job("x.py", id="x"), Code.BAD_JOB, "no.")
     assert run([broken, *jobs("RIGHT")])["x"] == broken
 
 
@@ -225,11 +226,11 @@ def test_one_job_is_judged_in_a_process_of_its_own(jobs, monkeypatch):
 @pytest.mark.usefixtures("_here")
 def test_job_that_no_judge_can_judge_is_a_bad_job(jobs):
     [found] = run(jobs("RIGHT", sizes=((-1, 8),))).values()
-    assert found.reasons[0].code == "bad_job"
+    assert found.reasons[0].code == Code.BAD_JOB
     assert found.reasons[0].text.startswith("[-1, 8] is not a size")
 
 
 def test_broken_request_has_an_answer():
     found = read_line(b"{", "job")
     assert isinstance(found, Verdict)
-    assert found.reasons[0].code == "bad_job"
+    assert found.reasons[0].code == Code.BAD_JOB

@@ -13,6 +13,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
 from losscli.judge.stages import judge_job
 from losscli.losses import EVERY_LOSS
+from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
 from tests.parameters import SLOW
 
@@ -112,7 +113,7 @@ def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(tmp_pat
     ("stage", "word"), [("small", "NOT JUDGED"), ("checks", "NOT JUDGED"), ("time", "RIGHT")]
 )
 def test_lack_of_memory_before_timing_leaves_a_file_not_judged(stage, word):
-    assert word_of([JudgeReason("no_room", stage, "out of memory")]) == word
+    assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
 
 
 @pytest.mark.parametrize(("shape", "processes"), [((2**14, 2**14), 1), ((2**13, 2**14), 3)])

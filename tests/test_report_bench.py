@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from losscli.reasons import Code
 from losscli.report.render import render
 from losscli.runs.columns import COLUMNS
 from losscli.runs.records import (
-    NO_WORSE_THAN_TORCH,
     Error,
     Seconds,
     Speedup,
@@ -183,7 +183,7 @@ def test_a_failed_implementation_shows_no_figures_and_its_reason_in_full():
 
 def test_functions_of_pytorch_that_lose_digits_are_named_with_their_largest_error():
     lossy = [
-        result("functional", case=case(loss="log_cosh"), code=NO_WORSE_THAN_TORCH, error=error)
+        result("functional", case=case(loss="log_cosh"), code=Code.NO_WORSE_THAN_TORCH, error=error)
         for error in (Error(value_ulp=0.5, grad_ulp=900.0), Error(value_ulp=7.0))
     ]
     text = " ".join(render(run(result("functional"), *lossy), "table").split())

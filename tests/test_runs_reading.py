@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from losscli.cases import Case
 from losscli.errors import UsageError
+from losscli.reasons import Code
 from losscli.record import Record
 from losscli.report.render import render
 from losscli.runs.encoding import RecordError, read_array
@@ -55,7 +56,7 @@ def test_a_run_is_read_as_it_was_written(written, format):
     ("kind", "result"),
     {
         "bench": result("custom", error=Error()),
-        "verify": VerifyResult(CASE, "custom", "value", "fail", "9 ulp", "wrong", Error(1e-3)),
+        "verify": VerifyResult(CASE, "custom", "value", "fail", "9 ulp", Code.WRONG, Error(1e-3)),
         "self-test": SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),
         "timer-test": TimerTestResult("same", "kernel", "fail", right=90, runs=100),
     }.items(),

@@ -24,6 +24,7 @@ from losscli.judge import stages
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 from losscli.processes.claims import LOCK, claim_folder, remove_unclaimed
+from losscli.reasons import Code
 
 WRONG = """
 def mse_loss(input, target):
@@ -66,13 +67,13 @@ def test_worker_that_is_killed_has_died_itself(worker: Worker) -> None:
 
 def test_signal_to_the_group_of_a_worker_does_not_reach_its_keeper(worker: Worker) -> None:
     os.killpg(child_of(worker.keeper), signal.SIGKILL)
-    assert error_of(worker).code == "process_died"
+    assert error_of(worker).code == Code.PROCESS_DIED
 
 
 def test_worker_that_dies_beside_a_stopped_keeper_has_died_itself(worker: Worker) -> None:
     os.kill(worker.keeper, signal.SIGSTOP)
     os.kill(child_of(worker.keeper), signal.SIGKILL)
-    assert error_of(worker).code == "process_died"
+    assert error_of(worker).code == Code.PROCESS_DIED
 
 
 @pytest.mark.parametrize("reached", [("session", "signals"), ("session",)])
@@ -80,7 +81,7 @@ def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, 
     worker.reached = reached
     os.kill(worker.keeper, signal.SIGKILL)
     error = error_of(worker)
-    assert error.code == "interrupted"
+    assert error.code == Code.INTERRUPTED
     assert str(error).startswith("losscli's process that keeps the worker was killed, as when ")
     assert ("the file may have killed it" in str(error)) == ("signals" not in reached)
 
@@ -90,7 +91,7 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path
     killed = process.zygote().id
     os.kill(killed, signal.SIGKILL)
     error = error_of(worker)
-    assert error.code == "interrupted"
+    assert error.code == Code.INTERRUPTED
     assert "that starts workers ended by SIGKILL" in str(error)
     another = Worker(read_file(str(path)), "cpu", Allowance())
     assert another.ask("tuned", case=None) == 0

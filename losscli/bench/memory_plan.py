@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from losscli.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import Implementation
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
@@ -93,5 +93,5 @@ def those_that_fit(
         greediest = max(able, key=lambda implementation: implementation.temporary_bytes(case))
         able.remove(greediest)
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
-        reasons[greediest.name] = Reason("no_room", text)
+        reasons[greediest.name] = Reason(Code.NO_ROOM, text)
     return able, reasons

@@ -66,7 +66,7 @@ class Timed:
     """Median in a process with the default allocator."""
     waits: bool = False
     """Whether each call waits for the GPU, so that its time is the host's as well."""
-    code: Code = ""
+    code: Code = Code.NONE
     """The code of the gate's warning."""
     energy: Energy = _UNKNOWN
     """The energy of a call, where it was asked for."""
@@ -112,7 +112,7 @@ def conclude(
     error: Error,
     peak_extra_bytes: int | None,
     stop: Stop,
-    code: Code = "",
+    code: Code = Code.NONE,
 ) -> Outcome:
     """Return the outcome of an implementation whose results were correct to the end.
 
@@ -120,7 +120,7 @@ def conclude(
     """
     if not contender.samples:
         text = f"every sample was taken while throttled; {contender.thrown_away} discarded"
-        return Untimed(SKIPPED, Reason("throttled", text), error, sampled=True)
+        return Untimed(SKIPPED, Reason(Code.THROTTLED, text), error, sampled=True)
     host_apart = task.case.device != "cpu" and task.mode != HOST
     return Timed(
         summarize(contender.samples),
@@ -141,12 +141,12 @@ def gone_wrong(error: Exception, *, sampled: bool = False) -> Untimed:
     if memory.is_out_of_memory(error):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        reason = Reason("out_of_memory", f"out of memory: {first_line(error)}")
+        reason = Reason(Code.OUT_OF_MEMORY, f"out of memory: {first_line(error)}")
         return Untimed(SKIPPED, reason, sampled=sampled)
     if isinstance(error, SubjectError):
         return Untimed(FAILED, Reason(error.code, str(error)), sampled=sampled)
     text = f"raised {type(error).__name__}: {first_line(error)}"
-    return Untimed(FAILED, Reason("raised", text), sampled=sampled)
+    return Untimed(FAILED, Reason(Code.RAISED, text), sampled=sampled)
 
 
 def results(

@@ -14,7 +14,7 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
 from losscli.implementations import Implementation, find_implementation, libraries
 from losscli.ranks.placements import WHOLE, Placement
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.columns import ENERGY
 from losscli.runs.records import BenchResult, VerifyResult
 
@@ -104,8 +104,8 @@ def unavailable(mode: Mode, device: str, placement: Placement = WHOLE) -> Reason
     if mode != GRAPH:
         return None
     if placement:
-        return Reason("not_applicable", "graphs of collectives are not measured")
-    return Reason("no_gpu", "a CUDA graph needs a GPU") if device == "cpu" else None
+        return Reason(Code.NOT_APPLICABLE, "graphs of collectives are not measured")
+    return Reason(Code.NO_GPU, "a CUDA graph needs a GPU") if device == "cpu" else None
 
 
 def plan_id(tasks: Sequence[Task]) -> str:

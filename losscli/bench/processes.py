@@ -28,7 +28,7 @@ from losscli.implementations.files import is_file
 from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file
 from losscli.processes import Process, how_ended
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
@@ -53,8 +53,8 @@ class ProcessDiedError(Exception):
         """The outcome of the implementations that the process was measuring."""
         if self.code == -signal.SIGKILL:
             text = f"{self}, as when the system runs out of memory"
-            return Untimed(SKIPPED, Reason("out_of_memory", text))
-        return Untimed(FAILED, Reason("process_died", str(self)))
+            return Untimed(SKIPPED, Reason(Code.OUT_OF_MEMORY, text))
+        return Untimed(FAILED, Reason(Code.PROCESS_DIED, str(self)))
 
 
 class MeasuringProcess(Process):

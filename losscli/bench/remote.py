@@ -24,7 +24,7 @@ from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.timer import Call, Timer, Warm, sampling
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
 
@@ -227,7 +227,7 @@ def disagreement(
         if least <= allowed and (kind == "cpu" or number >= LOOPS - 1):
             return None
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
-    return Reason("clock_disagrees", text)
+    return Reason(Code.CLOCK_DISAGREES, text)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class _Entry:
     timed: LocalPass | RemotePass
     contender: Contender
     error: Error
-    code: Code = ""
+    code: Code = Code.NONE
     """The code of the gate's warning."""
 
 
@@ -291,7 +291,7 @@ def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
         return gone_wrong(contender.failure, sampled=True)
     if verdict and verdict.status == FAIL:
         reason = Reason(
-            "wrong_later", f"correct before timing, wrong while timed: {verdict.reason}"
+            Code.WRONG_LATER, f"correct before timing, wrong while timed: {verdict.reason}"
         )
         return Untimed(FAILED, reason, verdict.error, sampled=True)
     if disagreement:

@@ -22,6 +22,7 @@ from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.notes import note, say
 from losscli.progress import Progress
+from losscli.reasons import Code
 from losscli.streams import tell
 from losscli.units import parse_seconds
 
@@ -220,7 +221,7 @@ def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     ``strict``: what is right within limits is wrong.
     """
     verdicts = list(verdicts)
-    limits = any(reason.code == "limited" for each in verdicts for reason in each.reasons)
+    limits = any(reason.code == Code.LIMITED for each in verdicts for reason in each.reasons)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
 
 

@@ -15,7 +15,7 @@ from losscli.implementations.implementation import CUSTOM, Implementation, is_ow
 from losscli.implementations.other_projects import PACKAGES, lacking
 from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,19 +75,19 @@ def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
 
 def _needs_no_sum(case: Case) -> Reason | None:
     if case.spec.unit != ELEMENT:
-        return Reason("not_applicable", "the sum over rows has one way to finish")
+        return Reason(Code.NOT_APPLICABLE, "the sum over rows has one way to finish")
     if case.reduction != "none":
         return None
-    return Reason("not_applicable", "without a reduction there is no sum to finish")
+    return Reason(Code.NOT_APPLICABLE, "without a reduction there is no sum to finish")
 
 
 def _same_as_reference(case: Case) -> Reason | None:
     spec = case.spec
     if spec.functional is None:
         text = f"the reference of {case.loss} is what one writes with PyTorch"
-        return Reason("not_applicable", text)
+        return Reason(Code.NOT_APPLICABLE, text)
     if spec.unit == HIDDEN_STATE and not _torch_has_linear_losses():
-        return Reason("not_applicable", f"this PyTorch has no {case.loss}; 2.13 has")
+        return Reason(Code.NOT_APPLICABLE, f"this PyTorch has no {case.loss}; 2.13 has")
     takes = {p.name for p in spec.parameters}
     if spec.functional_takes is not None:
         takes = {*spec.functional_takes}
@@ -187,7 +187,7 @@ def of_file(name: str) -> Implementation:
 
     def unavailable(case: Case) -> Reason | None:
         if case.placement:
-            return Reason("not_applicable", "a file takes no operands that are split over ranks")
+            return Reason(Code.NOT_APPLICABLE, "a file takes no operands that are split over ranks")
         if case.spec.unit == MODEL:
             return None
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)

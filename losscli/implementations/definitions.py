@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from losscli.errors import UsageError
+from losscli.reasons import Code
 
 INPUT_NAMES = (
     *("input", "inputs", "inp", "x", "pred", "preds", "prediction", "predictions"),
@@ -27,9 +28,7 @@ _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_modu
 class NotJudgeableError(UsageError):
     """A file defines nothing that can be called as a loss; ``code`` is a verdict's."""
 
-    def __init__(
-        self, code: Literal["syntax", "nothing_to_judge", "ambiguous", "signature"], text: str
-    ) -> None:
+    def __init__(self, code: Code, text: str) -> None:
         """``text`` says what was looked for, and what was found."""
         super().__init__(text)
         self.code = code
@@ -113,13 +112,13 @@ class Signature:
         if {*said} <= {*operands} and len({*said}) == len(said) > 1:
             return said
         text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"
-        raise NotJudgeableError("signature", text)
+        raise NotJudgeableError(Code.SIGNATURE, text)
 
     def _unfit(self, operands: tuple[str, ...]) -> NotJudgeableError:
         found = ", ".join((*self.names, *sorted(self.needed))) or "none"
         *others, last = operands
         text = f"expected arguments for {', '.join(others)} and {last}, found {found}"
-        return NotJudgeableError("signature", f"{text}. Write ({', '.join(operands)}, ...)")
+        return NotJudgeableError(Code.SIGNATURE, f"{text}. Write ({', '.join(operands)}, ...)")
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class Contents:
             line = getattr(error, "lineno", None)
             where = f"{path}:{line}" if line else path
             what = getattr(error, "msg", None) or str(error)
-            raise NotJudgeableError("syntax", f"{where}: {what}") from None
+            raise NotJudgeableError(Code.SYNTAX, f"{where}: {what}") from None
         compiled = _compiled(tree)
         uses: dict[str, frozenset[str]] = {}
         for node in _statements(tree.body):

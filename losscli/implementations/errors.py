@@ -11,9 +11,9 @@ class SubjectError(Exception):
 
     refused = False
     """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
-    code: Code = "raised"
+    code: Code = Code.RAISED
 
-    def __init__(self, text: str, code: Code = "raised") -> None:
+    def __init__(self, text: str, code: Code = Code.RAISED) -> None:
         """Take what is told of it, and its code where it raised nothing."""
         super().__init__(text)
         self.code = code
@@ -44,5 +44,5 @@ class NotBuiltError(SandboxError):
 
     def __init__(self, text: str, *, compiler: bool) -> None:
         """``compiler``: whether a compiler or linker failed."""
-        super().__init__("does_not_build", text)
+        super().__init__(Code.DOES_NOT_BUILD, text)
         self.compiler = compiler

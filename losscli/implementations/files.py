@@ -16,7 +16,7 @@ from losscli.errors import UsageError
 from losscli.implementations.definitions import PAIR, Contents, Definition, NotJudgeableError
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reading import SOURCE_BYTES, read_bytes
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
@@ -47,7 +47,8 @@ class UserFile:
         if self.name:
             if self.name not in found:
                 raise NotJudgeableError(
-                    "nothing_to_judge", f"{self.named}: there is no '{self.name}'. {_told(found)}"
+                    Code.NOTHING_TO_JUDGE,
+                    f"{self.named}: there is no '{self.name}'. {_told(found)}",
                 )
             return found[self.name]
         known = dict.fromkeys((*_function_names(loss), loss, MODULE))
@@ -69,14 +70,14 @@ class UserFile:
         if not wanted:
             function = f"a function {_function_names(loss)[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
-            raise NotJudgeableError("nothing_to_judge", f"{text}. {_told(found)}")
+            raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {_told(found)}")
         if len(wanted) > 1 and MODULE in wanted:
             helpers = contents.used_by(MODULE)
             wanted = [name for name in wanted if name == MODULE or name not in helpers]
         if len(wanted) > 1:
             text = f"{self.named}: several could be meant: {', '.join(wanted)}"
             command = f"losscli judge {self.named}:{wanted[0]}"
-            raise NotJudgeableError("ambiguous", f"{text}. Name one, as in `{command}`")
+            raise NotJudgeableError(Code.AMBIGUOUS, f"{text}. Name one, as in `{command}`")
         return found[wanted[0]]
 
     def unavailable(
@@ -87,16 +88,16 @@ class UserFile:
             definition = self.definition(loss)
             misfit = self.misfit(definition, spec)
         except NotJudgeableError as error:
-            return Reason("not_applicable", str(error).rstrip("."))
+            return Reason(Code.NOT_APPLICABLE, str(error).rstrip("."))
         takes = definition.takes
         if misfit:
-            return Reason("not_applicable", misfit)
+            return Reason(Code.NOT_APPLICABLE, misfit)
         if reduction != "mean" and len(spec.reductions) > 1 and not takes("reduction"):
-            return Reason("not_applicable", f"{definition.name} takes no reduction")
+            return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no reduction")
         for parameter in spec.parameters:
             value = parameters.get(parameter.name, parameter.default)
             if value not in (parameter.default, parameter.absent) and not takes(parameter.name):
-                return Reason("not_applicable", f"{definition.name} takes no {parameter.name}")
+                return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no {parameter.name}")
         return None
 
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
@@ -145,7 +146,7 @@ def read_file(named: str) -> UserFile:
     try:
         source = data.decode()
     except UnicodeDecodeError:
-        raise NotJudgeableError("syntax", f"{named} is no Python: it is not UTF-8.") from None
+        raise NotJudgeableError(Code.SYNTAX, f"{named} is no Python: it is not UTF-8.") from None
     Contents.read(source, str(path))
     import hashlib  # only here: commands that read no file start faster
 

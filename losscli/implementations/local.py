@@ -34,6 +34,7 @@ from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.wholes import of_whole
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
+from losscli.reasons import Code
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -404,16 +405,16 @@ def plain(result: object) -> Tensor:
         for name in vars(result):
             if hasattr(Tensor, name):
                 text = f"returned a tensor with an attribute {name} of its own"
-                raise SubjectError(text, "wrong")
+                raise SubjectError(text, Code.WRONG)
         return result
-    raise SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor", "wrong")
+    raise SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor", Code.WRONG)
 
 
 def _check_gradient(loss: Tensor, call: Call) -> None:
     """Raise SubjectError for a loss that cannot be differentiated."""
     if not loss.requires_grad:
         text = f"returned a loss that has no gradient for {' or '.join(call.wrt)}"
-        raise SubjectError(text, "no_gradient")
+        raise SubjectError(text, Code.NO_GRADIENT)
 
 
 @contextmanager

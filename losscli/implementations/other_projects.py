@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import Implementation
 from losscli.losses.linear.spec import MEMORY_BUDGET
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,7 +120,7 @@ def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
     """Say which parameter somebody does not take that a case has off its default."""
     for parameter in case.spec.parameters:
         if parameter.name not in takes and case.params[parameter.name] != parameter.default:
-            return Reason("not_applicable", f"{name} takes no {parameter.name}")
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes no {parameter.name}")
     return None
 
 
@@ -138,18 +138,18 @@ def _package(
         """Say why the package does not run a case."""
         kernel = kernels.get(case.loss)
         if kernel is None:
-            return Reason("not_applicable", f"{name} has no {case.loss}")
+            return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss}")
         if case.reduction not in kernel.reductions:
-            return Reason("not_applicable", f"{name} has no reduction {case.reduction}")
+            return Reason(Code.NOT_APPLICABLE, f"{name} has no reduction {case.reduction}")
         if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
             return reason
         if case.dtype == "float64":
-            return Reason("not_applicable", f"{name} takes no float64")
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
         if case.device == "cpu":
-            return Reason("no_gpu", f"{name} runs only on a GPU")
+            return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
         if find_spec(module) is None:
             text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
-            return Reason("not_applicable", text)
+            return Reason(Code.NOT_APPLICABLE, text)
         return None
 
     return Implementation(

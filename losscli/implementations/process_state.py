@@ -60,7 +60,7 @@ class Facet:
         "" if before == after else f" ({before} before, {after} after)"
     )
     """Say how two readings differ; empty if they do not."""
-    code: Code = "left_behind"
+    code: Code = Code.LEFT_BEHIND
     """The code of a change that is left."""
     waits: bool = False
     """Whether it can be read only once CUDA has been started; until then a reading is None."""
@@ -194,7 +194,9 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
         for name, key in _others(before, _contents(spaces)):
             setattr(spaces[name], key, before[name][key])
 
-    return Facet(f"functions of {whose}", partial(_contents, spaces), restore, _patched, "patched")
+    return Facet(
+        f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.PATCHED
+    )
 
 
 def _modes(
@@ -271,7 +273,7 @@ FACETS: tuple[Facet, ...] = (
         lambda: set(torch.library._impls),
         lambda before: None,  # a kernel goes with the library that has it
         _others_kernels,
-        "patched",
+        Code.PATCHED,
     ),
     Facet("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     Facet("flush-denormal mode", _flushes, torch.set_flush_denormal),
@@ -320,7 +322,7 @@ def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason that changes are: that a function was replaced says most."""
     codes: set[Code] = {change.code for change in changes}
     text = printable(f"left behind: {'; '.join(change.text for change in changes)}")
-    return Reason("patched" if "patched" in codes else "left_behind", text)
+    return Reason(Code.PATCHED if Code.PATCHED in codes else Code.LEFT_BEHIND, text)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from losscli.implementations.implementation import CUSTOM, Implementation
 from losscli.implementations.other_projects import lacking
 from losscli.losses import HIDDEN_STATE, aten
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,7 @@ def _functional(case: Case) -> BoundLoss:
 def _no_functional(case: Case) -> Reason | None:
     if case.spec.unit == HIDDEN_STATE or case.spec.functional is None:
         text = f"the reference of {case.loss} is what one writes with PyTorch"
-        return Reason("not_applicable", text)
+        return Reason(Code.NOT_APPLICABLE, text)
     takes = case.spec.functional_takes
     known = {p.name for p in case.spec.parameters} if takes is None else takes
     return lacking("PyTorch", known, case)
@@ -210,22 +210,22 @@ def _of_logits_alone(
 
     def unavailable(case: Case) -> Reason | None:
         if case.loss != LOGITS:
-            return Reason("not_applicable", f"{name} has no {case.loss} over ranks")
+            return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss} over ranks")
         if reason := lacking(name, takes, case):
             return reason
         if not share(case.classes, case.ranks, case.ranks - 1)[1]:
-            return Reason("not_applicable", f"{name} takes some classes on each rank")
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
         if not module:
             return None
         if case.classes % case.ranks:
-            return Reason("not_applicable", f"{name} takes as many classes on each rank")
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
         if case.dtype == "float64":
-            return Reason("not_applicable", f"{name} takes no float64")
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
         if case.device == "cpu":
-            return Reason("no_gpu", f"{name} runs only on a GPU")
+            return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
         if not _is_there(module):
             text = f"{module} is not installed. Install it with `pip install '{install}'`"
-            return Reason("not_applicable", text)
+            return Reason(Code.NOT_APPLICABLE, text)
         return None
 
     return unavailable
@@ -267,7 +267,7 @@ SPLIT: Mapping[str, _Split] = {
 
 def _only_split(case: Case) -> Reason | None:
     text = f"it takes operands that are split over ranks: placement: {' or '.join(PLACEMENTS)}"
-    return Reason("not_applicable", text)
+    return Reason(Code.NOT_APPLICABLE, text)
 
 
 def _unbound(case: Case) -> BoundLoss:
@@ -305,7 +305,7 @@ def with_split(one: Implementation) -> Implementation:
         if not case.placement:
             return one.unavailable(case)
         if split is None:
-            return Reason("not_applicable", f"{one.name} takes no operands that are split")
+            return Reason(Code.NOT_APPLICABLE, f"{one.name} takes no operands that are split")
         return split.unavailable(case)
 
     return replace(one, bind=bind, unavailable=unavailable)

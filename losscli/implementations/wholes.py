@@ -19,6 +19,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.ranks.group import Group, joined, together
 from losscli.ranks.placements import CUTS, dimension
 from losscli.ranks.shards import Cut, cut, put_together
+from losscli.reasons import Code
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -83,7 +84,7 @@ def check_equal(group: Group, what: str, result: object) -> None:
     bits = group.gather(f"compares a {what}", _bits(result))
     other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
     if other is not None:
-        raise SubjectError(f"rank {other} has another {what} than rank 0", "wrong")
+        raise SubjectError(f"rank {other} has another {what} than rank 0", Code.WRONG)
 
 
 def _bits(result: object) -> tuple[object, ...]:

@@ -21,6 +21,7 @@ from losscli.implementations.files import UserFile
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
+from losscli.reasons import Code
 from losscli.verify.checks import CHECKS
 from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
@@ -294,7 +295,7 @@ def check_arguments(
     spec = EVERY_LOSS[loss]
     if misfit := file.misfit(definition, spec, given):
         text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
-        raise NotJudgeableError("signature", text)
+        raise NotJudgeableError(Code.SIGNATURE, text)
 
 
 def loss_of(file: UserFile) -> str:
@@ -310,9 +311,9 @@ def loss_of(file: UserFile) -> str:
     losses = ", ".join(sorted(EVERY_LOSS))
     if found:
         text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
-        raise NotJudgeableError("ambiguous", text)
+        raise NotJudgeableError(Code.AMBIGUOUS, text)
     text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
-    raise NotJudgeableError("nothing_to_judge", f"{text}; or name a file with a class Model")
+    raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}; or name a file with a class Model")
 
 
 def _form_of(file: UserFile, losses: list[str]) -> str:

@@ -29,6 +29,7 @@ from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, renamed
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
+from losscli.reasons import Code
 from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_object
 from losscli.runs.files import replace_file
 
@@ -36,9 +37,18 @@ UNUSED_SECONDS = 30 * 24 * 3600.0
 """Verdicts that nobody asked for in so long are removed."""
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
-    *("clock_disagrees", "slows_others", "impossible", "process_died", "broke_device"),
-    *("memory_limit", "timeout", "no_room", "quarantined", "interrupted", "busy"),
-    "error",
+    Code.CLOCK_DISAGREES,
+    Code.SLOWS_OTHERS,
+    Code.IMPOSSIBLE,
+    Code.PROCESS_DIED,
+    Code.BROKE_DEVICE,
+    Code.MEMORY_LIMIT,
+    Code.TIMEOUT,
+    Code.NO_ROOM,
+    Code.QUARANTINED,
+    Code.INTERRUPTED,
+    Code.BUSY,
+    Code.ERROR,
 }
 """Words and reasons of verdicts that depend on chance, and are not kept."""
 _LONGEST_NAME = 255

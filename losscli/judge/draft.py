@@ -16,9 +16,13 @@ from losscli.verify.repeating import line
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
 """How the names of results end that a candidate has to have, whatever operands it refuses."""
-RENAMED: dict[Code, Code] = {"hangs": "timeout", "does_not_build": "build_failed", "": "wrong"}
+RENAMED: dict[Code, Code] = {
+    Code.HANGS: Code.TIMEOUT,
+    Code.DOES_NOT_BUILD: Code.BUILD_FAILED,
+    Code.NONE: Code.WRONG,
+}
 """The codes of results that a verdict calls otherwise."""
-AT_EDGE: dict[Code, Code] = {"raised": "refuses", "wrong": "limited"}
+AT_EDGE: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
 """What they are called where a parameter is at an end of its domain."""
 ASSERTED = "device-side assert"
 """What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
@@ -52,7 +56,7 @@ class Draft:
         return [
             reason
             for reason in self.reasons
-            if reason.code != "misfit" and word_of([reason]) not in RIGHT_WORDS
+            if reason.code != Code.MISFIT and word_of([reason]) not in RIGHT_WORDS
         ]
 
     @contextlib.contextmanager
@@ -86,7 +90,7 @@ class Draft:
         optional = result.case.dtype in self.optional
         if not optional:  # units of another dtype are no larger or smaller
             self.accuracy = _worst(self.accuracy, result)
-        mild = status == WARN and result.code == "no_worse_than_torch"
+        mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH
         if status != FAIL and not mild:
             return
         code, repeat = code_of(result, self.now, optional=optional), line(result)
@@ -104,16 +108,16 @@ def code_of(result: VerifyResult, stage: Stage, *, optional: bool = False) -> Co
     ``optional``: of a dtype that a candidate need not take.
     """
     code = RENAMED.get(result.code, result.code)
-    if code == "no_gradient":
-        code = "wrong"  # of the target, or where something is new
+    if code == Code.NO_GRADIENT:
+        code = Code.WRONG  # of the target, or where something is new
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
-    if code == "raised" and stage == "checks" and not has_to:
-        return "refuses"
+    if code == Code.RAISED and stage == "checks" and not has_to:
+        return Code.REFUSES
     if not _is_at_edge(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
-    asserted = code == "broke_device" and ASSERTED in result.reason
-    return "refuses" if asserted else AT_EDGE.get(code, code)
+    asserted = code == Code.BROKE_DEVICE and ASSERTED in result.reason
+    return Code.REFUSES if asserted else AT_EDGE.get(code, code)
 
 
 def _is_at_edge(case: Case) -> bool:

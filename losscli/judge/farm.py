@@ -27,6 +27,7 @@ from losscli.judge.on_node import THREADS, Order
 from losscli.judge.parcel import pack
 from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
 from losscli.judge.verdict import Verdict, not_judged
+from losscli.reasons import Code
 from losscli.record import Record
 from losscli.runs.encoding import RecordError, read_value
 
@@ -202,7 +203,7 @@ class Farm:
         try:
             self._running[self._start(item, gpu=gpu)] = _Running(item, gpu)
         except (UsageError, OSError) as error:
-            yield not_judged(item, "bad_job", str(error))
+            yield not_judged(item, Code.BAD_JOB, str(error))
 
     def _start(self, job: Job, *, gpu: bool) -> object:
         """Start a job, and return its task."""
@@ -217,11 +218,11 @@ class Farm:
             return False
         if job.device not in ("auto", "cuda"):
             text = f"{job.device} is a GPU of one machine. On a cluster, ask for cuda."
-            return not_judged(job, "bad_job", text)
+            return not_judged(job, Code.BAD_JOB, text)
         self._look()
         has_gpus = self._had_gpus  # one that is lost may come back
         if job.device == "cuda" and not has_gpus:
-            return not_judged(job, "no_gpu", "no node of the cluster has a GPU")
+            return not_judged(job, Code.NO_GPU, "no node of the cluster has a GPU")
         return has_gpus
 
     def _take(self, job: Job, task: object) -> Verdict | Job:
@@ -235,7 +236,7 @@ class Farm:
         if isinstance(verdict, str):
             self._leave_out(answer, verdict)
             return job
-        if any(reason.code == "quarantined" for reason in verdict.reasons):
+        if any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
             self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")
             if verdict.word == "NOT JUDGED":
                 return job
@@ -249,7 +250,7 @@ class Farm:
             return job
         what = "node" if error.node else "worker"
         text = f"its {what} was lost {losses[error.node]} times, the last time: {error}"
-        return not_judged(job, "error", text)
+        return not_judged(job, Code.ERROR, text)
 
     def _leave_out(self, answer: Answer, why: str) -> None:
         """Give a node no more jobs.

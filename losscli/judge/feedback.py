@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from losscli.implementations import CUSTOM
-from losscli.judge.parts import REFERENCE, JudgeReason, Speed, Word
-from losscli.reasons import Code
+from losscli.judge.parts import REFERENCE, JudgeReason, Speed
+from losscli.reasons import Code, Word
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
@@ -36,59 +36,11 @@ _OPENINGS: dict[Word, str] = {
 }
 
 _OUTCOMES: dict[Code, str] = {
-    "no_worse_than_torch": "finds it as wrong as PyTorch",
-    "refuses": "met a refusal",
-    "limited": "found a limit",
+    Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
+    Code.REFUSES: "met a refusal",
+    Code.LIMITED: "found a limit",
 }
 """What a check did that did not fail."""
-
-ADVICE: dict[Code, str] = {
-    "syntax": "Correct the Python syntax at that place.",
-    "nothing_to_judge": "Define a function with the loss's signature, or a class ModelNew.",
-    "ambiguous": "Leave one of them in the file, or name the one to judge as FILE:NAME.",
-    "signature": "Take the loss's operands first, and reduction and the parameters by keyword.",
-    "import_failed": "Make the file import without an error and without other files of its own.",
-    "build_failed": "Correct the first compiler error; those after it often follow from it.",
-    "wrong": "Compare the formula with that of the loss, at the smallest case first.",
-    "misfit": "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
-    "limited": "Make it right for these too where you need them, or raise an error there.",
-    "no_gradient": "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
-    "no_worse_than_torch": "Nothing has to change.",
-    "refuses": "That is no mistake, for it says so; take these operands too where you need them.",
-    "overwrote": "Write into tensors of your own; the operands belong to the caller.",
-    "left_behind": "Restore every flag, seed, thread count and environment variable that you set.",
-    "left_process": "Start no process, or wait for its end before the call returns.",
-    "patched": "Do not replace functions of torch, Python or the clock.",
-    "forged": "Write nothing to descriptors that you did not open; return the loss.",
-    "wrong_later": "Compute every call from its operands; keep no results between calls.",
-    "clock_disagrees": "Finish all work on the current stream before the call counts as done: join "
-    "side streams and threads, and compute nothing lazily.",
-    "slows_others": "Leave no kernel, thread or process running when a call returns, and take no "
-    "lock of losscli's.",
-    "impossible": "Read every element of every operand in every call.",
-    "slower": "Read each operand once, write the gradient in the same pass, and use all cores or "
-    "the whole GPU.",
-    "raised": "Correct the line that raised.",
-    "process_died": "Look for reads and writes beyond the end of a tensor.",
-    "broke_device": "Look for reads and writes beyond the end of a tensor: check each index "
-    "against the number of elements, and each launch for an error.",
-    "flooded_output": "Print nothing.",
-    "memory_limit": "Free what is no longer needed, and make no temporaries of the operands' size.",
-    "timeout": "Look for a loop or a kernel that never ends, a deadlock, or a wait for another "
-    "process.",
-    "bad_reference": "Correct the reference, not the kernel: a reference has to run in float64 "
-    "and, to judge gradients, be differentiable.",
-    "bad_job": "Correct the job.",
-    "no_gpu": "Judge it on a machine with a GPU, or on the CPU.",
-    "no_room": "Judge it at a smaller size, or with more memory.",
-    "quarantined": "Judge it again on another GPU, or once this one has been reset.",
-    "not_isolated": "Judge it on a machine with user namespaces, Landlock and seccomp: "
-    "`losscli doctor --isolation` shows what is missing.",
-    "interrupted": "Judge it again.",
-    "busy": "Judge it again when that process has ended, or with a longer --timeout.",
-    "error": "This is a fault of losscli; judge it again, and report it if it comes back.",
-}
-"""What to change, by reason."""
 
 CHECK_ADVICE: dict[str, str] = {
     "value": "Check the formula, the parameters and the reduction; sum in float64, or in float32 "
@@ -119,7 +71,7 @@ CHECK_ADVICE: dict[str, str] = {
     "remembered": "Compute every call from all of its operands, on any thread, into memory that no "
     "later call writes.",
     "memory": "Stay within the tensors, return memory of your own, and fill it completely.",
-    "left_behind": ADVICE["left_behind"],
+    "left_behind": Code.LEFT_BEHIND.advice,
     "allocations": "Make no copy of an operand and no temporary of its size.",
     "determinism": "Sum in an order that does not depend on timing: no floating-point atomics.",
     "streams": "Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
@@ -157,8 +109,8 @@ def advice_of(check: str) -> str:
 
 def advice(reason: JudgeReason) -> str:
     """Return what to change because of a reason."""
-    by_check = advice_of(reason.check) if reason.code == "wrong" else ""
-    return by_check or ADVICE[reason.code]
+    by_check = advice_of(reason.check) if reason.code == Code.WRONG else ""
+    return by_check or reason.code.advice
 
 
 def feedback(

@@ -20,6 +20,7 @@ from losscli.implementations.files import read_file
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS
+from losscli.reasons import Code
 from losscli.record import Record
 from losscli.runs.encoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
@@ -173,4 +174,4 @@ def _readable(value: Any, where: str) -> Job:
 
 def _broken(job: Job, where: str, why: str) -> Verdict:
     ended = why if why.endswith(".") else f"{why}."
-    return not_judged(job, "bad_job", f"{where}: {ended}")
+    return not_judged(job, Code.BAD_JOB, f"{where}: {ended}")

@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Literal
 
-from losscli.reasons import Code
+from losscli.reasons import Code, Word
 from losscli.record import Record
 
 REFERENCE = "reference"
 """The implementation that a file's times are compared with."""
 
-Word = Literal[
-    "RIGHT",
-    "RIGHT BUT NO GRADIENT",
-    "NO WORSE THAN TORCH",
-    "RIGHT WITHIN LIMITS",
-    "SLOWER",
-    "WRONG",
-    "CHEATS",
-    "CRASHED",
-    "HANGS",
-    "DOES NOT BUILD",
-    "NOT JUDGED",
-]
-"""What a verdict says in a word or two.
-
-``RIGHT`` all checks passed, and where it was timed it is not slower than PyTorch; ``RIGHT BUT NO
-GRADIENT`` the loss is right, but nothing can be trained with it; ``NO WORSE THAN TORCH`` what it
-gets wrong, PyTorch's own formula gets wrong as well; ``RIGHT WITHIN LIMITS`` it is wrong for NaN,
-infinities and other special values, mixed dtypes or layouts alone; ``SLOWER`` right, but slower
-than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it
-raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be
-loaded; ``NOT JUDGED`` this machine could not judge it.
-"""
 RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
 """The words of candidates whose results are right, of ordinary operands at least."""
-WORDS: dict[Word, tuple[Code, ...]] = {
-    "DOES NOT BUILD": (
-        *("syntax", "nothing_to_judge", "ambiguous", "signature"),
-        *("import_failed", "build_failed"),
-    ),
-    "CHEATS": (
-        *("patched", "forged", "clock_disagrees", "slows_others", "impossible", "wrong_later"),
-    ),
-    "HANGS": ("timeout",),
-    "CRASHED": ("process_died", "broke_device", "flooded_output", "memory_limit", "raised"),
-    "WRONG": ("wrong", "misfit", "overwrote", "left_behind", "left_process"),
-    "NOT JUDGED": (
-        *("bad_reference", "bad_job", "no_gpu", "no_room", "quarantined", "not_isolated"),
-        *("interrupted", "busy", "error"),
-    ),
-    "RIGHT BUT NO GRADIENT": ("no_gradient",),
-    "RIGHT WITHIN LIMITS": ("limited",),
-    "SLOWER": ("slower",),
-    "NO WORSE THAN TORCH": ("no_worse_than_torch",),
-}
-"""The words, each with the codes that lead to it: of several, the first here is said."""
-CODES: frozenset[Code] = frozenset(("refuses", *chain.from_iterable(WORDS.values())))
-"""The codes that a reason of a verdict may have."""
-
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 
@@ -110,8 +62,8 @@ class Accuracy(Record, frozen=True):
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:
     """Return the word of a verdict; what only cannot be timed for lack of memory was checked."""
-    untimed = ("no_room", "time")
+    untimed = (Code.NO_ROOM, "time")
     codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
-    if codes & {"wrong", "misfit", "overwrote", "left_behind"}:
-        codes.discard("raised")  # what is wrong in some check may raise in others
-    return next((word for word, leading in WORDS.items() if codes & {*leading}), "RIGHT")
+    if codes & {Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.LEFT_BEHIND}:
+        codes.discard(Code.RAISED)  # what is wrong in some check may raise in others
+    return next((code.word for code in Code if code in codes and code.word), "RIGHT")

@@ -40,7 +40,7 @@ WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
 """They and their candidates have a context each, half a GiB, and times are taken one at a time."""
-_RENEW = {"broke_device", "quarantined", "error"}
+_RENEW = {Code.BROKE_DEVICE, Code.QUARANTINED, Code.ERROR}
 """Reasons after which a judge is not trusted with another job."""
 
 _LOG_CHARACTERS = 4000
@@ -266,7 +266,7 @@ class JudgeProcess:
             return verdict
         self.over = True
         how = how_ended(self.process.end(GRACE))
-        return not_judged(job, "error", f"the process that judged it ended {how}")
+        return not_judged(job, Code.ERROR, f"the process that judged it ended {how}")
 
     def finish(self) -> None:
         """End a process that has no job, by closing its channel."""
@@ -295,8 +295,8 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
         check_job(job)
         return judge(job, notify=notify)
     except LosscliError as error:
-        code: Code = "bad_job" if isinstance(error, UsageError) else "error"
+        code: Code = Code.BAD_JOB if isinstance(error, UsageError) else Code.ERROR
         return not_judged(job, code, str(error))
     except Exception as error:
         text = f"losscli itself failed: {type(error).__name__}: {error}"
-        return not_judged(job, "error", text, log=traceback.format_exc()[-_LOG_CHARACTERS:])
+        return not_judged(job, Code.ERROR, text, log=traceback.format_exc()[-_LOG_CHARACTERS:])

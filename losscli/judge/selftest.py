@@ -37,26 +37,39 @@ _FIRST_LINE = re.compile(
 )
 _OPTION = re.compile(r"# (?P<name>gpu|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {"wrong_later", "clock_disagrees", "slows_others", "slower"}
+OF_TIME: set[Code] = {Code.WRONG_LATER, Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.SLOWER}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
-OF_MACHINE: set[Code] = {"no_gpu", "no_room", "quarantined", "interrupted", "busy"}
+OF_MACHINE: set[Code] = {Code.NO_GPU, Code.NO_ROOM, Code.QUARANTINED, Code.INTERRUPTED, Code.BUSY}
 """Codes of what this machine lacks to judge a file, whatever the file is."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "honest, and to be passed"
 _KINDS: dict[str, tuple[Code, ...]] = {
-    "functions replaced, answers forged": ("patched", "forged"),
-    "answers that are kept for later": ("wrong_later",),
-    "times that are not the clock's": ("clock_disagrees", "slows_others"),
-    "processes, flags and files left behind": ("left_behind", "left_process"),
-    "wrong values or gradients": ("wrong", "misfit", "overwrote", "no_gradient", "limited"),
+    "functions replaced, answers forged": (Code.PATCHED, Code.FORGED),
+    "answers that are kept for later": (Code.WRONG_LATER,),
+    "times that are not the clock's": (Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS),
+    "processes, flags and files left behind": (Code.LEFT_BEHIND, Code.LEFT_PROCESS),
+    "wrong values or gradients": (
+        Code.WRONG,
+        Code.MISFIT,
+        Code.OVERWROTE,
+        Code.NO_GRADIENT,
+        Code.LIMITED,
+    ),
     "ends, hangs or takes too much": (
-        *("process_died", "broke_device", "flooded_output", "memory_limit", "raised", "timeout"),
+        *(
+            Code.PROCESS_DIED,
+            Code.BROKE_DEVICE,
+            Code.FLOODED_OUTPUT,
+            Code.MEMORY_LIMIT,
+            Code.RAISED,
+            Code.TIMEOUT,
+        ),
     ),
     "cannot be loaded": (
-        *("syntax", "nothing_to_judge", "ambiguous", "signature"),
-        *("import_failed", "build_failed"),
+        *(Code.SYNTAX, Code.NOTHING_TO_JUDGE, Code.AMBIGUOUS, Code.SIGNATURE),
+        *(Code.IMPORT_FAILED, Code.BUILD_FAILED),
     ),
-    "a wrong reference": ("bad_reference",),
+    "a wrong reference": (Code.BAD_REFERENCE,),
 }
 """What is tried, by the codes of the reasons that it is found by: the first here counts."""
 

@@ -65,8 +65,14 @@ from losscli.verify.shrink import Shrinker
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
-    *("process_died", "timeout", "forged", "flooded_output", "memory_limit", "broke_device"),
-    *("patched", "interrupted"),
+    Code.PROCESS_DIED,
+    Code.TIMEOUT,
+    Code.FORGED,
+    Code.FLOODED_OUTPUT,
+    Code.MEMORY_LIMIT,
+    Code.BROKE_DEVICE,
+    Code.PATCHED,
+    Code.INTERRUPTED,
 )
 """Codes after which nothing more is asked."""
 SURELY_SLOW_SECONDS = 0.05
@@ -99,7 +105,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
-            draft.end("quarantined", trouble)
+            draft.end(Code.QUARANTINED, trouble)
         with draft.stage("parse"):
             file = read_file(job.file)
             draft.languages = languages_of(file.source)
@@ -123,11 +129,11 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     except NotJudgeableError as error:
         draft.add(error.code, str(error))
     except NotIsolatedError as error:
-        draft.add("not_isolated", str(error))
+        draft.add(Code.NOT_ISOLATED, str(error))
     except WrongReferenceError as error:
-        draft.add("bad_reference", str(error))
+        draft.add(Code.BAD_REFERENCE, str(error))
     except torch.OutOfMemoryError as error:
-        draft.add("no_room", str(error).partition("\n")[0])
+        draft.add(Code.NO_ROOM, str(error).partition("\n")[0])
     finally:
         remote.workers.end()
         if file:
@@ -240,7 +246,7 @@ class _Judging:
         free = memory.most_bytes(self.device)
         for task in self.against.tasks(trains=False):
             _, reasons = lineup(task, FORWARD, free)
-            if (why := reasons.get(self.job.file)) and why.code == "no_room":
+            if (why := reasons.get(self.job.file)) and why.code == Code.NO_ROOM:
                 self.notify(f"{task.case.name} is not going to be timed: {why}")
 
     @contextlib.contextmanager
@@ -262,10 +268,10 @@ class _Judging:
             holder = printable(error.holder)
             if error.waits_for_us:
                 text = f"its {holder} has the lock of {self.device}, for which all timings wait"
-                self.draft.end("slows_others", text)
+                self.draft.end(Code.SLOWS_OTHERS, text)
             waited = time.monotonic() - started
             text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
-            self.draft.end("busy", f"{text}; judging may take {most}")
+            self.draft.end(Code.BUSY, f"{text}; judging may take {most}")
 
     def _build(self) -> None:
         """Import the file, and bind what it defines."""
@@ -273,17 +279,17 @@ class _Judging:
         try:
             for case in self.against.firsts():
                 if misfit := self.implementation.unavailable(case):
-                    self.draft.end("signature", misfit.text)
+                    self.draft.end(Code.SIGNATURE, misfit.text)
                 bind(self.implementation, case)
             self.draft.isolation = remote.workers.of(self.file, self.device).reached
             remote.share_build(self.file, self.device)
             self.against.check()
         except SubjectError as error:
-            code: Code = "import_failed"
+            code: Code = Code.IMPORT_FAILED
             if isinstance(error, SandboxError):
                 code, self.draft.isolation = error.code, error.reached or self.draft.isolation
             if isinstance(error, NotBuiltError) and not error.compiler:
-                code = "import_failed"
+                code = Code.IMPORT_FAILED
             self.draft.end(code, self._told(error), case=case.name)
         if changed := remote.changes_of(self.file):
             reason = reason_of(changed)
@@ -318,14 +324,14 @@ class _Judging:
                 self._look_at_others(problem, subject)
                 draft.trains = True
         except SubjectError as error:
-            if error.code == "no_gradient" and not optional:
-                draft.add("no_gradient", NO_GRADIENT, case=case.name)
+            if error.code == Code.NO_GRADIENT and not optional:
+                draft.add(Code.NO_GRADIENT, NO_GRADIENT, case=case.name)
                 draft.trains = False
                 return
             instead = None if isinstance(error, SandboxError) else self.against.instead_of(case)
             if instead is None:
                 draft.end(error.code, str(error), case=case.name)
-            code: Code = "limited" if optional and error.code != "raised" else "refuses"
+            code: Code = Code.LIMITED if optional and error.code != Code.RAISED else Code.REFUSES
             draft.add_first(code, str(error), check="value", case=case.name)
             if optional:
                 del draft.dtypes[case.dtype]
@@ -352,7 +358,7 @@ class _Judging:
                 outcome, _ = problem.judge(part, own, problem.filled(1.0))
                 if outcome.status == FAIL:
                     text = f"{UNMARKED}{part}: {outcome.reason}"
-                    self.draft.end("wrong", text, check="value", case=case.name)
+                    self.draft.end(Code.WRONG, text, check="value", case=case.name)
 
     def _look_at_others(self, problem: Problem, subject: Subject) -> None:
         """Find out whether it refuses gradients of which PyTorch's own function has none."""
@@ -365,7 +371,7 @@ class _Judging:
                 if not error.refused:
                     raise
                 remote.leave_out(lacking)
-                self.draft.add("refuses", str(error), check="gradients", case=problem.case.name)
+                self.draft.add(Code.REFUSES, str(error), check="gradients", case=problem.case.name)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
         """Take a value that is wrong; an operand that was overwritten ends the judging."""
@@ -373,19 +379,19 @@ class _Judging:
         loss, case = subject.loss(problem.operands), problem.case.name
         if name := problem.spoiled():
             text = f"{where}overwrote its {name}"
-            self.draft.end("overwrote", text, check="value", case=case)
+            self.draft.end(Code.OVERWROTE, text, check="value", case=case)
         verdict, errors = problem.judge_loss(loss)
         misfits = verdict.status == FAIL and errors is None
         if misfits and problem.case.dtype in self.against.others:
-            raise SubjectError(verdict.reason, "misfit")
+            raise SubjectError(verdict.reason, Code.MISFIT)
         if misfits and self._can_mend(loss, problem):
-            self.draft.add("misfit", verdict.reason, check="value", case=case)
+            self.draft.add(Code.MISFIT, verdict.reason, check="value", case=case)
             if self.job.until_first:
                 raise Ended
             remote.mend(self.file)
             self._check_value(problem, subject, where)
         elif verdict.status == FAIL:
-            self.draft.add("wrong", where + verdict.reason, check="value", case=case)
+            self.draft.add(Code.WRONG, where + verdict.reason, check="value", case=case)
             # What its gradient does may say less, unless nothing else is known of the formula.
             if errors is None or not isinstance(problem.case, ModelCase):
                 raise Ended
@@ -432,7 +438,7 @@ class _Judging:
             except SubjectError as error:
                 self.draft.end(error.code, str(error))
             if left:
-                self.draft.end("left_process", printable(f"left running: {', '.join(left[:5])}"))
+                self.draft.end(Code.LEFT_PROCESS, printable(f"left running: {', '.join(left[:5])}"))
 
     def _take_tuning(self) -> None:
         """Take how long it has tuned kernels until now."""
@@ -446,10 +452,10 @@ class _Judging:
         late = time.monotonic() - self.over
         told = f"judging took more than {self.job.limits.total_seconds:g} s"
         if late > self.waited:
-            self.draft.end("timeout", told)
+            self.draft.end(Code.TIMEOUT, told)
         if late > 0:
             waited = f"{self.waited:.0f} s of which it waited for {self.device}"
-            self.draft.end("busy", f"{told}, {waited}")
+            self.draft.end(Code.BUSY, f"{told}, {waited}")
 
     def _time(self) -> None:
         """Time it beside others."""
@@ -508,28 +514,28 @@ class _Judging:
         draft, against = self.draft, self.against
         name = f"{result.case.name}, {result.pass_}"
         if result.implementation != self.job.file:
-            fails = result.status == FAILED and result.code != "clock_disagrees"
+            fails = result.status == FAILED and result.code != Code.CLOCK_DISAGREES
             if fails and isinstance(against, AnyModel):
-                draft.end("bad_reference", f"the reference {result.reason}", case=name)
+                draft.end(Code.BAD_REFERENCE, f"the reference {result.reason}", case=name)
             return
         if result.status == FAILED:
-            draft.add(result.code or "wrong", result.reason, case=name)
+            draft.add(result.code or Code.WRONG, result.reason, case=name)
             return
         if result.status == SKIPPED:
-            code: Code = "no_room" if result.code in beside.NO_ROOM else "error"
-            if result.code != "not_applicable":
+            code: Code = Code.NO_ROOM if result.code in beside.NO_ROOM else Code.ERROR
+            if result.code != Code.NOT_APPLICABLE:
                 draft.add(code, result.reason, case=name)
             return
         assert result.seconds
         share = result.gbps / result.limit_gbps if result.gbps and result.limit_gbps else None
         if result.impossible:
-            draft.add("impossible", result.reason, case=name)
+            draft.add(Code.IMPOSSIBLE, result.reason, case=name)
         ratios = {against.called(other): ratio for other, ratio in result.ratios.items()}
         values = {other: (ratio.value, ratio.low, ratio.high) for other, ratio in ratios.items()}
         measured = result.seconds.median, values, share, result.peak_extra_bytes
         draft.speed.append(Speed(result.case.name, result.pass_, *measured))
         for other, ratio in self._slower(result).items():
-            draft.add("slower", f"{1 / ratio:.2f} times the time of {other}", case=name)
+            draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ from losscli import __version__
 from losscli.implementations.files import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
-from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed, Word
-from losscli.reasons import Code
+from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed
+from losscli.reasons import Code, Word
 from losscli.record import Record
 
 

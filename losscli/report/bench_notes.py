@@ -9,11 +9,12 @@ from statistics import geometric_mean
 from losscli.compare.cells import Cell, best_peer, compared, ratio
 from losscli.grouping import grouped
 from losscli.implementations import CUSTOM
+from losscli.reasons import Code
 from losscli.report.bench_table import LONG_PASSES, long_pass, what_was_timed
 from losscli.report.phrases import count, first_of, skips
 from losscli.report.tables import fill
 from losscli.runs.columns import REFERENCE
-from losscli.runs.records import FAILED, HOST_GAPS, NO_WORSE_THAN_TORCH, BenchResult, Run
+from losscli.runs.records import FAILED, HOST_GAPS, BenchResult, Run
 from losscli.units import figure, format_bytes, format_seconds, format_ulp
 
 WORKSPACE_BYTES = 64 * 2**20
@@ -59,7 +60,7 @@ def _outgrew(result: BenchResult) -> bool:
 
 def _right_as_a_whole(results: Sequence[BenchResult]) -> list[str]:
     """Return a line for each loss of PyTorch's own functions that lose digits of elements."""
-    lossy = (r for r in results if r.code == NO_WORSE_THAN_TORCH)
+    lossy = (r for r in results if r.code == Code.NO_WORSE_THAN_TORCH)
     return [
         f"{name} of {loss} loses digits of single elements, up to "
         f"{format_ulp(max(r.error.ulp or 0.0 for r in found))} ulp in "

@@ -17,9 +17,10 @@ from losscli.errors import one_line
 from losscli.grouping import grouped
 from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
-from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, Word, word_of
+from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, word_of
 from losscli.judge.verdict import Verdict, speedup
 from losscli.losses import EVERY_LOSS
+from losscli.reasons import Code, Word
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count
 from losscli.report.tables import GAP, WIDTH, beside_case, fill, lay_out, left_out
@@ -143,7 +144,7 @@ def _reason(reason: JudgeReason, *, leads: bool) -> Iterator[str]:
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
-        what = of_check if reason.code == "wrong" else f"{what}, in {of_check}"
+        what = of_check if reason.code == Code.WRONG else f"{what}, in {of_check}"
     yield from _wrapped(f"{'why: ' if leads else ''}{what}: {reason.text}", 1)
     if leads:
         yield from _wrapped(f"what to do: {advice(reason)}", 1)
@@ -188,7 +189,7 @@ def _log(log: str) -> Iterator[str]:
 def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     """Return headers and rows: two rows of cells for each time, ratios above their intervals."""
     speed = verdict.speed
-    impossible = [reason.case for reason in verdict.reasons if reason.code == "impossible"]
+    impossible = [reason.case for reason in verdict.reasons if reason.code == Code.IMPOSSIBLE]
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)
     headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\nlimit", "extra"]

@@ -25,8 +25,6 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 PASS: Final = "pass"
 WARN: Final = "warn"
-NO_WORSE_THAN_TORCH: Final = "no_worse_than_torch"
-"""The code of a warning: wrong by the oracle, as PyTorch's own formula is."""
 FAIL: Final = "fail"
 Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
 """The reason that sampling stopped."""
@@ -151,7 +149,7 @@ class BenchResult(Record, frozen=True):
     pass_: PassName
     status: BenchStatus
     reason: str = ""
-    code: Code = ""
+    code: Code = Code.NONE
     """The code of the reason, if the result is not a good one."""
     stop: Stop | None = None
     """Why no more samples were taken."""
@@ -251,7 +249,7 @@ class VerifyResult(Record, frozen=True):
     check: str
     status: VerifyStatus
     reason: str = ""
-    code: Code = ""
+    code: Code = Code.NONE
     """The code of the reason, if the result is not a pass."""
     error: Error = Error()
     reference_error: Error = Error()
@@ -270,7 +268,7 @@ class VerifyResult(Record, frozen=True):
     @property
     def told(self) -> str:
         """The reason as people read it."""
-        excuse = "no worse than torch: " if self.code == NO_WORSE_THAN_TORCH else ""
+        excuse = "no worse than torch: " if self.code == Code.NO_WORSE_THAN_TORCH else ""
         return excuse + self.reason
 
 

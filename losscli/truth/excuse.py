@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, WARN
 from losscli.truth.distances import Errors, agree_beyond_range, compare, distance, ulp
 from losscli.truth.oracle import Truth
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
@@ -60,7 +61,7 @@ def excused(
             continue
         noise = _Noise.of(own, truths(), bar) if noisy else None
         if judge(compare(result, _lenient(result, truths(), own, noise, bar))).status != FAIL:
-            return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
+            return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
     return outcome
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN, VerifyResult
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, WARN, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
@@ -78,4 +79,4 @@ class Gate:
         # As many ulp of a number are no more than so many times eps of it.
         if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
             return outcome
-        return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
+        return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)

@@ -31,6 +31,7 @@ from losscli.implementations.call_data import Answer, Call, Curvature, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Gradients, bind
 from losscli.model_case import Argument, Draw, ModelCase
+from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors
 from losscli.truth.oracle import Oracle, Truth
@@ -105,7 +106,9 @@ class Reference:
         try:
             yield
         except SubjectError as error:
-            told = f"cannot be differentiated: it {error}" if error.code == "no_gradient" else error
+            told = (
+                f"cannot be differentiated: it {error}" if error.code == Code.NO_GRADIENT else error
+            )
             raise self.wrong(str(told)) from None
 
 

@@ -112,7 +112,7 @@ class Outcome:
 
     status: VerifyStatus
     reason: str = ""
-    code: Code = ""
+    code: Code = Code.NONE
     """The code of the reason, where the status alone is not enough."""
 
 
@@ -206,7 +206,7 @@ def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
         f"as a whole off by {errors.relative:.2g}, {factor:.3g} times one product of the rounded "
         f"gradient of the logits; allowed: {ONCE_ROUNDED_FACTOR:g} times"
     )
-    return Outcome(WARN if factor <= REFERENCE_FACTOR else FAIL, reason, "less_accurate")
+    return Outcome(WARN if factor <= REFERENCE_FACTOR else FAIL, reason, Code.LESS_ACCURATE)
 
 
 def judge_value(

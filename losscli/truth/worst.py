@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
@@ -51,7 +52,7 @@ class Worst:
             reason=self.outcome.reason,
             error=error or Error(),
             reference_error=reference_error or Error(),
-            code="wrong" if self.outcome.status == FAIL else self.outcome.code,
+            code=Code.WRONG if self.outcome.status == FAIL else self.outcome.code,
             tolerance=problem.tolerance,
             tolerance_ulp=problem.granted,
             terms=problem.terms,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation, reference_bytes
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
@@ -71,7 +71,7 @@ def choose_fitting(
     needed = {i.name: bytes_to_verify(case, pass_, [i], held) for i in implementations}
     reasons = {
         name: Reason(
-            "no_room", f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
+            Code.NO_ROOM, f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
         )
         for name, size in needed.items()
         if size > free

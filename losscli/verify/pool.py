@@ -19,6 +19,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.machine.devices import core_count
 from losscli.operators import loading
 from losscli.processes import Process, how_ended, to_parent
+from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
@@ -141,7 +142,7 @@ class _Process:
         implementation, check = missing[0] if missing else job.trials[-1]
         text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
         return VerifyResult(
-            job.case, implementation.name, check.name, FAIL, text, code="process_died"
+            job.case, implementation.name, check.name, FAIL, text, code=Code.PROCESS_DIED
         )
 
 

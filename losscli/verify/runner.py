@@ -26,7 +26,6 @@ from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import (
     FAIL,
-    NO_WORSE_THAN_TORCH,
     SKIPPED,
     WARN,
     VerifyResult,
@@ -262,7 +261,7 @@ def run(
         if spoiled:
             text = f"overwrote its {spoiled}, so its result cannot be judged"
             results = [
-                VerifyResult(case, name, each, FAIL, text, code="overwrote")
+                VerifyResult(case, name, each, FAIL, text, code=Code.OVERWROTE)
                 for each in check.results(case.spec) or (check.name,)
             ]
             problem = None
@@ -276,7 +275,7 @@ def _blamed(result: VerifyResult, changed: Sequence[StateChange]) -> VerifyResul
         return result
     reason = reason_of(changed)
     if result.status == FAIL:
-        code = reason.code if reason.code == "patched" else result.code
+        code = reason.code if reason.code == Code.PATCHED else result.code
         return replace(result, reason=f"{result.reason}; {reason}", code=code)
     return replace(result, status=FAIL, reason=reason.text, code=reason.code)
 
@@ -286,10 +285,13 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
 
     What PyTorch's own function gets wrong is no worse than torch, whatever check finds it.
     """
-    if implementation.torchs_own and result.code in ("wrong", "limited"):
-        return replace(result, status=WARN, code=NO_WORSE_THAN_TORCH)
-    if result.code in (NO_WORSE_THAN_TORCH, "less_accurate") and implementation.held_to_oracle:
-        return replace(result, status=FAIL, code="wrong")
+    if implementation.torchs_own and result.code in (Code.WRONG, Code.LIMITED):
+        return replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH)
+    if (
+        result.code in (Code.NO_WORSE_THAN_TORCH, Code.LESS_ACCURATE)
+        and implementation.held_to_oracle
+    ):
+        return replace(result, status=FAIL, code=Code.WRONG)
     return result
 
 
@@ -303,15 +305,15 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
         text = f"{device} was broken earlier by {name}"
-        broken.setdefault(device, Reason("device_broken", text))
+        broken.setdefault(device, Reason(Code.DEVICE_BROKEN, text))
     if isinstance(error, SubjectError):
         # Of a file it says itself whether it broke the GPU of its process.
-        code = "broke_device" if is_dead and error.code == "raised" else error.code
+        code = Code.BROKE_DEVICE if is_dead and error.code == Code.RAISED else error.code
         return FAIL, str(error), code
     if is_of_cuda:
-        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", "broke_device"
+        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", Code.BROKE_DEVICE
     if is_out_of_memory(error):
-        return SKIPPED, f"{device} ran out of memory", "out_of_memory"
+        return SKIPPED, f"{device} ran out of memory", Code.OUT_OF_MEMORY
     return None
 
 

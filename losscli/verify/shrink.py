@@ -11,6 +11,7 @@ from losscli.cases import Case
 from losscli.implementations import find_implementation
 from losscli.layouts import impossible, input_shape, target_shape
 from losscli.losses import MODEL
+from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import Check, find_check
@@ -43,7 +44,7 @@ class Shrinker:
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
-            shrinks = result.code != "broke_device" and result.case.spec.unit != MODEL
+            shrinks = result.code != Code.BROKE_DEVICE and result.case.spec.unit != MODEL
             if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)
                 yield from self._shrink(result)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from losscli.losses import REDUCTIONS
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
 from losscli.truth.oracle import Oracle
@@ -102,7 +103,7 @@ def test_pytorchs_own_function_that_is_right_as_a_whole_gets_a_warning_others_fa
 
     found = gate.judge("functional", "forward_backward", loss, gradient)
 
-    assert (found.status, found.code) == (WARN, NO_WORSE_THAN_TORCH)
+    assert (found.status, found.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
     assert found.reason.startswith("gradient: expected ")
     assert (found.error.grad_ulp or 0) > 1000
     for name in ("mine", "custom", "reference", "compile"):

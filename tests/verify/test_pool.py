@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from losscli.cli.options import resolve_config
+from losscli.reasons import Code
 from losscli.runs.records import FAIL
 from losscli.verify import pool
 from losscli.verify.pool import Pool, processes_for
@@ -63,7 +64,7 @@ def test_large_jobs_run_in_this_process(jobs, monkeypatch):
             job.case.elements
             for job in jobs
             for result in one.results_of(job)
-            if result.code == "process_died"
+            if result.code == Code.PROCESS_DIED
         }
     assert {job.case.elements for job in jobs} == {3, 35, 64}
     assert died == {3}

@@ -11,6 +11,7 @@ import pytest
 from losscli.cli import main
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify import repeat, runner
 from losscli.verify.checks import CHECKS
@@ -177,6 +178,6 @@ def test_shrinking_stops_when_its_time_is_used_up(half, make_case):
 
 def test_shrinking_stops_on_a_broken_gpu(make_case):
     case = make_case("mse", device="cuda:0")
-    dead = VerifyResult(case, "functional", "value", FAIL, code="broke_device")
+    dead = VerifyResult(case, "functional", "value", FAIL, code=Code.BROKE_DEVICE)
 
     assert list(Shrinker().follow([dead])) == [dead]

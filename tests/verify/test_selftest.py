@@ -10,7 +10,7 @@ import pytest
 from losscli.cli import main
 from losscli.errors import UnfitError
 from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.verify import runner
 from losscli.verify.selftest import run as selftest
 from losscli.verify.selftest.honest import HONEST
@@ -120,7 +120,7 @@ def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
 
 def test_self_test_stops_on_a_broken_gpu(monkeypatch):
     honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
-    reason = Reason("device_broken", "cpu was broken earlier by wrong:stray")
+    reason = Reason(Code.DEVICE_BROKEN, "cpu was broken earlier by wrong:stray")
     monkeypatch.setattr(runner, "broken", {"cpu": reason})
 
     with pytest.raises(

@@ -85,7 +85,7 @@ class Raised(msgspec.Struct, tag="raised"):
     ]
     refused: bool = False
     """Whether it was RuntimeError."""
-    code: Code = "raised"
+    code: Code = Code.RAISED
     """The code; not ``raised`` where it raised nothing, but returned no tensor, say."""
     broke: bool = False
     """Whether the GPU cannot be used by the worker any more."""

@@ -72,8 +72,11 @@ SAMPLING = ("samples", "looped")
 """The methods whose time counts, in which nothing may be tuned."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 EXCESSES: dict[int, tuple[Code, str]] = {
-    TOO_MUCH_MEMORY: ("memory_limit", "its processes took more memory than the {memory} they may"),
-    TOO_MANY_PROCESSES: ("process_died", "it had more than {processes} processes and threads"),
+    TOO_MUCH_MEMORY: (
+        Code.MEMORY_LIMIT,
+        "its processes took more memory than the {memory} they may",
+    ),
+    TOO_MANY_PROCESSES: (Code.PROCESS_DIED, "it had more than {processes} processes and threads"),
 }
 """Why a keeper ended a worker."""
 
@@ -289,7 +292,7 @@ class Worker:
         seconds = self.allowance.build_seconds if asked.takes_long else self.allowance.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and method in SAMPLING:
-            raise SubjectError(TUNES_BETWEEN, "clock_disagrees")
+            raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
@@ -338,7 +341,7 @@ class Worker:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
         if isinstance(reply, Raised) and reply.kind == "forked":
-            raise self._fatal("left_process", reply.text)
+            raise self._fatal(Code.LEFT_PROCESS, reply.text)
         if isinstance(reply, Ready | Tunes) or reply.number != number:
             raise self._forged("an answer that belongs to no question")
         return reply
@@ -348,7 +351,7 @@ class Worker:
         try:
             reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
-            raise self._fatal("hangs", f"did not answer within {seconds:g} s") from None
+            raise self._fatal(Code.HANGS, f"did not answer within {seconds:g} s") from None
         except OSError:
             raise self._ended() from None
         except (ValueError, msgspec.MsgspecError) as error:
@@ -363,7 +366,7 @@ class Worker:
         if raised.kind == "out_of_memory":
             if self.device == "cpu":
                 most = format_bytes(self.allowance.memory_bytes)
-                return SandboxError("memory_limit", f"took more memory than the {most} it may")
+                return SandboxError(Code.MEMORY_LIMIT, f"took more memory than the {most} it may")
             return torch.OutOfMemoryError(raised.text)
         if raised.kind == "no_second_derivatives":
             return NoSecondDerivativesError(raised.text)
@@ -372,7 +375,7 @@ class Worker:
         if raised.kind == "error":
             return LosscliError(raised.text)
         if raised.broke:
-            return self._fatal("broke_device", raised.text)
+            return self._fatal(Code.BROKE_DEVICE, raised.text)
         error = SubjectError(raised.text, raised.code)
         error.refused = raised.refused
         return error
@@ -381,17 +384,17 @@ class Worker:
         """Say how a worker ended that should have answered."""
         if self._flooded:
             most = self.allowance.output_bytes
-            return self._fatal("flooded_output", f"wrote more than {most} bytes of output")
+            return self._fatal(Code.FLOODED_OUTPUT, f"wrote more than {most} bytes of output")
         told = self._status()
         if told is None:
-            return self._fatal("process_died", "its process hung up, and left others that stay")
+            return self._fatal(Code.PROCESS_DIED, "its process hung up, and left others that stay")
         if not told or self._zygote.ended:  # then its keeper has ended it
-            return self._fatal("interrupted", self._why_interrupted())
+            return self._fatal(Code.INTERRUPTED, self._why_interrupted())
         if int(told) in EXCESSES:
             why, text = EXCESSES[int(told)]
             memory = format_bytes(self.allowance.memory_bytes)
             return self._fatal(why, text.format(memory=memory, processes=self.allowance.processes))
-        return self._fatal("process_died", f"its process ended {how_ended(int(told))}")
+        return self._fatal(Code.PROCESS_DIED, f"its process ended {how_ended(int(told))}")
 
     def _why_interrupted(self) -> str:
         """Say which process of losscli has ended: a keeper says how its worker ended, if it can."""
@@ -404,7 +407,7 @@ class Worker:
 
     def _forged(self, what: str) -> SandboxError:
         text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
-        return self._fatal("forged", text)
+        return self._fatal(Code.FORGED, text)
 
     def _fatal(self, code: Code, text: str) -> SandboxError:
         self.died = SandboxError(code, text)

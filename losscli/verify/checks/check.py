@@ -15,7 +15,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.call_data import Answer
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape, Spec, Unit
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Incoming, Problem
@@ -145,7 +145,7 @@ class Tally(Worst):
             reason = f"{result.reason}. Wrong {self._name(list(self._failed))}"
             result = replace(result, reason=reason)
         if result.status == FAIL:
-            code = "limited" if self._only_limits else result.code
+            code = Code.LIMITED if self._only_limits else result.code
             result = replace(result, beside=self.beside, code=code)
         return result if result.reason else replace(result, reason=self.note)
 
@@ -200,9 +200,9 @@ class Check:
         """Return the reason that the check cannot run on a case's device or ranks, or None."""
         if self.one_process and case.placement:
             text = f"the check {self.name} does not run over ranks: {self.one_process}"
-            return Reason("not_applicable", text)
+            return Reason(Code.NOT_APPLICABLE, text)
         if self.needs_gpu and case.device == "cpu":
-            return Reason("no_gpu", f"the check {self.name} runs only on a GPU")
+            return Reason(Code.NO_GPU, f"the check {self.name} runs only on a GPU")
         return None
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
@@ -210,10 +210,10 @@ class Check:
         if case.spec.unit not in self.units:
             units = " or ".join(self.units)
             text = f"the check {self.name} applies only to losses that each {units} has"
-            return Reason("not_applicable", text)
+            return Reason(Code.NOT_APPLICABLE, text)
         if self.asks(case) and self.concerns(implementation):
             return None
-        return Reason("not_applicable", f"the check {self.name} applies only to {self.needs}")
+        return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {self.needs}")
 
     def key(self, case: Case, *, own: bool = False) -> tuple[object, ...]:
         """Return the key of cases of which the check needs only one.

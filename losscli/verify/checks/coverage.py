@@ -23,7 +23,8 @@ from losscli.implementations.call_data import Answer
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, compare, index_of, misfit
 from losscli.truth.oracle import Truth
@@ -186,7 +187,7 @@ def _judge_values(
             left = changed.clone()
             left[changed] = ~(both[0] & both[1])
             if not left.any() or judged(left)[0].status != FAIL:
-                return Outcome(WARN, reason, NO_WORSE_THAN_TORCH)
+                return Outcome(WARN, reason, Code.NO_WORSE_THAN_TORCH)
     return Outcome(FAIL, reason)
 
 

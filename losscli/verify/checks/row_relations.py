@@ -39,7 +39,8 @@ from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, WARN
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
 from losscli.truth.problem import Problem
@@ -85,7 +86,7 @@ def _excused(
     for own in problem.torchs_own:
         for other, _, found in relation.judge(problem, own):
             if other == part and found and luck * found.ulp >= errors.ulp:
-                return Outcome(WARN, outcome.reason, NO_WORSE_THAN_TORCH)
+                return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
     return outcome
 
 

@@ -23,9 +23,9 @@ from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.subject import Gradients, Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
+from losscli.reasons import Code
 from losscli.runs.records import (
     FAIL,
-    NO_WORSE_THAN_TORCH,
     PASS,
     SKIPPED,
     WARN,
@@ -83,10 +83,10 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
             torchs = [own.second_derivatives(curvature)[name] for own in problem.torchs_own]
             others = problem.of_others
             if not any(_is_no_worse(found[name], own, truth, noisy=others) for own in torchs):
-                yield replace(result, status=FAIL, code="wrong", reason=reason)
+                yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
                 return
             if not result.reason:
-                result = replace(result, status=WARN, code=NO_WORSE_THAN_TORCH, reason=reason)
+                result = replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH, reason=reason)
     yield result
 
 

@@ -17,7 +17,8 @@ from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
 from losscli.model_case import ModelCase
-from losscli.runs.records import FAIL, NO_WORSE_THAN_TORCH, PASS, WARN
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import ulp
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.oracle import Truth
@@ -199,7 +200,7 @@ def _judge_bias(
     reason = f"expected no bias on average, but results are {abs(mean):.2f} ulp too {way}"
     for own in (_bias(each, truths) for each in torchs if each is not None):
         if abs(own) > MOST_BIAS and own * mean > 0 and abs(mean) <= abs(own) + MOST_BIAS:
-            return Outcome(WARN, reason, NO_WORSE_THAN_TORCH)
+            return Outcome(WARN, reason, Code.NO_WORSE_THAN_TORCH)
     return Outcome(FAIL, reason)
 
 

@@ -13,7 +13,7 @@ from losscli.cases import Case
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong.rows import class_dimension, log_sum, with_log_sum_off
@@ -74,13 +74,13 @@ def _online(case: Case, *operands: Tensor) -> Tensor:
 def _has_other_rows(case: Case) -> Reason | None:
     if case.spec.unit == ELEMENT:
         return None
-    return Reason("not_applicable", "a mean over rows is one over what they count")
+    return Reason(Code.NOT_APPLICABLE, "a mean over rows is one over what they count")
 
 
 def _has_elements(case: Case) -> Reason | None:
     if case.spec.unit == ROW and {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}:
         return None
-    return Reason("not_applicable", "it knows the rows of cross entropy alone")
+    return Reason(Code.NOT_APPLICABLE, "it knows the rows of cross entropy alone")
 
 
 def _own(name: str, description: str, add: Callable[[Tensor], Tensor]) -> Implementation:

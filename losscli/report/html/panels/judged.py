@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from losscli.judge.parts import JudgeReason, Speed
 from losscli.judge.verdict import Verdict
+from losscli.reasons import Code
 from losscli.report.bench_table import LONG_PASSES
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot
 from losscli.report.html.measured import slug
@@ -86,7 +87,9 @@ def _file(verdict: Verdict, name: str, colours: Mapping[str, int]) -> Panel:
 def _reason(reason: JudgeReason) -> Note:
     where = f", in the check {reason.check}" if reason.check else ""
     case = f"Smallest case: {reason.case}." if reason.case else ""
-    state: State = "warn" if reason.code in ("refuses", "no_worse_than_torch", "slower") else "bad"
+    state: State = (
+        "warn" if reason.code in (Code.REFUSES, Code.NO_WORSE_THAN_TORCH, Code.SLOWER) else "bad"
+    )
     lines = (reason.repeat,) if reason.repeat else ()
     title = f"{reason.code.replace('_', ' ')}{where}"
     return Note(title, f"{reason.text}. {case}".strip(), state, lines)

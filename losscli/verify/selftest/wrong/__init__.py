@@ -16,7 +16,7 @@ from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.formula import Make, formula, unreduced
 from losscli.verify.selftest.surgery import Linear, Stored, graft, regrade
@@ -94,7 +94,7 @@ def _bound(
     def unavailable(case: Case) -> Reason | None:
         if case.spec.unit in units and applies(case):
             return None
-        return Reason("not_applicable", f"{name} is no mistake here")
+        return Reason(Code.NOT_APPLICABLE, f"{name} is no mistake here")
 
     return Implementation(f"wrong:{name}", "", bind, unavailable, **claims)
 

@@ -18,7 +18,7 @@ from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.ranks.placements import share
-from losscli.reasons import Reason
+from losscli.reasons import Code, Reason
 from losscli.verify.selftest.formula import reduced
 
 
@@ -105,12 +105,12 @@ def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
 def _only_split(case: Case) -> Reason | None:
     if case.placement and case.loss == "cross_entropy":
         return None
-    return Reason("not_applicable", "it takes logits that are split over ranks")
+    return Reason(Code.NOT_APPLICABLE, "it takes logits that are split over ranks")
 
 
 def _reduced_alone(case: Case) -> Reason | None:
     if case.reduction != "mean":
-        return Reason("not_applicable", "it has a mistake in the mean alone")
+        return Reason(Code.NOT_APPLICABLE, "it has a mistake in the mean alone")
     return _only_split(case)
 
 
