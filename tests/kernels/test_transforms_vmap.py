@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from losscli.losses import reduce
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
+from tests.parameters import naming, square
 
 from .losses import MACHINERY, REDUCTIONS, custom, make, reference, with_grad
 
@@ -32,6 +33,8 @@ SHAPES = (
     ((0, 4), (4,)),
 )
 """The shapes of a sample and of its target."""
+DIMENSIONS = ((0, 0), (0, None), (None, 0), (1, 0), (2, 1))
+"""Along which the two are batches."""
 BOTH = (0, 1)
 
 
@@ -85,13 +88,10 @@ def close(got: object, expected: object) -> None:
     torch.testing.assert_close(got, expected, equal_nan=True)
 
 
-@pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0), (1, 0), (2, 1)], ids=str)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_vmap_and_its_gradients_equal_torchs(
-    loss: str, reduction: str, dims: tuple[int | None, int | None], device: str
-) -> None:
-    for shapes in SHAPES:
+def test_vmap_and_its_gradients_equal_torchs(loss: str, reduction: str, device: str) -> None:
+    for shapes, dims in itertools.product(SHAPES, DIMENSIONS):
         operands, in_dims = batches(shapes, dims, device)
 
         def mapped(function: Any) -> Any:
@@ -105,7 +105,8 @@ def test_vmap_and_its_gradients_equal_torchs(
 
         ours, theirs = custom(loss, reduction), torchs(loss, reduction)
         for transform in (mapped, per_sample, of_all):
-            close(transform(ours)(*operands), transform(theirs)(*operands))
+            with naming(shapes, dims, transform.__name__):
+                close(transform(ours)(*operands), transform(theirs)(*operands))
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -218,11 +219,15 @@ def test_an_incoming_gradient_of_another_shape_is_refused(device: str) -> None:
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-@pytest.mark.parametrize("dtypes", list(itertools.product(DTYPES, repeat=2)), ids=str)
-@pytest.mark.parametrize("shapes", [((5, 4), ()), ((), ()), ((5, 4), (5, 4))], ids=str)
+@pytest.mark.parametrize(
+    ("first", "second", "shapes"),
+    square(DTYPES, DTYPES, (((5, 4), ()), ((), ()), ((5, 4), (5, 4)))),
+    ids=str,
+)
 def test_vmap_gives_the_dtypes_of_one_sample(
-    shapes: tuple[tuple[int, ...], ...], dtypes: tuple[torch.dtype, ...], device: str
+    first: torch.dtype, second: torch.dtype, shapes: tuple[tuple[int, ...], ...], device: str
 ) -> None:
+    dtypes = (first, second)
     operands = [make(dtype, device)((BATCH, *of)) for of, dtype in zip(shapes, dtypes, strict=True)]
     for reduction, dims in itertools.product(REDUCTIONS, ((0, 0), (0, None), (None, 0))):
         given = [

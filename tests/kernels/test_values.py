@@ -11,7 +11,7 @@ from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Oracle
 from losscli.truth.tolerances import judge_elements, judge_sums, judge_value
 from tests.handmade import pair
-from tests.parameters import naming
+from tests.parameters import naming, square
 
 from .layouts import LAYOUTS, SIZES
 from .losses import (
@@ -63,9 +63,7 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
         assert verdict.status == PASS, f"gradient of the {name}: {verdict.reason}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
 def test_value_and_gradients_are_right_in_every_layout(
     loss: str, reduction: str, dtype: str, device: str
 ) -> None:
@@ -75,9 +73,7 @@ def test_value_and_gradients_are_right_in_every_layout(
             assert_meets_oracle(loss, reduction, input, target)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
 def test_value_and_gradients_are_right_for_every_tail(
     loss: str, reduction: str, dtype: str, device: str
 ) -> None:
