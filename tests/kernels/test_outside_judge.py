@@ -98,6 +98,11 @@ def judge() -> SimpleNamespace:
             modules={name: modules[getattr(torch.nn, name)] for name in MODULES},
             common_nn=common_nn,
             with_errors=operators["nn.functional.l1_loss"],
+            linear=[
+                info
+                for info in common_methods_invocations.op_db
+                if info.name == "nn.functional.linear_cross_entropy"
+            ],
         )
         used = {
             common_nn: ("F", *FUNCTIONAL_MODULES),
@@ -425,3 +430,21 @@ def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: st
     judge_against_torch(entry, torchs, device, "float64", "contiguous")
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
         judge_by_differences(entry, device)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
+)
+def test_samples_of_linear_cross_entropy_have_torchs_loss(judge: SimpleNamespace) -> None:
+    """Those with class numbers and a matrix of weights; others are told what to call."""
+    samples = 0
+    for op in judge.linear:
+        for sample in op.sample_inputs("cpu", torch.float64):
+            named = {k: v for k, v in sample.kwargs.items() if k != "options"}
+            weight, target = sample.args[:2]
+            if weight.dim() != 2 or target.is_floating_point():
+                continue
+            found = functional.linear_cross_entropy(sample.input, weight, target, **named)
+            assert_close(found, op.op(sample.input, weight, target, **named), equal_nan=True)
+            samples += 1
+    assert samples

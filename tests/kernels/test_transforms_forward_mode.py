@@ -14,6 +14,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from losscli.losses import reduce
 from losscli.truth.tolerances import ELEMENT_ULP, unit_roundoff
+from tests.parameters import square
 
 from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, reference, with_grad
 
@@ -57,8 +58,7 @@ def curved(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *given: function(*given).sin().sum()
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
@@ -76,8 +76,7 @@ def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
             close(alone(ours), alone(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -92,8 +91,7 @@ def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
                 close(outer(inner(curved(ours), BOTH), BOTH)(*given), expected)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_products_of_hessian_and_vector_equal_torchs(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -120,8 +118,7 @@ def test_products_of_hessian_and_vector_equal_torchs(
             close(product(ours), product(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
     input, target = operands(((4, 5, 3), (4, 3)), device)
     direction = torch.randn_like(target[0])
@@ -137,8 +134,7 @@ def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device:
     close(mapped(ours), mapped(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_dual_numbers_carry_tangents_through_loss_and_gradient(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -168,8 +164,7 @@ def test_dual_numbers_carry_tangents_through_loss_and_gradient(
     close(run(ours), run(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str) -> None:
     # Away from kinks, whose derivatives differences cannot tell.
     input = torch.linspace(-2.03, 2.11, 6, dtype=torch.float64, device=device).view(3, 2)
@@ -184,8 +179,7 @@ def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str
     )
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -204,8 +198,7 @@ def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
     assert torch.autograd.gradcheck(second, leaves, check_batched_grad=True)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, device: str) -> None:
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)

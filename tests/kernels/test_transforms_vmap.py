@@ -88,8 +88,7 @@ def close(got: object, expected: object) -> None:
     torch.testing.assert_close(got, expected, equal_nan=True)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_vmap_and_its_gradients_equal_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes, dims in itertools.product(SHAPES, DIMENSIONS):
         operands, in_dims = batches(shapes, dims, device)
@@ -109,8 +108,7 @@ def test_vmap_and_its_gradients_equal_torchs(loss: str, reduction: str, device: 
                 close(transform(ours)(*operands), transform(theirs)(*operands))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes in (((3, 2), (2,)), ((), ())):
         operands, dims = batches(shapes, (0, None), device)
@@ -125,8 +123,7 @@ def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device:
         close(second(custom(loss, reduction), of), second(torchs(loss, reduction), of))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_nested_vmap_equals_torchs(loss: str, reduction: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((5, BATCH, 2, 4)), values((2, 4))
@@ -170,8 +167,7 @@ def each_sample(function: Any, *operands: Tensor) -> Any:
     return tuple(map(torch.stack, zip(*results, strict=True)))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_with_grad_gives_the_gradient_of_each_sample(
     loss: str, reduction: str, device: str
 ) -> None:
