@@ -208,12 +208,13 @@ def assert_log_probs_are_those_of_the_logits(
 ):
     given = operands(dtype, device, ignored=False)
     mask = torch.rand(ROWS, device=device) > 0.4
-    tensors = leaves(given)
+    hidden, layer, bias = tensors = leaves(given)
     settings: dict[str, Any] = {"temperature": 1.3, "softcap": softcap}
     found = functional.linear_token_log_probs(
-        *tensors[:2],
+        hidden,
+        layer,
         given["target"],
-        linear_bias=tensors[2],
+        linear_bias=bias,
         mask=mask,
         entropy=entropy,
         **settings,

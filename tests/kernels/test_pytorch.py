@@ -98,30 +98,6 @@ def test_autocast_gives_the_dtype_of_torchs_smooth_l1(device: str) -> None:
         assert custom("smooth_l1")(input, input).dtype == theirs.dtype
 
 
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_func_grad_gives_the_gradient(loss: str, device: str) -> None:
-    values = make(torch.float64, device)
-    input, target = values((6, 4)), values((4,))
-    got = torch.func.grad(custom(loss))(input, target)
-    torch.testing.assert_close(got, torch.func.grad(reference(loss))(input, target))
-
-
-MODULES = {name.removesuffix("Loss").lower(): getattr(nn, name) for name in nn.__all__}
-"""By the names of their losses without underscores."""
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_module_gives_the_result_of_its_function(loss: str) -> None:
-    module = MODULES[loss.replace("_", "")]
-    values = make(torch.float32, "cpu")
-    input, target = values((6, 4)), values((6, 4))
-    for reduction in REDUCTIONS:
-        instance = module(reduction=reduction, **PARAMETERS[loss])
-        assert torch.equal(instance(input, target), custom(loss, reduction)(input, target))
-        for value in (reduction, *PARAMETERS[loss].values()):
-            assert str(value) in repr(instance)
-
-
 @pytest.mark.parametrize("settings", [{"reduction": "average"}, {"beta": -1.0}])
 def test_a_module_checks_its_settings_at_once(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must be"):
@@ -135,15 +111,3 @@ def test_parameters_of_kernels_match_the_registry(loss: str) -> None:
     parameters = [parameter.name for parameter in LOSSES[loss].parameters]
     operands = [operand.name for operand in LOSSES[loss].operands]
     assert names == [*operands, "reduction", *parameters, "site"]
-
-
-def test_defaults_are_those_of_pytorch() -> None:
-    values = make(torch.float32, "cpu")
-    input, target = values((6, 4)), values((6, 4))
-    from losscli import functional
-
-    theirs = torch.nn.functional
-    torch.testing.assert_close(
-        functional.smooth_l1_loss(input, target), theirs.smooth_l1_loss(input, target)
-    )
-    torch.testing.assert_close(functional.mse_loss(input, target), theirs.mse_loss(input, target))

@@ -20,7 +20,7 @@ from torch.func import grad, jvp, vmap
 from tests.parameters import few
 
 from . import packaged
-from .losses import MACHINERY, REDUCTIONS, custom, make
+from .losses import MACHINERY, REDUCTIONS, close, custom, make
 
 # PyTorch's own, of its compiler.
 pytestmark = [
@@ -53,10 +53,6 @@ def compiled_backward() -> Iterator[CompileCounterWithBackend]:
 def leaves(shapes: tuple[tuple[int, ...], ...], device: str) -> tuple[Tensor, ...]:
     values = make(torch.float64, device)
     return tuple(values(shape).requires_grad_() for shape in shapes)
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize("reduction", few(REDUCTIONS, ("none",)))

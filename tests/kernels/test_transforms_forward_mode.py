@@ -16,7 +16,17 @@ from losscli.losses import reduce
 from losscli.truth.tolerances import ELEMENT_ULP, unit_roundoff
 from tests.parameters import square
 
-from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, reference, with_grad
+from .losses import (
+    MACHINERY,
+    PARAMETERS,
+    REDUCTIONS,
+    close,
+    custom,
+    make,
+    reference,
+    torchs,
+    with_grad,
+)
 
 # torch's own batching rule of clamp's backward, and its first use of forward mode.
 pytestmark = [
@@ -30,22 +40,8 @@ EMPTY = ((0, 3), (3,))
 BOTH = (0, 1)
 
 
-def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
-    """torch's loss, without what its own batching rules fail on: broadcasts, means of nothing."""
-    function = reference(loss, "none")
-
-    def reduced(input: Tensor, target: Tensor) -> Tensor:
-        return reduce(function(input + 0 * target, target + 0 * input), reduction)
-
-    return reduced
-
-
 def both(loss: str, reduction: str) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     return custom(loss, reduction), torchs(loss, reduction)
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected, equal_nan=True)
 
 
 def operands(shapes: tuple[tuple[int, ...], ...], device: str) -> tuple[Tensor, ...]:

@@ -16,15 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from losscli import nn
 
-from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, with_grad
+from .losses import MACHINERY, PARAMETERS, REDUCTIONS, close, custom, make, with_grad
 
 # PyTorch's own, at the first use of forward mode.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])

@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.func import grad, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from losscli.losses import reduce
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
 from tests.parameters import naming, square
 
-from .losses import MACHINERY, REDUCTIONS, custom, make, reference, with_grad
+from .losses import MACHINERY, REDUCTIONS, close, custom, make, reference, torchs, with_grad
 
 # torch's own batching rule of clamp's backward.
 pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
@@ -72,20 +71,6 @@ def batches(
         None if dim is None else min(dim, len(of)) for of, dim in zip(shapes, dims, strict=True)
     )
     return operands, dims
-
-
-def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
-    """torch's loss, without what its own batching rules fail on: broadcasts, means of nothing."""
-    function = reference(loss, "none")
-
-    def reduced(input: Tensor, target: Tensor) -> Tensor:
-        return reduce(function(input + 0 * target, target + 0 * input), reduction)
-
-    return reduced
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
