@@ -20,6 +20,7 @@ from losscli import functional
 from losscli.losses import LOSS, ROW_LOSSES
 from losscli.machine.memory import free_bytes
 from losscli.nn import CrossEntropyLoss
+from tests.gradients import both, ramp
 from tests.parameters import naming
 
 SPEC = ROW_LOSSES["cross_entropy"]
@@ -37,11 +38,6 @@ TORCHS: Loss = torch.nn.functional.cross_entropy
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
@@ -57,11 +53,6 @@ def numbers(classes: int, *shape: int, device: str) -> Tensor:
     return torch.randint(classes, shape, device=device)
 
 
-def both(loss: Tensor, *leaves: Tensor, incoming: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Return a loss and the gradients of leaves."""
-    return (loss.detach(), *torch.autograd.grad(loss, leaves, incoming))
-
-
 def oracle(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: Any) -> Any:
     """Return torch's loss and gradient in float64, with an incoming gradient for each row."""
     exact = input.detach().double().requires_grad_()
@@ -69,12 +60,6 @@ def oracle(input: Tensor, target: Tensor, weight: Tensor | None = None, **named:
     weight = None if weight is None else weight.double()
     loss = TORCHS(exact, target, weight, **named)
     return both(loss, exact, incoming=ramp(loss))
-
-
-def ramp(loss: Tensor) -> Tensor:
-    """Return incoming gradients that are not 1, and differ by row."""
-    ones = torch.arange(loss.numel(), device=loss.device) % 5 - 2.5
-    return ones.view(loss.shape).to(loss.dtype)
 
 
 def judge(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: Any) -> None:

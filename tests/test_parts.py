@@ -43,11 +43,6 @@ CASES = {
 }
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def _logits(width: int, dtype: torch.dtype, device: str) -> Tensor:
     generator = torch.Generator().manual_seed(width)
     return (3 * torch.randn(ROWS, width, generator=generator)).to(device, dtype)

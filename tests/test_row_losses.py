@@ -17,6 +17,7 @@ from torch.testing import assert_close
 from losscli import functional, nn
 from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec
 from losscli.machine.memory import free_bytes
+from tests.gradients import both, ramp
 from tests.parameters import SLOW, few, naming
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -32,11 +33,6 @@ LOGITS = (
 OPS = torch.ops.losscli
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(params=ROW_LOSSES)
@@ -71,6 +67,11 @@ class Call(NamedTuple):
         """Return the loss that the kernels compute."""
         loss: Tensor = self.of(getattr(OPS, self.spec.name), reduction)
         return loss
+
+    def results(self, reduction: str = "mean") -> tuple[Tensor, ...]:
+        """Return the loss that the kernels compute, and the gradients of the rows."""
+        loss = self.ours(reduction)
+        return both(loss, *self.rows, incoming=ramp(loss))
 
     def due(self, reduction: str = "mean") -> Tensor:
         """Return the loss that the reference computes."""
@@ -131,17 +132,6 @@ def reductions(spec: RowSpec) -> tuple[str, ...]:
 def examples(spec: RowSpec) -> dict[str, float]:
     """Return parameters that are not the defaults."""
     return {parameter.name: parameter.example for parameter in spec.parameters}
-
-
-def ramp(loss: Tensor) -> Tensor:
-    """Return incoming gradients that are not 1, and differ by row."""
-    ones = torch.arange(loss.numel(), device=loss.device) % 5 - 2.5
-    return ones.view(loss.shape).to(loss.dtype)
-
-
-def both(loss: Tensor, *leaves: Tensor, incoming: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Return a loss and the gradients of leaves."""
-    return (loss.detach(), *torch.autograd.grad(loss, leaves, incoming))
 
 
 def terms(exact: Call, due: tuple[Tensor, ...]) -> tuple[float, float]:
@@ -255,13 +245,13 @@ def test_strides_do_not_matter(spec: RowSpec, device: str) -> None:
     reduction = reductions(spec)[-1]
     for shape in ((6, 33), (6, 1000), (37, 3), (70, 9)):
         plain = make(spec, *shape, device=device)
-        due = both(loss := plain.ours(reduction), *plain.rows, incoming=ramp(loss))
+        due = plain.results(reduction)
         for place, row in enumerate(plain.rows):
             for view, values in views(row.detach()).items():
                 operands = list(plain.operands)
                 operands[place] = values.requires_grad_()
                 call = plain._replace(operands=tuple(operands))
-                found = both(loss := call.ours(reduction), *call.rows, incoming=ramp(loss))
+                found = call.results(reduction)
                 with naming(shape, view):
                     assert_close(found, due, rtol=1e-5, atol=1e-6)
 
@@ -282,7 +272,7 @@ def test_all_rows_masked(device: str) -> None:
         call = make(ROW_LOSSES[name], 4, 9, device=device)
         mask = torch.zeros(4, dtype=torch.bool, device=device)
         call = call._replace(operands=(*call.operands[:2], mask))
-        found = both(loss := call.ours(reduction), *call.rows, incoming=torch.ones_like(loss))
+        found = call.results(reduction)
         assert bool(found[0].isnan().all()) == (reduction == "mean")
         assert all(not gradient.any() for gradient in found[1:])
 
@@ -435,7 +425,7 @@ def test_gradient_of_one_operand_alone_has_the_bits_of_that_beside_others(
 ) -> None:
     for length, reduction in ((33, reductions(spec)[-1]), (1000, "none")):
         whole = make(spec, 5, length, device=device)
-        due = both(loss := whole.ours(reduction), *whole.rows, incoming=ramp(loss))
+        due = whole.results(reduction)
         for place in range(spec.gradients):
             rows = [row.detach().requires_grad_(k == place) for k, row in enumerate(whole.rows)]
             call = whole._replace(operands=(*rows, *whole.operands[spec.gradients :]))
@@ -519,8 +509,7 @@ def test_runs_and_threads_do_not_change_the_bits(spec: RowSpec, device: str) -> 
         try:
             for count in (1, 2, 3, threads, threads):
                 torch.set_num_threads(count)
-                loss = call.ours(reduction)
-                runs.append(both(loss, *call.rows, incoming=torch.ones_like(loss)))
+                runs.append(call.results(reduction))
         finally:
             torch.set_num_threads(threads)
         for run in runs[1:]:
@@ -729,7 +718,7 @@ def test_class_that_is_none_makes_nan_on_a_gpu(name: str) -> None:
     call = make(ROW_LOSSES[name], 3, 5, device="cuda")
     target = torch.tensor([1, 9, 2], device="cuda")
     call = call._replace(operands=(call.rows[0], target, *call.operands[2:]))
-    found = both(loss := call.ours("none"), *call.rows, incoming=torch.ones_like(loss))
+    found = call.results("none")
     assert found[0].isnan().tolist() == [False, True, False]
     assert found[1].isnan().any(1).tolist() == [False, True, False]
 
