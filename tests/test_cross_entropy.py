@@ -243,6 +243,7 @@ def test_with_grad_does_not_write_over_what_requires_grad(device: str) -> None:
         WITH_GRAD(input, target, inplace=True)
     with torch.no_grad():
         WITH_GRAD(input, target, inplace=True)
+        assert WITH_GRAD(input.half(), target, inplace=True)[0].dtype == torch.float16
 
 
 def test_gradients_of_target_and_weight_are_torchs(device: str) -> None:

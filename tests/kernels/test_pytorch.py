@@ -91,13 +91,6 @@ def test_autocast_computes_in_float32_as_for_pytorchs_losses(
     assert input.grad.dtype == dtype
 
 
-def test_autocast_gives_the_dtype_of_torchs_smooth_l1(device: str) -> None:
-    input = make(torch.bfloat16, device)((9,))
-    with torch.autocast(device, dtype=torch.bfloat16):
-        theirs = torch.nn.functional.smooth_l1_loss(input, input)
-        assert custom("smooth_l1")(input, input).dtype == theirs.dtype
-
-
 @pytest.mark.parametrize("settings", [{"reduction": "average"}, {"beta": -1.0}])
 def test_a_module_checks_its_settings_at_once(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must be"):
