@@ -45,6 +45,12 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(PROCESSES, device, 1)
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    """Return where kernels run: on the CPU, and with `-m gpu` on a GPU."""
+    return str(request.param)
+
+
 @pytest.fixture
 def workshop(tmp_path: Path) -> Standin:
     """Return a machine with stand-in compilers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,3 +35,19 @@ def naming(*what: object) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"with {', '.join(map(str, what))}")
         raise
+
+
+def square(*axes: Iterable[Any]) -> list[Any]:
+    """Return all combinations as the parameters of a test, of which few are tested on each run.
+
+    Those make a Latin square: each value of an axis meets each value of any other axis there.
+    """
+    tables = [list(axis) for axis in axes]
+    every = min(map(len, tables))
+    return [
+        pytest.param(
+            *(value for _, value in chosen),
+            marks=[] if sum(place for place, _ in chosen) % every == 0 else [SLOW],
+        )
+        for chosen in itertools.product(*map(enumerate, tables))
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +28,10 @@ from losscli.losses.linear.plan import (
 )
 from losscli.losses.linear.plan import whole as whole_plan
 from losscli.machine.allocations import measure_peak
+from tests.parameters import naming
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+REDUCTIONS = ("mean", "sum", "none")
 ROWS, WIDTH, CLASSES = 70, 24, 301
 PLANS = {
     # Neither parts of rows nor of classes are whole multiples.
@@ -52,11 +55,6 @@ MOST_ERROR = {torch.float64: 40.0}
 
 # torch's own advice, of what its transforms import.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +135,13 @@ def expected(
     return [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming.to(dtype))]
 
 
+def assert_same(loss: Tensor, truth: Tensor, *tensors: Tensor):
+    """Compare losses, and the gradients of their sums."""
+    assert_close(loss, truth, equal_nan=True)
+    mine, theirs = (torch.autograd.grad(each.sum(), tensors) for each in (loss, truth))
+    assert_close(mine, theirs, equal_nan=True)
+
+
 def error(found: Tensor, truth: Tensor) -> float:
     """Return how far a tensor is from the truth, by norms, in units of its dtype's rounding."""
     found, truth = found.detach(), truth.detach().double()
@@ -144,17 +149,22 @@ def error(found: Tensor, truth: Tensor) -> float:
     return float(apart) / torch.finfo(found.dtype).eps
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", PLANS)
 def test_loss_and_gradients_are_those_of_the_logits(
-    kind: str, setting: str, reduction: str, dtype: torch.dtype, device: str, by_plan: Any
+    kind: str, dtype: torch.dtype, device: str, by_plan: Any
 ):
-    if kind == CHUNKS and reduction == "none":
-        kind = SLICES  # no plan of chunks has a gradient for each row
-    by_plan(kind)
-    given, settings = operands(dtype, device), SETTINGS[setting]
+    for setting, reduction in itertools.product(SETTINGS, REDUCTIONS):
+        # No plan of chunks has a gradient for each row.
+        by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
+        with naming(setting, reduction):
+            assert_is_that_of_the_logits(SETTINGS[setting], reduction, dtype, device)
+
+
+def assert_is_that_of_the_logits(
+    settings: dict[str, Any], reduction: str, dtype: torch.dtype, device: str
+):
+    given = operands(dtype, device)
     incoming = torch.randn(ROWS if reduction == "none" else (), device=device).to(dtype)
     hidden, weight, bias = leaves(given)
     loss = functional.linear_cross_entropy(
@@ -177,37 +187,42 @@ def test_loss_and_gradients_are_those_of_the_logits(
         assert error(mine, truth) < max(MOST_ERROR.get(dtype, 4), 2 * error(other, truth)), name
 
 
-@pytest.mark.parametrize("entropy", [False, True], ids=("alone", "with_entropies"))
-@pytest.mark.parametrize("softcap", [0.0, 5.0])
 @pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_log_probs_have_any_gradient_for_each_token(
-    dtype: torch.dtype, kind: str, softcap: float, entropy: bool, device: str, by_plan: Any
+    dtype: torch.dtype, kind: str, device: str, by_plan: Any
 ):
-    by_plan(SLICES if entropy and kind == WHOLE else kind)
+    for softcap, entropy in itertools.product((0.0, 5.0), (False, True)):
+        by_plan(SLICES if entropy and kind == WHOLE else kind)
+        with naming(f"softcap {softcap}", "with entropies" if entropy else "alone"):
+            assert_log_probs_are_those_of_the_logits(dtype, softcap, entropy, device)
+
+
+def assert_log_probs_are_those_of_the_logits(
+    dtype: torch.dtype, softcap: float, entropy: bool, device: str
+):
     given = operands(dtype, device, ignored=False)
     mask = torch.rand(ROWS, device=device) > 0.4
-    hidden, weight, bias = leaves(given)
+    hidden, layer, bias = tensors = leaves(given)
+    settings: dict[str, Any] = {"temperature": 1.3, "softcap": softcap}
     found = functional.linear_token_log_probs(
         hidden,
-        weight,
+        layer,
         given["target"],
         linear_bias=bias,
-        temperature=1.3,
-        softcap=softcap,
         mask=mask,
         entropy=entropy,
+        **settings,
     )
     found = found if entropy else (found,)
     wide = leaves(given, torch.float64)
-    logs = logits_of(wide[0], wide[1], wide[2], 1.3, softcap).log_softmax(1)
+    logs = logits_of(wide[0], wide[1], wide[2], **settings).log_softmax(1)
     truth = [logs.gather(1, given["target"].unsqueeze(1)).squeeze(1) * mask]
     if entropy:
         truth.append(-(logs.exp() * logs).sum(1) * mask)
     incoming = [torch.randn(ROWS, device=device) for _ in truth]
-    mine = torch.autograd.grad(
-        found, (hidden, weight, bias), [g.to(f.dtype) for g, f in zip(incoming, found, strict=True)]
-    )
+    narrow = [g.to(f.dtype) for g, f in zip(incoming, found, strict=True)]
+    mine = torch.autograd.grad(found, tensors, narrow)
     theirs = torch.autograd.grad(truth, wide, [g.double() for g in incoming])
     for one, other in zip((*found, *mine), (*truth, *theirs), strict=True):
         rounding = torch.finfo(dtype).eps / torch.finfo(one.dtype).eps  # that of the logits
@@ -296,10 +311,7 @@ def test_a_token_weight_multiplies_and_divides_the_mean(kind: str, device: str, 
     counts = given["target"] != -100
     losses = losses_of(linear(hidden, weight), given["target"], None)
     truth = (losses * of_tokens).sum() / of_tokens[counts].sum()
-    assert_close(loss, truth)
-    assert_close(
-        torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(truth, (hidden, weight))
-    )
+    assert_same(loss, truth, hidden, weight)
 
 
 @pytest.mark.parametrize("softcap", [0.0, 5.0])
@@ -314,52 +326,42 @@ def test_return_lse_returns_that_of_all_rows(kind: str, softcap: float, device: 
     logits = logits_of(hidden, weight, None, 1, softcap)
     assert_close(found, torch.logsumexp(logits, 1).detach())
     assert not found.requires_grad
-    truth = cross_entropy(logits, given["target"])
-    assert_close(
-        torch.autograd.grad(loss, (hidden, weight)), torch.autograd.grad(truth, (hidden, weight))
-    )
+    assert_same(loss, cross_entropy(logits, given["target"]), hidden, weight)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 0), (3, 2, 4)], ids=str)
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_hidden_states_of_any_shape(shape: tuple[int, ...], reduction: str, device: str):
-    hidden = torch.randn(*shape, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(CLASSES, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
-    target = torch.randint(CLASSES, shape, device=device)
-    loss = functional.linear_cross_entropy(hidden, weight, target, reduction=reduction)
-    rows = linear(hidden.reshape(-1, WIDTH), weight)
-    truth = cross_entropy(rows, target.reshape(-1), reduction=reduction)
-    truth = truth.view(shape) if reduction == "none" else truth
-    assert_close(loss, truth, equal_nan=True)
-    assert_close(
-        torch.autograd.grad(loss.sum(), (hidden, weight)),
-        torch.autograd.grad(truth.sum(), (hidden, weight)),
-        equal_nan=True,
-    )
+def test_hidden_states_of_any_shape(device: str):
+    for shape, reduction in itertools.product(((), (1,), (0,), (2, 0), (3, 2, 4)), REDUCTIONS):
+        hidden = torch.randn(*shape, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
+        weight = torch.randn(CLASSES, WIDTH, device=device).double().requires_grad_()
+        target = torch.randint(CLASSES, shape, device=device)
+        loss = functional.linear_cross_entropy(hidden, weight, target, reduction=reduction)
+        rows = linear(hidden.reshape(-1, WIDTH), weight)
+        truth = cross_entropy(rows, target.reshape(-1), reduction=reduction)
+        truth = truth.view(shape) if reduction == "none" else truth
+        with naming(shape, reduction):
+            assert_same(loss, truth, hidden, weight)
 
 
-@pytest.mark.parametrize("return_lse", [False, True], ids=["", "with_lse"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("kind", PLANS)
-def test_all_rows_ignored(
-    kind: str, reduction: str, dtype: torch.dtype, return_lse: bool, device: str, by_plan: Any
-):
-    by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
-    given = operands(dtype, device)
-    given["target"].fill_(-100)
-    hidden, weight, _ = leaves(given)
-    found = functional.linear_cross_entropy(
-        *(hidden, weight, given["target"]),
-        reduction=reduction,
-        label_smoothing=0.1,
-        return_lse=return_lse,
-    )
-    loss = found[0] if return_lse else found
-    truth = cross_entropy(linear(hidden, weight), given["target"], reduction=reduction)
-    assert_close(loss, truth, equal_nan=True)
-    for gradient in torch.autograd.grad(loss.sum(), (hidden, weight)):
-        assert not gradient.any()
+def test_all_rows_ignored(kind: str, device: str, by_plan: Any):
+    dtypes = (torch.float32, torch.float16)
+    for reduction, dtype, lse in itertools.product(REDUCTIONS, dtypes, (False, True)):
+        by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
+        given = operands(dtype, device)
+        given["target"].fill_(-100)
+        hidden, weight, _ = leaves(given)
+        found = functional.linear_cross_entropy(
+            *(hidden, weight, given["target"]),
+            reduction=reduction,
+            label_smoothing=0.1,
+            return_lse=lse,
+        )
+        loss = found[0] if lse else found
+        truth = cross_entropy(linear(hidden, weight), given["target"], reduction=reduction)
+        with naming(reduction, dtype, "with the logarithms of sums" if lse else "alone"):
+            assert_close(loss, truth, equal_nan=True)
+            for gradient in torch.autograd.grad(loss.sum(), (hidden, weight)):
+                assert not gradient.any()
 
 
 @pytest.mark.parametrize("kind", PLANS)
@@ -424,10 +426,7 @@ def test_compiled_programs_have_one_graph(device: str):
     torch.compiler.reset()
     found = torch.compile(loss_of, backend="aot_eager", fullgraph=True)(hidden, weight)
     truth = loss_of(hidden, weight)
-    assert_close(found, truth)
-    assert_close(
-        torch.autograd.grad(found, (hidden, weight)), torch.autograd.grad(truth, (hidden, weight))
-    )
+    assert_same(found, truth, hidden, weight)
 
 
 def test_transforms_take_all_logits_at_once(device: str):
@@ -760,23 +759,3 @@ def test_without_gradients_no_more_than_a_slice_is_held():
 def test_slices_are_kept_as_memory_allows(budget: int, kept: int):
     size = replace(BIG, whole=False)
     assert choose(size, budget, 0) == slices(size, 8192, kept)
-
-
-@pytest.mark.skipif(
-    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
-)
-def test_samples_of_pytorch():
-    """Those with class numbers and a matrix of weights; others are told what to call."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    samples = 0
-    for op in (each for each in op_db if each.name == "nn.functional.linear_cross_entropy"):
-        for sample in op.sample_inputs("cpu", torch.float64):
-            named = {k: v for k, v in sample.kwargs.items() if k != "options"}
-            weight, target = sample.args[:2]
-            if weight.dim() != 2 or target.is_floating_point():
-                continue
-            found = functional.linear_cross_entropy(sample.input, weight, target, **named)
-            assert_close(found, op.op(sample.input, weight, target, **named), equal_nan=True)
-            samples += 1
-    assert samples

@@ -237,6 +237,7 @@ def test_results_are_the_same_bits_on_every_processor(
     np.testing.assert_array_equal(np.signbit(mine)[number], np.signbit(other)[number])
 
 
+@pytest.mark.slow
 def test_the_bounds_tell_a_wrong_coefficient(tmp_path: Path) -> None:
     csrc = tmp_path / "csrc"
     shutil.copytree(csrc_root() / "core", csrc / "core")

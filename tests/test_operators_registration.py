@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 
 import pytest
@@ -51,13 +51,82 @@ x, y = torch.arange(4.0), torch.ones(4)
 """
 
 
-def run(program: str) -> str:
-    """Run a program in a fresh process and return what it prints."""
-    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(program)]
+# Each program runs in a child of its own, which has imported PyTorch and defined the operators.
+FORKED = """
+import contextlib, io, json, os, sys, traceback
+told = {}
+for name, program in json.loads(sys.argv[1]).items():
+    reader, writer = os.pipe()
+    if not os.fork():
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                exec(program, dict(globals()))
+            except BaseException:
+                traceback.print_exc()
+        os.write(writer, said.getvalue().encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        told[name] = pipe.read()
+    os.wait()
+print(json.dumps(told))
+"""
+PROGRAMS = {
+    "imports": """
+import losscli.functional, losscli.nn
+assert not {"torch._dynamo", "losscli.build.builder"} & set(sys.modules)
+assert calls == [] and loading._loaded == {}
+""",
+    "first calls": """
+from losscli import functional, nn
+x.requires_grad_()
+stub, stub_calls = registration._Stub.__call__, []
+registration._Stub.__call__ = lambda *a, **k: stub_calls.append(1) or stub(*a, **k)
+for _ in range(3):
+    assert functional.mse_loss(x, y) == 1.5
+    assert nn.MSELoss()(x, y) == 1.5
+print(calls, stub_calls)
+""",
+    "first call in inference mode": """
+from losscli import functional
+with torch.inference_mode(), torch.autocast("cpu"):
+    assert functional.mse_loss(x, y) == 1.5
+print(calls)
+""",
+    "fake and meta tensors": """
+from losscli import functional
+meta = torch.empty(5, 4, device="meta", requires_grad=True)
+assert functional.mse_loss(meta, meta[0], reduction="none").shape == (5, 4)
+with torch._subclasses.FakeTensorMode():
+    fake = torch.empty(5, 4, device="cuda", requires_grad=True)
+    assert functional.mse_loss(fake, fake).shape == ()
+print(calls)
+""",
+    "a sparse tensor": """
+try:
+    torch.ops.losscli.mse.default(x.to_sparse(), y, "mean")
+except NotImplementedError as error:
+    print(error)
+""",
+    "DTensor": """
+assert "torch.distributed.tensor" not in sys.modules
+warnings.simplefilter("default")
+from torch.distributed.tensor import DTensor
+assert torch.ops.losscli.mse.default in DTensor._op_dispatcher._custom_op_handlers
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, str]:
+    """Return what each program prints in a fresh process, its errors as well."""
+    command = [sys.executable, "-c", PRELUDE + FORKED, json.dumps(PROGRAMS)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
-    return done.stdout
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
 
 
 def test_operator_schemas_of_two_operands() -> None:
@@ -123,51 +192,33 @@ def test_every_operator_is_defined_and_safe_to_compile(loss: str) -> None:
         assert torch.Tag.pt2_compliant_tag in overload.tags
 
 
-def test_importing_builds_nothing_and_leaves_the_compiler_out() -> None:
-    program = """
-    import sys
-    import losscli.functional, losscli.nn
-    assert not {"torch._dynamo", "losscli.build.builder"} & set(sys.modules)
-    assert calls == [] and loading._loaded == {}
-    """
-    run(program)
+def test_importing_builds_nothing_and_leaves_the_compiler_out(told: dict[str, str]) -> None:
+    assert told["imports"] == ""
 
 
-def test_first_call_loads_the_library_and_the_next_does_not() -> None:
-    program = """
-    from losscli import functional, nn
-    x.requires_grad_()
-    stub, stub_calls = registration._Stub.__call__, []
-    registration._Stub.__call__ = lambda *a, **k: stub_calls.append(1) or stub(*a, **k)
-    for _ in range(3):
-        assert functional.mse_loss(x, y) == 1.5
-        assert nn.MSELoss()(x, y) == 1.5
-    print(calls, stub_calls)
-    """
-    assert run(program) == "['torch', 'mse_cpu'] [1]\n"
+def test_first_call_loads_the_library_and_the_next_does_not(told: dict[str, str]) -> None:
+    assert told["first calls"] == "['torch', 'mse_cpu'] [1]\n"
 
 
-def test_first_call_loads_in_inference_mode_and_under_autocast() -> None:
-    program = """
-    from losscli import functional
-    with torch.inference_mode(), torch.autocast("cpu"):
-        assert functional.mse_loss(x, y) == 1.5
-    print(calls)
-    """
-    assert run(program) == "['torch', 'mse_cpu']\n"
+def test_first_call_loads_in_inference_mode_and_under_autocast(told: dict[str, str]) -> None:
+    assert told["first call in inference mode"] == "['torch', 'mse_cpu']\n"
 
 
-def test_fake_and_meta_tensors_load_no_kernels() -> None:
-    program = """
-    from losscli import functional
-    meta = torch.empty(5, 4, device="meta", requires_grad=True)
-    assert functional.mse_loss(meta, meta[0], reduction="none").shape == (5, 4)
-    with torch._subclasses.FakeTensorMode():
-        fake = torch.empty(5, 4, device="cuda", requires_grad=True)
-        assert functional.mse_loss(fake, fake).shape == ()
-    print(calls)
-    """
-    assert run(program) == "['torch']\n"
+def test_fake_and_meta_tensors_load_no_kernels(told: dict[str, str]) -> None:
+    assert told["fake and meta tensors"] == "['torch']\n"
+
+
+def test_importing_the_functions_leaves_dtensor_out_until_a_program_imports_it(
+    told: dict[str, str],
+) -> None:
+    assert told["DTensor"] == ""
+
+
+def test_the_kernels_take_dense_tensors_on_cpu_or_cuda(told: dict[str, str]) -> None:
+    assert told["a sparse tensor"] == (
+        "losscli::mse: input must be a dense tensor, but is torch.sparse_coo; convert it with "
+        ".to_dense()\n"
+    )
 
 
 class TestStubs:
@@ -196,20 +247,6 @@ class TestStubs:
         for _ in range(2):
             with pytest.raises(UnfitError, match="no C\\+\\+ compiler"):
                 torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")
-
-
-def test_the_kernels_take_dense_tensors_on_cpu_or_cuda() -> None:
-    program = """
-    try:
-        torch.ops.losscli.mse.default(x.to_sparse(), y, "mean")
-    except NotImplementedError as error:
-        print(error)
-    """
-    told = run(program)
-    assert told == (
-        "losscli::mse: input must be a dense tensor, but is torch.sparse_coo; convert it with "
-        ".to_dense()\n"
-    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])

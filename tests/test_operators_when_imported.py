@@ -1,7 +1,6 @@
 """What belongs to a module is registered once the module has been imported, and not before."""
 
 import importlib
-import subprocess
 import sys
 
 import pytest
@@ -49,14 +48,3 @@ def test_other_modules_and_missing_ones_are_left_alone(module):
     importlib.import_module(module)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("a_module_that_does_not_exist")
-
-
-def test_importing_the_functions_leaves_dtensor_out_until_a_program_imports_it():
-    program = """
-import sys, losscli.functional
-assert "torch.distributed.tensor" not in sys.modules
-from torch.distributed.tensor import DTensor
-import torch
-assert torch.ops.losscli.mse.default in DTensor._op_dispatcher._custom_op_handlers
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from losscli.cli import main
+
 
 def run(*arguments: str, to: Path) -> dict[str, Any]:
     """Run a command and return its record."""
-    command = [sys.executable, "-m", "losscli", *arguments, "--device", "cpu"]
-    done = subprocess.run(
-        [*command, "--format", "json", "-o", str(to)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    command = [*arguments, "--device", "cpu", "--format", "json", "-o", str(to)]
+    assert main.run(command) == 0
     record: dict[str, Any] = json.loads(to.read_text())
     return record
 

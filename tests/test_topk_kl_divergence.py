@@ -18,11 +18,6 @@ from tests.parameters import naming
 ROWS, CLASSES, K = 12, 70, 5
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 class Pair(NamedTuple):
     """A student's logits, and what is known of a teacher."""
 

@@ -1,4 +1,4 @@
-"""Every kernel test runs on the CPU, and with `-m gpu` on a GPU."""
+"""Every kernel test has its kernels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,3 @@ from losscli.operators import loading
 def _kernels() -> None:
     """Build the kernels once, if they are not in the cache."""
     loading.load()
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> str:
-    return str(request.param)

@@ -12,7 +12,7 @@ from torch import Tensor
 import losscli.functional  # noqa: F401 - defines the operators
 from losscli.axes import DType
 from losscli.cases import Case
-from losscli.losses import LOSSES, REDUCTIONS, Reduction
+from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
 from losscli.truth.tolerances import ELEMENT_ULP
 from tests.machinery import MACHINERY
 
@@ -33,10 +33,13 @@ __all__ = [
     "PARAMETERS",
     "REDUCTIONS",
     "case_of",
+    "close",
     "custom",
     "granted",
     "make",
     "reference",
+    "torchs",
+    "with_grad",
 ]
 
 
@@ -57,6 +60,24 @@ def reference(loss: str, reduction: str = "mean", **parameters: float) -> Callab
     """PyTorch's loss with the same."""
     settings = PARAMETERS[loss] | parameters
     return functools.partial(LOSSES[loss].reference, reduction=reduction, **settings)
+
+
+def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
+    """Return PyTorch's loss without what its own batching rules fail on.
+
+    Those are broadcasts, and means of nothing.
+    """
+    function = reference(loss, "none")
+
+    def reduced(input: Tensor, target: Tensor) -> Tensor:
+        return reduce(function(input + 0 * target, target + 0 * input), reduction)
+
+    return reduced
+
+
+def close(got: object, expected: object) -> None:
+    """Assert that results are close; NaN is close to NaN."""
+    torch.testing.assert_close(got, expected, equal_nan=True)
 
 
 def granted(loss: str) -> float | None:

@@ -21,7 +21,7 @@ from torch import Tensor, distributed
 
 from losscli import functional, nn  # before torch.distributed.tensor is imported
 
-from .losses import MACHINERY, REDUCTIONS, custom, make, with_grad
+from .losses import MACHINERY, REDUCTIONS, close, custom, make, with_grad
 
 RANKS = 2
 SHAPES = (
@@ -32,10 +32,6 @@ SHAPES = (
     ((1, 4), (1, 4)),
     ((), (7,)),
 )
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected)
 
 
 def full(value: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from losscli.truth.tolerances import ELEMENT_ULP
+from tests.parameters import few, naming, square
 
 from .layouts import LAYOUTS
-from .losses import DTYPES, MACHINERY, REDUCTIONS, custom, granted, make, reference
+from .losses import DTYPES, MACHINERY, REDUCTIONS, close, custom, granted, make, reference
 
 GRADCHECK_LAYOUTS = (
     "same shape",
@@ -34,9 +37,9 @@ def small_operands(layout: str, device: str) -> tuple[torch.Tensor, torch.Tensor
     return input.detach().requires_grad_(), target.detach().requires_grad_()
 
 
-@pytest.mark.parametrize("layout", GRADCHECK_LAYOUTS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(
+    ("loss", "reduction", "layout"), square(MACHINERY, REDUCTIONS, GRADCHECK_LAYOUTS)
+)
 def test_first_and_second_derivatives_by_differences(
     loss: str, reduction: str, layout: str, device: str
 ) -> None:
@@ -57,22 +60,24 @@ def test_gradient_of_only_one_operand(loss: str, device: str) -> None:
         torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_a_retained_graph_gives_the_same_gradient_again(
-    loss: str, reduction: str, device: str
-) -> None:
+def test_a_retained_graph_gives_the_same_gradient_again(loss: str, device: str) -> None:
+    """Whatever an optimiser has done to the gradients before."""
     values = make(torch.float32, device)
     input, target = values((33, 21)).requires_grad_(), values((21,)).requires_grad_()
-    result = custom(loss, reduction)(input, target).sum()
-    first = torch.autograd.grad(result, (input, target), retain_graph=True)
-    tripled = torch.autograd.grad(3 * result, (input, target), retain_graph=True)
-    kept = [gradient.clone() for gradient in first]
-    last = torch.autograd.grad(result, (input, target))
-    for a, b, c, d in zip(first, last, kept, tripled, strict=True):
-        torch.testing.assert_close(a, c, rtol=0, atol=0)
-        torch.testing.assert_close(b, c, rtol=0, atol=0)
-        torch.testing.assert_close(d, 3 * c)
+    for reduction in REDUCTIONS:
+        result = custom(loss, reduction)(input, target).sum()
+        first = torch.autograd.grad(result, (input, target), retain_graph=True)
+        kept = [gradient.clone() for gradient in first]
+        for gradient in first:
+            gradient.zero_()
+        tripled = torch.autograd.grad(3 * result, (input, target), retain_graph=True)
+        second = torch.autograd.grad(result, (input, target), retain_graph=True)
+        assert all(map(torch.equal, second, kept))
+        second[0].mul_(7)
+        last = torch.autograd.grad(result, (input, target))
+        assert all(map(torch.equal, last, kept))
+        close(tripled, tuple(3 * gradient for gradient in kept))
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
@@ -99,7 +104,7 @@ def test_backward_through_a_released_graph_raises(loss: str, device: str) -> Non
         result.backward()
 
 
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize("loss", few(MACHINERY, ("mse",)))
 def test_a_float16_mean_of_many_survives_the_scaling_of_its_loss(loss: str, device: str) -> None:
     """Unscaled, most gradients lie below float16's smallest step of 6e-8; scaled, none does."""
     size = 2**22
@@ -115,29 +120,25 @@ def test_a_float16_mean_of_many_survives_the_scaling_of_its_loss(loss: str, devi
     assert input.grad.count_nonzero() == expected.count_nonzero()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("incoming", [1.0, -3.0, 32768.0, 0.0, float("inf"), float("nan")])
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_gradient_is_right_for_any_incoming_gradient(
-    loss: str, incoming: float, dtype: str, device: str
-) -> None:
-    values = make(DTYPES[dtype], device)
-    input, target = values((50, 40)).requires_grad_(), values((50, 40)).requires_grad_()
-    result = custom(loss)(input, target)
-    got = torch.autograd.grad(result, (input, target), torch.full_like(result, incoming))
-    truths = tuple(operand.detach().double().requires_grad_() for operand in (input, target))
-    truth = reference(loss)(*truths)
-    factor = torch.full_like(result, incoming).double()
-    expected = torch.autograd.grad(truth, truths, factor)
-    limits = torch.finfo(DTYPES[dtype])
-    for a, b in zip(got, expected, strict=True):
-        torch.testing.assert_close(
-            a,
-            b.to(a.dtype),
-            rtol=(granted(loss) or ELEMENT_ULP) * limits.eps,
-            atol=limits.smallest_normal * limits.eps * 2,
-            equal_nan=True,
-        )
+def test_gradient_is_right_for_any_incoming_gradient(loss: str, device: str) -> None:
+    factors = (1.0, -3.0, 32768.0, 0.0, float("inf"), float("nan"))
+    for dtype, incoming in itertools.product(DTYPES.values(), factors):
+        values, limits = make(dtype, device), torch.finfo(dtype)
+        leaves = values((50, 40)).requires_grad_(), values((50, 40)).requires_grad_()
+        result = custom(loss)(*leaves)
+        got = torch.autograd.grad(result, leaves, torch.full_like(result, incoming))
+        truths = tuple(leaf.detach().double().requires_grad_() for leaf in leaves)
+        factor = torch.full_like(result, incoming).double()
+        expected = torch.autograd.grad(reference(loss)(*truths), truths, factor)
+        with naming(dtype, incoming):
+            torch.testing.assert_close(
+                got,
+                tuple(gradient.to(dtype) for gradient in expected),
+                rtol=(granted(loss) or ELEMENT_ULP) * limits.eps,
+                atol=limits.smallest_normal * limits.eps * 2,
+                equal_nan=True,
+            )
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
@@ -148,21 +149,6 @@ def test_operands_are_not_changed(loss: str, device: str) -> None:
     (5 * custom(loss)(input, target)).backward()
     assert torch.equal(input.detach(), before[0])
     assert torch.equal(target.detach(), before[1])
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_changing_a_gradient_changes_no_other_result(loss: str, device: str) -> None:
-    """What the optimiser does to one gradient reaches no other."""
-    values = make(torch.float32, device)
-    input, target = values((33, 21)).requires_grad_(), values((33, 21)).requires_grad_()
-    result = custom(loss)(input, target)
-    first = torch.autograd.grad(result, input, retain_graph=True)[0]
-    kept = first.clone()
-    first.zero_()
-    second = torch.autograd.grad(result, input, retain_graph=True)[0]
-    second.mul_(7)
-    third = torch.autograd.grad(result, input)[0]
-    torch.testing.assert_close(third, kept, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("loss", MACHINERY)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import torch
 from losscli.functional import binary_cross_entropy_with_grad
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.losses.parameter import Parameter
+from tests.parameters import naming
 
 from .losses import MACHINERY, PARAMETERS, custom
 
@@ -33,21 +36,23 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_unknown_reduction_is_refused(loss: str) -> None:
-    with pytest.raises(ValueError, match="'none', 'mean' or 'sum', but is 'average'"):
-        custom(loss, "average")(ONES, ONES)
+NAN, INFINITY = math.nan, math.inf
+WRONG_SETTINGS: list[tuple[str, dict[str, Any], str]] = [
+    *((loss, {"reduction": "average"}, "'none', 'mean' or 'sum', but is 'a") for loss in MACHINERY),
+    *(("smooth_l1", {"beta": v}, "beta must be at least 0, but") for v in (-0.1, NAN, INFINITY)),
+    ("hinge", {"margin": NAN}, "margin must be a finite number, but is nan"),
+    *(("huber", {"delta": v}, "delta must be above 0, but is") for v in (0.0, -1.0, NAN)),
+    *(
+        ("quantile", {"quantile": v}, "quantile must be above 0 and below 1, but is")
+        for v in (0.0, 1.0, -0.1, NAN)
+    ),
+]
 
 
-@pytest.mark.parametrize("beta", [-0.1, float("nan"), float("inf")])
-def test_beta_out_of_range_is_refused(beta: float) -> None:
-    with pytest.raises(ValueError, match="beta must be at least 0, but is"):
-        custom("smooth_l1", beta=beta)(ONES, ONES)
-
-
-def test_nan_margin_is_refused() -> None:
-    with pytest.raises(ValueError, match="margin must be a finite number, but is nan"):
-        custom("hinge", margin=float("nan"))(ONES, ONES)
+def test_settings_that_a_loss_does_not_have_are_refused() -> None:
+    for loss, settings, message in WRONG_SETTINGS:
+        with naming(loss, settings), pytest.raises(ValueError, match=message):
+            custom(loss, **settings)(ONES, ONES)
 
 
 @pytest.mark.parametrize(
@@ -76,32 +81,17 @@ def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(
             operator(*operands, "mean", *settings)
 
 
-@pytest.mark.parametrize("delta", [0.0, -1.0, float("nan")])
-def test_delta_that_is_not_positive_is_refused(delta: float) -> None:
-    with pytest.raises(ValueError, match="delta must be above 0, but is"):
-        custom("huber", delta=delta)(ONES, ONES)
-
-
-@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.1, float("nan")])
-def test_quantile_outside_the_open_interval_is_refused(quantile: float) -> None:
-    with pytest.raises(ValueError, match="quantile must be above 0 and below 1, but is"):
-        custom("quantile", quantile=quantile)(ONES, ONES)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("value", [-0.5, 1.5, math.nan, math.inf])
 @pytest.mark.parametrize("name", ["input", "target"])
-def test_probability_outside_its_range_is_refused_on_the_cpu(
-    name: str, value: float, reduction: str
-) -> None:
-    operands = {"input": torch.full((3, 4), 0.5), "target": torch.full((3, 4), 0.5)}
-    operands[name][1, 2] = value
+def test_probability_outside_its_range_is_refused_on_the_cpu(name: str) -> None:
     message = rf"all elements of {name} must be between 0 and 1, but the one at \[1, 2\] is "
-    for function in (LOSSES["binary_cross_entropy"].loss, binary_cross_entropy_with_grad):
-        with pytest.raises(RuntimeError, match=message):
-            function(**operands, reduction=reduction)
-        with pytest.raises(RuntimeError, match=message):
-            function(**operands, reduction=reduction, weight=torch.ones(3, 4))
+    functions = (LOSSES["binary_cross_entropy"].loss, binary_cross_entropy_with_grad)
+    weights: tuple[dict[str, torch.Tensor], ...] = ({}, {"weight": torch.ones(3, 4)})
+    for value in (-0.5, 1.5, math.nan, math.inf):
+        operands = {"input": torch.full((3, 4), 0.5), "target": torch.full((3, 4), 0.5)}
+        operands[name][1, 2] = value
+        for reduction, function, weight in itertools.product(REDUCTIONS, functions, weights):
+            with naming(value, reduction, function), pytest.raises(RuntimeError, match=message):
+                function(**operands, reduction=reduction, **weight)
 
 
 @pytest.mark.gpu
@@ -122,16 +112,20 @@ def test_nan_of_a_weight_is_no_error_of_the_probabilities() -> None:
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_integer_input_is_refused(loss: str) -> None:
+def test_operands_that_a_loss_does_not_take_are_refused(loss: str) -> None:
+    function, with_grad = custom(loss), LOSSES[loss].loss_with_grad
     with pytest.raises(TypeError, match=r"are Long and Long; convert with \.float\(\)"):
-        custom(loss)(ONES.long(), ONES.long())
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_gradient_of_an_integer_input_is_refused(loss: str) -> None:
-    function = LOSSES[loss].loss_with_grad
+        function(ONES.long(), ONES.long())
     with pytest.raises(TypeError, match=r"an input of Long has no gradient; .*\.float\(\)"):
-        function(ONES.long(), ONES)
+        with_grad(ONES.long(), ONES)
+    with pytest.raises(TypeError, match="must be float32, float64, float16 or bfloat16"):
+        function(ONES.to(torch.complex64), ONES)
+    with pytest.raises(RuntimeError, match=r"\[3, 4\] and target of shape \[3\] do not broadcast"):
+        function(ONES, torch.ones(3))
+    with pytest.raises(RuntimeError, match=r"must be one element, but has shape \[2\]"):
+        with_grad(ONES, ONES, grad_output=torch.ones(2))
+    with pytest.raises(NotImplementedError, match="input must be a dense tensor"):
+        function(ONES.to_sparse(), ONES)
 
 
 @pytest.mark.gpu
@@ -160,19 +154,6 @@ def test_shapes_that_do_not_broadcast_are_refused(loss: str) -> None:
 def test_operands_on_different_devices_are_refused(loss: str) -> None:
     with pytest.raises(RuntimeError, match="on one device, but are on cuda:0 and cpu"):
         custom(loss)(ONES.cuda(), ONES)
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_incoming_gradient_of_another_shape_is_refused(loss: str) -> None:
-    function = LOSSES[loss].loss_with_grad
-    with pytest.raises(RuntimeError, match=r"must be one element, but has shape \[2\]"):
-        function(ONES, ONES, grad_output=torch.ones(2))
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_sparse_operands_are_refused(loss: str) -> None:
-    with pytest.raises(NotImplementedError, match="input must be a dense tensor"):
-        custom(loss)(ONES.to_sparse(), ONES)
 
 
 @pytest.mark.gpu

@@ -29,6 +29,7 @@ from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
+from tests.parameters import naming
 from tests.verify.judging import put
 
 from .losses import DTYPES, PARAMETERS
@@ -174,13 +175,12 @@ def test_odd_tails_meet_the_oracle(loss: str, device: str) -> None:
         assert_meets_oracle(case, draw(case))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_gradient_of_the_prediction_alone_has_the_bits_of_that_beside_others(
-    loss: str, reduction: str, device: str
+    loss: str, device: str
 ) -> None:
     """In training only the prediction's is wanted, and kernels may compute that one alone."""
-    function = function_of(loss, reduction)
-    for dtype in DTYPES:
+    for reduction, dtype in itertools.product(REDUCTIONS, DTYPES):
+        function = function_of(loss, reduction)
         case = case_of(loss, (3, 4096), dtype, device, reduction)
         operands = draw(case)
         leaves = leaves_of(case, operands)
@@ -225,49 +225,48 @@ def test_first_and_second_derivatives_equal_differences(
         assert torch.autograd.gradgradcheck(function, leaves)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_with_grad_gives_what_autograd_gives(loss: str, reduction: str, device: str) -> None:
-    case = case_of(loss, SHAPE, "float32", device, reduction)
-    operands = draw(case)
-    first, *others = leaves_of(case, operands)
-    expected = function_of(loss, reduction)(first, *others)
-    incoming = torch.full_like(expected, -3.0).detach()
-    (slope,) = torch.autograd.grad(expected, first, incoming)
+def test_with_grad_gives_what_autograd_gives(loss: str, device: str) -> None:
+    for reduction in REDUCTIONS:
+        case = case_of(loss, SHAPE, "float32", device, reduction)
+        operands = draw(case)
+        first, *others = leaves_of(case, operands)
+        expected = function_of(loss, reduction)(first, *others)
+        incoming = torch.full_like(expected, -3.0).detach()
+        (slope,) = torch.autograd.grad(expected, first, incoming)
 
-    got, gradient = LOSSES[loss].loss_with_grad(
-        *operands.values(), reduction=reduction, grad_output=-3.0, **PARAMETERS[loss]
-    )
+        got, gradient = LOSSES[loss].loss_with_grad(
+            *operands.values(), reduction=reduction, grad_output=-3.0, **PARAMETERS[loss]
+        )
 
-    torch.testing.assert_close(got, expected.detach(), rtol=0, atol=0)
-    torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=0)
+        with naming(reduction):
+            torch.testing.assert_close(got, expected.detach(), rtol=0, atol=0)
+            torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_tangent_of_the_loss_is_gradient_times_tangents(
-    loss: str, reduction: str, device: str
-) -> None:
-    case = case_of(loss, SHAPE, "float64", device, reduction)
+def test_tangent_of_the_loss_is_gradient_times_tangents(loss: str, device: str) -> None:
+    case = case_of(loss, SHAPE, "float64", device)
     points = smooth_points(case, 15)
     leaves = leaves_of(case, {name: each.view(3, 5) for name, each in points.items()})
     places = with_gradient(case, leaves)
     torch.manual_seed(0)
     tangents = [torch.randn_like(leaves[k]) for k in places]
-    function = function_of(loss, reduction)
 
-    def of_differentiable(*given: Tensor) -> Tensor:
+    def of_differentiable(*given: Tensor, reduction: str = "none") -> Tensor:
         values = [leaf.detach() for leaf in leaves]
         for k, value in zip(places, given, strict=True):
             values[k] = value
-        return function(*values)
+        return function_of(loss, reduction)(*values)
 
     given = tuple(leaves[k].detach() for k in places)
-    value, tangent = jvp(of_differentiable, given, tuple(tangents))[:2]
-
     elements = function_of(loss, "none")(*leaves).sum()
     slopes = torch.autograd.grad(elements, [leaves[k] for k in places])
     expected = torch.stack([a * b for a, b in zip(slopes, tangents, strict=True)]).sum(0)
-    torch.testing.assert_close(value, function(*leaves).detach())
-    torch.testing.assert_close(tangent, reduce(expected, reduction))
+    for reduction in REDUCTIONS:
+        reduced = partial(of_differentiable, reduction=reduction)
+        value, tangent = jvp(reduced, given, tuple(tangents))[:2]
+        with naming(reduction):
+            torch.testing.assert_close(value, function_of(loss, reduction)(*leaves).detach())
+            torch.testing.assert_close(tangent, reduce(expected, reduction))
 
 
 def test_losses_and_gradients_of_a_batch_are_those_of_each_sample(loss: str, device: str) -> None:
@@ -304,21 +303,19 @@ def test_function_has_the_defaults_of_the_spec(loss: str, device: str) -> None:
     assert torch.equal(spec.loss_with_grad(*operands)[0], explicit)
 
 
-@pytest.mark.parametrize("settings", ["examples", "defaults"])
-def test_module_gives_the_result_of_its_function(loss: str, settings: str, device: str) -> None:
+def test_module_gives_the_result_of_its_function(loss: str, device: str) -> None:
     spec = LOSSES[loss]
     module = getattr(nn, spec.module.__name__)
-    parameters = PARAMETERS[loss] if settings == "examples" else {}
-    resolved = spec.resolve(parameters)
-    operands = draw(case_of(loss, SHAPE, "float32", device, parameters=resolved)).values()
-    for reduction in REDUCTIONS:
+    for reduction, parameters in itertools.product(REDUCTIONS, (PARAMETERS[loss], {})):
+        resolved = spec.resolve(parameters)
+        operands = draw(case_of(loss, SHAPE, "float32", device, parameters=resolved)).values()
         instance = module(reduction=reduction, **parameters)
         expected = spec.loss(*operands, reduction=reduction, **parameters)
         assert torch.equal(instance(*operands), expected)
         for name, value in {"reduction": reduction, **resolved}.items():
             assert getattr(instance, name) == value
             assert name in repr(instance)
-    assert torch.equal(module(**parameters)(*operands), spec.loss(*operands, **parameters))
+        assert torch.equal(module(**parameters)(*operands), spec.loss(*operands, **parameters))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

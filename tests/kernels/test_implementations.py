@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from losscli.implementations import IMPLEMENTATIONS, STRATEGIES, find_implementation
+from tests.parameters import naming
 
 from .losses import MACHINERY, case_of, make, reference
 
@@ -15,21 +18,19 @@ def test_each_strategy_is_an_implementation() -> None:
     assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_a_strategy_computes_the_loss_and_its_gradient(
-    device: str, loss: str, strategy: str, reduction: str
-) -> None:
+def test_a_strategy_computes_the_loss_and_its_gradient(device: str, loss: str) -> None:
     filled = make(torch.float32, device)
     input, target = filled((300, 1001)).requires_grad_(), filled((300, 1001))
-    case = case_of(loss, reduction, input, target)
-    value = find_implementation(f"custom:{strategy}").bind(case)(input, target)
-    expected = reference(loss, reduction)(input.double(), target.double())
-    torch.testing.assert_close(value.double(), expected, rtol=3e-7, atol=0.0)
-    (gradient,) = torch.autograd.grad(value, input)
-    (truth,) = torch.autograd.grad(expected, input)
-    torch.testing.assert_close(gradient, truth, rtol=1e-6, atol=0.0)
+    for reduction, strategy in itertools.product(("mean", "sum"), STRATEGIES):
+        case = case_of(loss, reduction, input, target)
+        value = find_implementation(f"custom:{strategy}").bind(case)(input, target)
+        expected = reference(loss, reduction)(input.double(), target.double())
+        (gradient,) = torch.autograd.grad(value, input)
+        (truth,) = torch.autograd.grad(expected, input)
+        with naming(reduction, strategy):
+            torch.testing.assert_close(value.double(), expected, rtol=3e-7, atol=0.0)
+            torch.testing.assert_close(gradient, truth, rtol=1e-6, atol=0.0)
 
 
 @pytest.mark.parametrize("loss", MACHINERY)

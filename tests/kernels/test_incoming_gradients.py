@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from losscli import nn
+from tests.parameters import square
 
 from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference, with_grad
 
@@ -39,9 +40,7 @@ def step(function: object, input: Tensor, target: Tensor, incoming: float) -> tu
     return loss.detach(), leaf.grad
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "dtype", "size"), square(MACHINERY, DTYPES, SIZES))
 def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, device: str) -> None:
     values = make(DTYPES[dtype], device)
     input, target = values((size,)), values((size,))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from torch.testing import assert_close
 
 from losscli import functional, nn
 from losscli.losses import LOSSES, ROW_FORMS
-from tests.parameters import few
+from tests.parameters import SLOW, few, naming
 
 from .losses import DTYPES
 
@@ -65,6 +66,13 @@ CHOSEN = ("smooth_l1_loss", "mse_loss", "cross_entropy", "triplet_margin_loss")
 """What is put to all samples on each run. Values and derivatives of the other formulas are those of
 references and of differences in ``test_formulas.py`` and ``test_row_losses.py``."""
 LAYOUTS = ("contiguous", "noncontiguous")
+WIDTHS = (("float64", "float16"), ("float32", "bfloat16"))
+"""The dtypes that are put to one layout and the other on each run."""
+DRAWN = [
+    pytest.param(dtype, layout, marks=[] if dtype in WIDTHS[place] else [SLOW])
+    for dtype in DTYPES
+    for place, layout in enumerate(LAYOUTS)
+]
 FINITE_WHERE_TORCH_IS_NAN = {
     "nn.functional.poisson_nll_loss": "autograd of log(target!) multiplies 0 by the log of 0"
 }
@@ -90,6 +98,11 @@ def judge() -> SimpleNamespace:
             modules={name: modules[getattr(torch.nn, name)] for name in MODULES},
             common_nn=common_nn,
             with_errors=operators["nn.functional.l1_loss"],
+            linear=[
+                info
+                for info in common_methods_invocations.op_db
+                if info.name == "nn.functional.linear_cross_entropy"
+            ],
         )
         used = {
             common_nn: ("F", *FUNCTIONAL_MODULES),
@@ -211,8 +224,7 @@ def judge_forward_mode(entry: Any, device: str) -> None:
         )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "layout"), DRAWN)
 @pytest.mark.parametrize("loss", few(OPERATORS, CHOSEN))
 def test_an_operator_equals_torchs(
     judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
@@ -221,23 +233,23 @@ def test_an_operator_equals_torchs(
     judge_against_torch(in_place_of(torchs, OPERATORS[loss]), torchs, device, dtype, layout)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", OPERATORS)
 def test_an_operator_equals_its_numpy_reference(
-    judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
+    judge: SimpleNamespace, loss: str, device: str
 ) -> None:
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     if entry.ref is None:
         pytest.skip(f"torch has no reference of {loss} in numpy")
-    for sample in samples(entry, device, DTYPES[dtype], layout):
-        got = entry(sample.input, *sample.args, **sample.kwargs).detach()
-        exact = in_dtype(sample, torch.float64).numpy()
-        expected = entry.ref(exact.input, *exact.args, **exact.kwargs)
-        assert_close(got.cpu(), torch.as_tensor(expected).to(DTYPES[dtype]))
+    for dtype, layout in itertools.product(DTYPES, LAYOUTS):
+        for sample in samples(entry, device, DTYPES[dtype], layout):
+            got = entry(sample.input, *sample.args, **sample.kwargs).detach()
+            exact = in_dtype(sample, torch.float64).numpy()
+            expected = entry.ref(exact.input, *exact.args, **exact.kwargs)
+            with naming(dtype, layout):
+                assert_close(got.cpu(), torch.as_tensor(expected).to(DTYPES[dtype]))
 
 
-@pytest.mark.parametrize("loss", few(OPERATORS, CHOSEN))
+@pytest.mark.parametrize("loss", few(OPERATORS, ("smooth_l1_loss", "mse_loss")))
 def test_operator_passes_pytorchs_derivative_tests(
     judge: SimpleNamespace, loss: str, device: str
 ) -> None:
@@ -308,12 +320,17 @@ def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_equals_torchs_and_its_reference(
-    judge: SimpleNamespace, name: str, dtype: str, device: str
+    judge: SimpleNamespace, name: str, device: str
 ) -> None:
-    entry = judge.modules[name]
+    for dtype in DTYPES:
+        with naming(dtype):
+            judge_module(judge.modules[name], name, dtype, device)
+
+
+def judge_module(entry: Any, name: str, dtype: str, device: str) -> None:
+    """Compare a module's value and gradients with those of torch's own."""
     # 16-bit values torch would round after each step.
     wide = torch.float64 if dtype == "float64" else torch.float32
     for inputs in module_inputs(entry, device, DTYPES[dtype]):
@@ -413,3 +430,21 @@ def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: st
     judge_against_torch(entry, torchs, device, "float64", "contiguous")
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
         judge_by_differences(entry, device)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
+)
+def test_samples_of_linear_cross_entropy_have_torchs_loss(judge: SimpleNamespace) -> None:
+    """Those with class numbers and a matrix of weights; others are told what to call."""
+    samples = 0
+    for op in judge.linear:
+        for sample in op.sample_inputs("cpu", torch.float64):
+            named = {k: v for k, v in sample.kwargs.items() if k != "options"}
+            weight, target = sample.args[:2]
+            if weight.dim() != 2 or target.is_floating_point():
+                continue
+            found = functional.linear_cross_entropy(sample.input, weight, target, **named)
+            assert_close(found, op.op(sample.input, weight, target, **named), equal_nan=True)
+            samples += 1
+    assert samples

@@ -14,8 +14,19 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from losscli.losses import reduce
 from losscli.truth.tolerances import ELEMENT_ULP, unit_roundoff
+from tests.parameters import square
 
-from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, reference, with_grad
+from .losses import (
+    MACHINERY,
+    PARAMETERS,
+    REDUCTIONS,
+    close,
+    custom,
+    make,
+    reference,
+    torchs,
+    with_grad,
+)
 
 # torch's own batching rule of clamp's backward, and its first use of forward mode.
 pytestmark = [
@@ -29,22 +40,8 @@ EMPTY = ((0, 3), (3,))
 BOTH = (0, 1)
 
 
-def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
-    """torch's loss, without what its own batching rules fail on: broadcasts, means of nothing."""
-    function = reference(loss, "none")
-
-    def reduced(input: Tensor, target: Tensor) -> Tensor:
-        return reduce(function(input + 0 * target, target + 0 * input), reduction)
-
-    return reduced
-
-
 def both(loss: str, reduction: str) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     return custom(loss, reduction), torchs(loss, reduction)
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected, equal_nan=True)
 
 
 def operands(shapes: tuple[tuple[int, ...], ...], device: str) -> tuple[Tensor, ...]:
@@ -57,8 +54,7 @@ def curved(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda *given: function(*given).sin().sum()
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
@@ -76,8 +72,7 @@ def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
             close(alone(ours), alone(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -92,8 +87,7 @@ def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
                 close(outer(inner(curved(ours), BOTH), BOTH)(*given), expected)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_products_of_hessian_and_vector_equal_torchs(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -120,8 +114,7 @@ def test_products_of_hessian_and_vector_equal_torchs(
             close(product(ours), product(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
     input, target = operands(((4, 5, 3), (4, 3)), device)
     direction = torch.randn_like(target[0])
@@ -137,8 +130,7 @@ def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device:
     close(mapped(ours), mapped(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_dual_numbers_carry_tangents_through_loss_and_gradient(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -168,8 +160,7 @@ def test_dual_numbers_carry_tangents_through_loss_and_gradient(
     close(run(ours), run(theirs))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str) -> None:
     # Away from kinks, whose derivatives differences cannot tell.
     input = torch.linspace(-2.03, 2.11, 6, dtype=torch.float64, device=device).view(3, 2)
@@ -184,8 +175,7 @@ def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str
     )
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -204,8 +194,7 @@ def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
     assert torch.autograd.gradcheck(second, leaves, check_batched_grad=True)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, device: str) -> None:
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, ClassVar
 
 import pytest
@@ -15,23 +14,24 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from losscli import nn
+from tests.parameters import square
 
-from .losses import MACHINERY, PARAMETERS, REDUCTIONS, custom, make, with_grad
+from .losses import MACHINERY, PARAMETERS, REDUCTIONS, close, custom, make, with_grad
 
 # PyTorch's own, at the first use of forward mode.
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 FLOATING = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected)
-
-
-@pytest.mark.parametrize("autocast", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("dtypes", list(itertools.product(FLOATING, repeat=2)), ids=str)
+@pytest.mark.parametrize(
+    ("first", "second", "autocast"),
+    square(FLOATING, FLOATING, (torch.float16, torch.bfloat16)),
+    ids=str,
+)
 def test_autocast_gives_the_dtypes_of_torchs_losses(
-    dtypes: tuple[torch.dtype, torch.dtype], autocast: torch.dtype, device: str
+    first: torch.dtype, second: torch.dtype, autocast: torch.dtype, device: str
 ) -> None:
+    dtypes = (first, second)
     input, target = (make(dtype, device)((7,)) for dtype in dtypes)
     with torch.autocast(device, dtype=autocast):
         for ours, own in (

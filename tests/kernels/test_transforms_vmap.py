@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.func import grad, jacrev, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from losscli.losses import reduce
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
+from tests.parameters import naming, square
 
-from .losses import MACHINERY, REDUCTIONS, custom, make, reference, with_grad
+from .losses import MACHINERY, REDUCTIONS, close, custom, make, reference, torchs, with_grad
 
 # torch's own batching rule of clamp's backward.
 pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
@@ -32,6 +32,8 @@ SHAPES = (
     ((0, 4), (4,)),
 )
 """The shapes of a sample and of its target."""
+DIMENSIONS = ((0, 0), (0, None), (None, 0), (1, 0), (2, 1))
+"""Along which the two are batches."""
 BOTH = (0, 1)
 
 
@@ -71,27 +73,9 @@ def batches(
     return operands, dims
 
 
-def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
-    """torch's loss, without what its own batching rules fail on: broadcasts, means of nothing."""
-    function = reference(loss, "none")
-
-    def reduced(input: Tensor, target: Tensor) -> Tensor:
-        return reduce(function(input + 0 * target, target + 0 * input), reduction)
-
-    return reduced
-
-
-def close(got: object, expected: object) -> None:
-    torch.testing.assert_close(got, expected, equal_nan=True)
-
-
-@pytest.mark.parametrize("dims", [(0, 0), (0, None), (None, 0), (1, 0), (2, 1)], ids=str)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_vmap_and_its_gradients_equal_torchs(
-    loss: str, reduction: str, dims: tuple[int | None, int | None], device: str
-) -> None:
-    for shapes in SHAPES:
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
+def test_vmap_and_its_gradients_equal_torchs(loss: str, reduction: str, device: str) -> None:
+    for shapes, dims in itertools.product(SHAPES, DIMENSIONS):
         operands, in_dims = batches(shapes, dims, device)
 
         def mapped(function: Any) -> Any:
@@ -105,11 +89,11 @@ def test_vmap_and_its_gradients_equal_torchs(
 
         ours, theirs = custom(loss, reduction), torchs(loss, reduction)
         for transform in (mapped, per_sample, of_all):
-            close(transform(ours)(*operands), transform(theirs)(*operands))
+            with naming(shapes, dims, transform.__name__):
+                close(transform(ours)(*operands), transform(theirs)(*operands))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
     for shapes in (((3, 2), (2,)), ((), ())):
         operands, dims = batches(shapes, (0, None), device)
@@ -124,8 +108,7 @@ def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device:
         close(second(custom(loss, reduction), of), second(torchs(loss, reduction), of))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_nested_vmap_equals_torchs(loss: str, reduction: str, device: str) -> None:
     values = make(torch.float64, device)
     input, target = values((5, BATCH, 2, 4)), values((2, 4))
@@ -169,8 +152,7 @@ def each_sample(function: Any, *operands: Tensor) -> Any:
     return tuple(map(torch.stack, zip(*results, strict=True)))
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
 def test_with_grad_gives_the_gradient_of_each_sample(
     loss: str, reduction: str, device: str
 ) -> None:
@@ -218,11 +200,15 @@ def test_an_incoming_gradient_of_another_shape_is_refused(device: str) -> None:
 DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-@pytest.mark.parametrize("dtypes", list(itertools.product(DTYPES, repeat=2)), ids=str)
-@pytest.mark.parametrize("shapes", [((5, 4), ()), ((), ()), ((5, 4), (5, 4))], ids=str)
+@pytest.mark.parametrize(
+    ("first", "second", "shapes"),
+    square(DTYPES, DTYPES, (((5, 4), ()), ((), ()), ((5, 4), (5, 4)))),
+    ids=str,
+)
 def test_vmap_gives_the_dtypes_of_one_sample(
-    shapes: tuple[tuple[int, ...], ...], dtypes: tuple[torch.dtype, ...], device: str
+    first: torch.dtype, second: torch.dtype, shapes: tuple[tuple[int, ...], ...], device: str
 ) -> None:
+    dtypes = (first, second)
     operands = [make(dtype, device)((BATCH, *of)) for of, dtype in zip(shapes, dtypes, strict=True)]
     for reduction, dims in itertools.product(REDUCTIONS, ((0, 0), (0, None), (None, 0))):
         given = [

@@ -11,7 +11,7 @@ from losscli.truth.distances import Errors, compare
 from losscli.truth.oracle import Oracle
 from losscli.truth.tolerances import judge_elements, judge_sums, judge_value
 from tests.handmade import pair
-from tests.parameters import naming
+from tests.parameters import naming, square
 
 from .layouts import LAYOUTS, SIZES
 from .losses import (
@@ -63,9 +63,7 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
         assert verdict.status == PASS, f"gradient of the {name}: {verdict.reason}"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
 def test_value_and_gradients_are_right_in_every_layout(
     loss: str, reduction: str, dtype: str, device: str
 ) -> None:
@@ -75,9 +73,7 @@ def test_value_and_gradients_are_right_in_every_layout(
             assert_meets_oracle(loss, reduction, input, target)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
 def test_value_and_gradients_are_right_for_every_tail(
     loss: str, reduction: str, dtype: str, device: str
 ) -> None:
@@ -88,22 +84,15 @@ def test_value_and_gradients_are_right_for_every_tail(
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-@pytest.mark.parametrize(
-    ("input_dtype", "target_dtype"),
-    [("float16", "float32"), ("float32", "float64"), ("bfloat16", "float16")],
-)
-def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(
-    loss: str, input_dtype: str, target_dtype: str, device: str
-) -> None:
-    input = make(DTYPES[input_dtype], device)((40, 30)).requires_grad_()
-    target = make(DTYPES[target_dtype], device, seed=1)((30,)).requires_grad_()
-    result, expected = custom(loss)(input, target), reference(loss)(input, target)
-    assert result.dtype == expected.dtype
-    gradients = torch.autograd.grad(result, (input, target))
-    wanted = torch.autograd.grad(expected, (input, target))
-    for gradient, want in zip(gradients, wanted, strict=True):
-        assert gradient.dtype == want.dtype
-        torch.testing.assert_close(gradient, want, rtol=2e-2, atol=1e-5)
+def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(loss: str, device: str) -> None:
+    for dtypes in (("float16", "float32"), ("float32", "float64"), ("bfloat16", "float16")):
+        input = make(DTYPES[dtypes[0]], device)((40, 30)).requires_grad_()
+        target = make(DTYPES[dtypes[1]], device, seed=1)((30,)).requires_grad_()
+        result, expected = custom(loss)(input, target), reference(loss)(input, target)
+        found, due = (torch.autograd.grad(each, (input, target)) for each in (result, expected))
+        with naming(dtypes):
+            assert result.dtype == expected.dtype
+            torch.testing.assert_close(found, due, rtol=2e-2, atol=1e-5)
 
 
 @pytest.mark.parametrize("loss", MACHINERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from losscli import functional, nn
 from losscli.losses import LOSSES, REDUCTIONS
+from tests.parameters import naming
 
 from .losses import MACHINERY, PARAMETERS
 
@@ -42,21 +44,16 @@ def by_hand(loss: str, x: Tensor, y: Tensor, w: Tensor, reduction: str) -> Tenso
     return elements.sum() / count
 
 
-@pytest.mark.parametrize("weight", WEIGHTS)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_weight_multiplies_each_element_and_has_a_gradient(loss, reduction, weight):
-    leaves = operands(loss, weight)
-
-    got = custom(loss)(*leaves[:2], reduction=reduction, weight=leaves[2], **PARAMETERS[loss])
-    x, y, w = leaves
-    due = by_hand(loss, x, y, w, reduction)
-
-    torch.testing.assert_close(got, due)
-    coming = torch.linspace(-2, 3, due.numel()).view(due.shape)
-    gradients = torch.autograd.grad(got, leaves, coming)
-    for one, other in zip(gradients, torch.autograd.grad(due, leaves, coming), strict=True):
-        torch.testing.assert_close(one, other)
+def test_weight_multiplies_each_element_and_has_a_gradient(loss):
+    for reduction, weight in itertools.product(REDUCTIONS, WEIGHTS):
+        x, y, w = leaves = operands(loss, weight)
+        got = custom(loss)(x, y, reduction=reduction, weight=w, **PARAMETERS[loss])
+        due = by_hand(loss, x, y, w, reduction)
+        coming = torch.linspace(-2, 3, due.numel()).view(due.shape)
+        found, expected = (torch.autograd.grad(each, leaves, coming) for each in (got, due))
+        with naming(reduction, weight):
+            torch.testing.assert_close((got, *found), (due, *expected))
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
