@@ -1,6 +1,8 @@
-"""What ranks check themselves: collectives, special values, errors, groups."""
+"""What ranks check themselves: collectives, special values, errors, groups, checks of verify."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -8,10 +10,34 @@ from .checks import CHECKS
 from .conftest import Found
 
 
-@pytest.mark.parametrize(
-    ("count", "check"),
-    [(count, check.__name__) for count, checks in CHECKS.items() for check in checks],
-)
-def test_all_ranks_pass(count: int, check: str, found: Found) -> None:
+@pytest.mark.parametrize("count", CHECKS)
+def test_all_ranks_pass_each_check(count: int, found: Found) -> None:
     for rank, of_rank in enumerate(found[count]):
-        assert check in of_rank["checks"], f"rank {rank}: {of_rank.get('raised')}"
+        assert "raised" not in of_rank, (
+            f"rank {rank}: {of_rank['raised'][0]}: {of_rank['raised'][1]}"
+        )
+        assert [*of_rank["checks"]] == [check.__name__ for check in CHECKS[count]]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(
+    rank: int, mistakes: list[dict[str, Any]]
+) -> None:
+    """The checks that find them: the whole self-test is `losscli self-test checks --ranks 2`."""
+    assert mistakes[rank]["first to fail"] == {
+        "wrong:smoothing alone": "value",
+        "wrong:no maximum": "row_values",
+        "wrong:maximum alone": "value",
+        "wrong:sum alone": "value",
+        "wrong:softmax alone": "input_gradient",
+        "wrong:target off": "value",
+        "wrong:share counted": "value",
+        "reference": "",
+        "honest:three collectives": "",
+    }
+    *passed, (check, why) = mistakes[rank]["custom"].items()
+    assert passed == [
+        (name, "pass") for name in ("value", "input_gradient", "retained", "wrong_targets")
+    ]
+    assert check == "memory"
+    assert "does not run over ranks" in why
