@@ -14,6 +14,7 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.losses import REDUCTIONS
 from losscli.machine import devices
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
+from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import graft
@@ -119,13 +120,17 @@ def test_empty_and_single_elements_are_judged(make_case, shape, reduction):
 
 
 def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make_case):
-    """At 2^24 elements a float16 gradient for 1 is 0 to 2 subnormals: 1/N undone, it is not."""
-    case = make_case("mse", shape=(4096, 4096), dtype="float16")
+    """A gradient of difference / beta / N is at most one subnormal for 1: with N undone, it is not."""
+    case = make_case("smooth_l1", shape=(128, 256), dtype="float16", params={"beta": 512.0})
     results = judge(case, "zeros", checks=("gradients",))
 
     (failure,) = [r for r in results if r.check == "input_gradient"]
     assert failure.status == FAIL
     assert failure.reason.startswith("incoming gradient 32768: ")
+    problem = Problem.of(case)
+    for incoming in (problem.filled(1.0), problem.filled(-3.0)):
+        zeros = torch.zeros_like(problem.prediction)
+        assert problem.judge_gradient("input", zeros, incoming)[0].status == PASS
 
 
 def test_result_that_is_no_tensor_fails(make_case):
