@@ -10,7 +10,7 @@ import torch
 
 from losscli.axes import DTYPES
 from losscli.losses import REDUCTIONS
-from losscli.runs.records import FAIL, PASS
+from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
 from losscli.verify.checks.probes import (
@@ -114,15 +114,6 @@ def test_gradient_that_changes_everywhere_for_one_element_fails(make_case, reduc
 
     assert result.status == FAIL
     assert "expected no change at [0, 1], it changed from " in result.reason
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
-    result = put(make_case(loss, shape=SHAPE, reduction=reduction, dtype=dtype), reference)
-
-    assert (result.status, result.reason) == (PASS, "")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
