@@ -61,6 +61,7 @@ def test_death_of_a_process_fails_its_check_and_neither_those_behind_it_nor_larg
     assert [results[number] for number in others] == [list(run(jobs[n])) for n in others]
 
 
+@pytest.mark.slow
 def test_process_that_has_finished_is_not_started_again(jobs):
     with Pool(jobs, 1) as one:
         (process,) = one._processes
