@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 
-from losscli.implementations import Implementation, find_implementation
+from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
-from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
+from tests.verify import judging
+from tests.verify.judging import reference
 
 NEW = ("retained", "accumulation", "numeric")
 ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]
 
 
 def put(case, implementation, checks):
-    jobs = runner.split(case, [(implementation, CHECKS[name]) for name in checks])
-    return {r.check: r for job in jobs for r in runner.run(job)}
+    return {r.check: r for r in judging.put(case, implementation, checks=checks)}
 
 
 def put_function(case, function, checks):
-    planted = Implementation("planted", "", lambda case: partial(function, case))
-    return put(case, planted, checks)
-
-
-def reference(case, *operands):
-    return case.spec.reference(*operands, reduction=case.reduction, **case.params)
+    return {r.check: r for r in judging.judge(case, function, checks=checks)}
 
 
 def never_the_same():
