@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 import torch._dynamo
-import torch.distributed.tensor.debug
 from torch import Tensor, distributed
 
 from losscli.operators import loading
