@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from losscli.verify.checks import CHECKS
 from losscli.verify.repeating import line
 from losscli.verify.shrink import Shrinker
 from tests.machinery import MACHINERY
+from tests.parameters import naming
 
 
 @pytest.fixture
@@ -142,12 +144,12 @@ def test_check_that_does_not_apply_to_the_case_says_so(capsys):
     )
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case, loss, check):
-    made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
+def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case):
+    for check, loss in itertools.product(CHECKS, MACHINERY):
+        with naming(check, loss):
+            made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
 
-    assert CHECKS[check].adapt(made) == made
+            assert CHECKS[check].adapt(made) == made
 
 
 def test_a_failure_is_followed_by_that_of_the_smallest_size_that_fails(half, make_case):
