@@ -345,7 +345,7 @@ def bad_arguments_are_named_at_once() -> None:
     cases: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
         (TypeError, "target must hold class numbers", (x, x), {}),
         (IndexError, "class 12, but there are classes 0 to 11", (x, target.abs() + 3 + 9), {}),
-        (ValueError, f"sizes says that {told}", (x, target), {"sizes": wrong}),
+        (ValueError, told, (x, target), {"sizes": wrong}),
         (ValueError, others, (x, target), {"sizes": [*widths, 1]}),
         (ValueError, "target must have", (x, target[1:]), {}),
         (ValueError, "weight has no gradient", (x, target, trained), {}),
