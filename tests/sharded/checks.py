@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
 
 from losscli import functional, sharded
 
@@ -40,17 +43,23 @@ def _classes(rows: int = ROWS) -> Tensor:
 
 
 def _agree(
-    alone: Callable[..., Any],
-    of_ranks: Callable[..., Any],
+    name: str,
     *operands: Tensor,
+    given: Sequence[Tensor] = (),
     dim: int = 1,
     incoming: Tensor | None = None,
+    **settings: Any,
 ) -> None:
-    """Compare the loss and the gradients of all logits with those of this rank's."""
+    """Compare the loss and the gradients of all logits with those of this rank's.
+
+    ``given``: what the function takes after the logits; all ranks have it.
+    """
     whole = [each.detach().clone().requires_grad_() for each in operands]
     mine = [each[_mine(dim)].detach().clone().requires_grad_() for each in operands]
-    found = alone(*whole), of_ranks(*mine)
-    losses = [torch.stack(each) if isinstance(each, tuple) else each for each in found]
+    losses = []
+    for module, leaves in ((functional, whole), (sharded, mine)):
+        found = getattr(module, name)(*leaves, *given, **settings)
+        losses.append(torch.stack(found) if isinstance(found, tuple) else found)
     torch.testing.assert_close(losses[1], losses[0], equal_nan=True)
     for loss in losses:
         loss.backward(torch.ones_like(loss) if incoming is None else incoming)
@@ -70,8 +79,6 @@ def _raises(kind: type[Exception], said: str, call: Callable[[], Any]) -> None:
 
 def _counts(call: Callable[[], Any]) -> dict[str, int]:
     """Return how many collectives of each name a call makes."""
-    from torch.distributed.tensor.debug import CommDebugMode
-
     with CommDebugMode() as communication:
         call()
     found: dict[str, int] = {}
@@ -166,49 +173,22 @@ def any_gradient_of_each_row() -> None:
     incoming = _logits(ROWS, scale=1.0)
     target = _classes()
     settings: dict[str, Any] = {"reduction": "none", "label_smoothing": 0.1, "z_loss": 0.1}
-    _agree(
-        lambda x: functional.cross_entropy(x, target, **settings),
-        lambda x: sharded.cross_entropy(x, target, **settings),
-        _logits(),
-        incoming=incoming,
-    )
+    _agree("cross_entropy", _logits(), given=[target], incoming=incoming, **settings)
+    both = torch.stack([incoming, incoming.flip(0)])
     tokens = target.clamp(min=0)
-    _agree(
-        lambda x: functional.token_log_probs(x, tokens, entropy=True),
-        lambda x: sharded.token_log_probs(x, tokens, entropy=True),
-        _logits(),
-        incoming=torch.stack([incoming, incoming.flip(0)]),
-    )
-    _agree(
-        lambda x, y: functional.kl_divergence(x, y, reduction="none"),
-        lambda x, y: sharded.kl_divergence(x, y, reduction="none"),
-        _logits(),
-        _logits().flip(0),
-        incoming=incoming,
-    )
+    _agree("token_log_probs", _logits(), given=[tokens], incoming=both, entropy=True)
+    pair = _logits(), _logits().flip(0)
+    _agree("kl_divergence", *pair, incoming=incoming, reduction="none")
 
 
 def logits_of_any_shape() -> None:
     x = _logits(3, CLASSES, 5)
     target = _classes(15).view(3, 5)
     for reduction in ("none", "mean"):
-        _agree(
-            lambda x: functional.cross_entropy(x, target, reduction=reduction),  # noqa: B023
-            lambda x: sharded.cross_entropy(x, target, reduction=reduction),  # noqa: B023
-            x,
-        )
-    _agree(
-        lambda x: functional.cross_entropy(x, target[0, 0]),
-        lambda x: sharded.cross_entropy(x, target[0, 0]),
-        _logits(CLASSES),
-        dim=0,
-    )
-    _agree(
-        lambda x: functional.token_log_probs(x, target.clamp(min=0)),
-        lambda x: sharded.token_log_probs(x, target.clamp(min=0)),
-        x.transpose(1, 2).contiguous(),
-        dim=2,
-    )
+        _agree("cross_entropy", x, given=[target], reduction=reduction)
+    _agree("cross_entropy", _logits(CLASSES), given=[target[0, 0]], dim=0)
+    classes_last = x.transpose(1, 2).contiguous()
+    _agree("token_log_probs", classes_last, given=[target.clamp(min=0)], dim=2)
 
 
 def shards_that_are_not_contiguous() -> None:
@@ -246,27 +226,13 @@ def special_logits() -> None:
         {"softcap": 3.0},
     ]
     for settings in every:
-        _agree(
-            lambda x: functional.cross_entropy(x, target, reduction="none", **settings),  # noqa: B023
-            lambda x: sharded.cross_entropy(x, target, reduction="none", **settings),  # noqa: B023
-            x,
-        )
-    tokens = target.clamp(min=0)
+        _agree("cross_entropy", x, given=[target], reduction="none", **settings)
     for entropy in (False, True):
-        _agree(
-            lambda x: functional.token_log_probs(x, tokens, entropy=entropy),  # noqa: B023
-            lambda x: sharded.token_log_probs(x, tokens, entropy=entropy),  # noqa: B023
-            x,
-        )
+        _agree("token_log_probs", x, given=[target.clamp(min=0)], entropy=entropy)
     y = _logits().flip(0)
     y[0, 4:] = -math.inf
-    mask = target >= 0
     for pair in ((x, y), (y, x)):
-        _agree(
-            lambda x, y: functional.kl_divergence(x, y, mask=mask, reduction="none"),
-            lambda x, y: sharded.kl_divergence(x, y, mask=mask, reduction="none"),
-            *pair,
-        )
+        _agree("kl_divergence", *pair, mask=target >= 0, reduction="none")
 
 
 def logits_far_from_zero_keep_their_digits() -> None:
@@ -296,22 +262,10 @@ def all_rows_ignored_and_no_rows() -> None:
     for rows in (ROWS, 0):
         target = torch.full((rows,), -100)
         for reduction in ("mean", "sum", "none"):
-            _agree(
-                lambda x: functional.cross_entropy(x, target, reduction=reduction),  # noqa: B023
-                lambda x: sharded.cross_entropy(x, target, reduction=reduction),  # noqa: B023
-                _logits(rows, CLASSES),
-            )
+            _agree("cross_entropy", _logits(rows, CLASSES), given=[target], reduction=reduction)
     nothing = torch.empty(0, dtype=torch.int64)
-    _agree(
-        lambda x: functional.token_log_probs(x, nothing),
-        lambda x: sharded.token_log_probs(x, nothing),
-        _logits(0, CLASSES),
-    )
-    _agree(
-        lambda x: functional.kl_divergence(x, x.detach(), reduction="sum"),
-        lambda x: sharded.kl_divergence(x, x.detach(), reduction="sum"),
-        _logits(0, CLASSES),
-    )
+    _agree("token_log_probs", _logits(0, CLASSES), given=[nothing])
+    _agree("kl_divergence", *[_logits(0, CLASSES)] * 2, reduction="sum")
     hidden, weight = _logits(3, 6).requires_grad_(), _logits(CLASSES, 6)[_mine(0)]
     sharded.linear_cross_entropy(hidden, weight, torch.full((3,), -100), reduction="sum").backward()
     assert hidden.grad is not None
@@ -381,50 +335,31 @@ def bad_arguments_are_named_at_once() -> None:
     x, target = _logits()[_mine()], _classes()
     rank, count = distributed.get_rank(), distributed.get_world_size()
     widths = list(WIDTHS[count])
-    _raises(TypeError, "target must hold class numbers", lambda: sharded.cross_entropy(x, x))
-    _raises(
-        IndexError,
-        "class 12, but there are classes 0 to 11",
-        lambda: sharded.cross_entropy(x, target.abs() + 3 + 9),
-    )
     wrong = [*widths]
     wrong[rank] += 1
-    _raises(
-        ValueError,
-        f"sizes says that rank {rank} has {wrong[rank]} classes, but its shard has {widths[rank]}",
-        lambda: sharded.cross_entropy(x, target, sizes=wrong),
+    told = (
+        f"sizes says that rank {rank} has {wrong[rank]} classes, but its shard has {widths[rank]}"
     )
-    _raises(
-        ValueError,
-        f"of each of the {count} ranks, but has {count + 1}",
-        lambda: sharded.cross_entropy(x, target, sizes=[*widths, 1]),
-    )
-    _raises(ValueError, "target must have", lambda: sharded.cross_entropy(x, target[1:]))
-    _raises(
-        ValueError,
-        "weight has no gradient",
-        lambda: sharded.cross_entropy(x, target, x[0].detach().clone().requires_grad_()),
-    )
-    _raises(
-        ValueError, "label_smoothing", lambda: sharded.cross_entropy(x, target, label_smoothing=2)
-    )
-    _raises(
-        ValueError, "reduction must be", lambda: sharded.cross_entropy(x, target, reduction="max")
-    )
-    for given in (count, str(count), [5.9] * count):
-        _raises(
-            TypeError,
-            "sizes must have an integer for each rank",
-            lambda: sharded.cross_entropy(x, target, sizes=given),  # type: ignore[arg-type]  # noqa: B023
-        )
-    _raises(
-        TypeError, "group must be a process", lambda: sharded.cross_entropy(x, target, group="x")
-    )
-    _raises(
-        ValueError,
-        "one rank at least must have a class",
-        lambda: sharded.cross_entropy(x[:, :0], target, sizes=[0] * count),
-    )
+    others = f"of each of the {count} ranks, but has {count + 1}"
+    trained = x[0].detach().clone().requires_grad_()
+    cases: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
+        (TypeError, "target must hold class numbers", (x, x), {}),
+        (IndexError, "class 12, but there are classes 0 to 11", (x, target.abs() + 3 + 9), {}),
+        (ValueError, told, (x, target), {"sizes": wrong}),
+        (ValueError, others, (x, target), {"sizes": [*widths, 1]}),
+        (ValueError, "target must have", (x, target[1:]), {}),
+        (ValueError, "weight has no gradient", (x, target, trained), {}),
+        (ValueError, "label_smoothing", (x, target), {"label_smoothing": 2}),
+        (ValueError, "reduction must be", (x, target), {"reduction": "max"}),
+        *(
+            (TypeError, "sizes must have an integer for each rank", (x, target), {"sizes": given})
+            for given in (count, str(count), [5.9] * count)
+        ),
+        (TypeError, "group must be a process", (x, target), {"group": "x"}),
+        (ValueError, "one rank at least must", (x[:, :0], target), {"sizes": [0] * count}),
+    ]
+    for kind, said, given, named in cases:
+        _raises(kind, said, partial(sharded.cross_entropy, *given, **named))
     _raises(
         TypeError,
         "reverse_kl_divergence: target must be float32",
@@ -434,7 +369,7 @@ def bad_arguments_are_named_at_once() -> None:
         NotImplementedError,
         "not both",
         lambda: sharded.linear_cross_entropy(
-            *(x.t().contiguous()[:0].new_ones(ROWS, 2), x.new_ones(x.shape[1], 2), target),
+            *(x.new_ones(ROWS, 2), x.new_ones(x.shape[1], 2), target),
             weight=x.new_ones(x.shape[1]),
             token_weight=x.new_ones(ROWS),
         ),
@@ -476,11 +411,7 @@ def ranks_that_call_differently_are_told() -> None:
 def any_class_number_may_be_ignored() -> None:
     for ignored in (-(2**31), -(2**63), 3):
         target = _classes().masked_fill(_classes() == -100, ignored)
-        _agree(
-            lambda x: functional.cross_entropy(x, target, ignore_index=ignored),  # noqa: B023
-            lambda x: sharded.cross_entropy(x, target, ignore_index=ignored),  # noqa: B023
-            _logits(),
-        )
+        _agree("cross_entropy", _logits(), given=[target], ignore_index=ignored)
 
 
 def under_autocast_losses_are_float32() -> None:
@@ -498,8 +429,6 @@ def under_autocast_losses_are_float32() -> None:
 
 
 def a_mesh_of_two_dimensions_is_no_group() -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
     x = _logits()
     part = x.chunk(2, 1)[mesh.get_local_rank("model")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,22 @@ Found = dict[int, list[dict[str, Any]]]
 @pytest.fixture(scope="session")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """Return what each rank found, by the number of ranks; workers of xdist wait for the first."""
+    folder = _done(tmp_path_factory)
+    return {
+        count: [torch.load(folder / f"{count}-{rank}.pt") for rank in range(count)]
+        for count in RANKS
+    }
+
+
+@pytest.fixture(scope="session")
+def mistakes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return what checks of verify said on each of two ranks."""
+    folder = _done(tmp_path_factory)
+    return [json.loads((folder / f"mistakes-{rank}.json").read_text()) for rank in range(2)]
+
+
+def _done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of what the ranks found; they have ended."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
     folder.mkdir(exist_ok=True)
@@ -29,10 +46,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         if not done.exists():
             done.write_text(_start(folder))
     assert not done.read_text(), done.read_text()
-    return {
-        count: [torch.load(folder / f"{count}-{rank}.pt") for rank in range(count)]
-        for count in RANKS
-    }
+    return folder
 
 
 def _start(folder: Path) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.testing import assert_close
 
 from losscli import functional
@@ -27,35 +31,23 @@ def _operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def _meshes() -> Iterator[tuple[Any, list[list[Any]]]]:
     """Yield meshes of all ranks, and placements of logits on them."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, Shard
-
     count = distributed.get_world_size()
-    rows: Any = Shard(0)
-    classes: Any = Shard(1)
-    whole: Any = Replicate()
+    rows: Any
+    classes: Any
+    whole: Any
+    rows, classes, whole = Shard(0), Shard(1), Replicate()
     yield init_device_mesh("cpu", (count,)), [[rows], [classes], [whole]]
     if count == 4:
         every = [[rows, classes], [rows, rows], [classes, whole], [rows, whole], [classes, rows]]
         yield init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model")), every
 
 
-def _distribute(tensor: Tensor, mesh: Any, places: Sequence[Any]) -> Any:
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(tensor, mesh, places)
-
-
 def _of_rows(places: Sequence[Any]) -> list[Any]:
     """Return the placements of class numbers, of logits with these placements."""
-    from torch.distributed.tensor import Replicate, Shard
-
     return [each if each == Shard(0) else Replicate() for each in places]
 
 
 def _of_classes(places: Sequence[Any]) -> list[Any]:
-    from torch.distributed.tensor import Replicate, Shard
-
     return [Shard(0) if each == Shard(1) else Replicate() for each in places]
 
 
@@ -92,15 +84,15 @@ def losses_of_dtensors_are_those_of_whole_logits() -> None:
     ]
     for mesh, every in _meshes():
         for places in every:
-            x_, y_ = (_distribute(each, mesh, places) for each in (x, y))
+            x_, y_ = (distribute_tensor(each, mesh, places) for each in (x, y))
             rows = _of_rows(places)
             target_, weight_ = (
-                _distribute(target, mesh, rows),
-                _distribute(weight, mesh, _of_classes(places)),
+                distribute_tensor(target, mesh, rows),
+                distribute_tensor(weight, mesh, _of_classes(places)),
             )
             for given in settings:
                 own = target.clamp(min=0) if "ignore_index" in given else target
-                own_ = _distribute(own, mesh, rows)
+                own_ = distribute_tensor(own, mesh, rows)
                 _agree(lambda x, t: functional.cross_entropy(x, t, **given), [x], [x_], own, own_)  # noqa: B023
             _agree(functional.cross_entropy, [x], [x_], target, weight, target_, weight_)
             tokens = target.clamp(min=0)
@@ -110,24 +102,22 @@ def losses_of_dtensors_are_those_of_whole_logits() -> None:
                     [x],
                     [x_],
                     tokens,
-                    _distribute(tokens, mesh, rows),
+                    distribute_tensor(tokens, mesh, rows),
                 )
             mask = target >= 0
             for loss in (functional.kl_divergence, functional.reverse_kl_divergence):
                 _agree(
                     lambda x, y, mask: loss(x, y, mask=mask),  # noqa: B023
                     *([x, y], [x_, y_]),
-                    *(mask, _distribute(mask, mesh, rows)),
+                    *(mask, distribute_tensor(mask, mesh, rows)),
                 )
 
 
 def any_loss_over_rows_takes_sharded_rows() -> None:
-    from torch.distributed.tensor import Replicate, Shard
-
     x, y, target, weight = _operands()
     mesh, _ = next(_meshes())
-    x_, y_, target_ = (_distribute(each, mesh, [Shard(0)]) for each in (x, y, target))
-    weight_ = _distribute(weight, mesh, [Replicate()])
+    x_, y_, target_ = (distribute_tensor(each, mesh, [Shard(0)]) for each in (x, y, target))
+    weight_ = distribute_tensor(weight, mesh, [Replicate()])
     for reduction in ("none", "mean"):
         _agree(
             lambda x, t, w: functional.nll_loss(x, t, w, reduction=reduction),  # noqa: B023
@@ -149,20 +139,19 @@ def any_loss_over_rows_takes_sharded_rows() -> None:
         lambda x, classes, teacher: functional.topk_kl_divergence(x, classes, teacher),
         *([x], [x_]),
         *(classes, teacher),
-        *(_distribute(each, mesh, [Shard(0)]) for each in (classes, teacher)),
+        *(distribute_tensor(each, mesh, [Shard(0)]) for each in (classes, teacher)),
     )
 
 
 def hidden_states_and_weights_may_be_sharded() -> None:
-    from torch.distributed.tensor import Replicate, Shard
-
     _, _, target, of_classes = _operands()
     generator = torch.Generator().manual_seed(1)
     hidden = torch.randn(ROWS, 6, dtype=torch.float64, generator=generator)
     weight = torch.randn(CLASSES, 6, dtype=torch.float64, generator=generator)
     bias = torch.randn(CLASSES, dtype=torch.float64, generator=generator)
-    rows: Any = Shard(0)
-    whole: Any = Replicate()
+    rows: Any
+    whole: Any
+    rows, whole = Shard(0), Replicate()
     layouts = {
         1: [([whole], [rows]), ([rows], [whole]), ([rows], [rows])],
         2: [([rows, whole], [whole, rows]), ([rows, rows], [whole, rows])],
@@ -171,9 +160,11 @@ def hidden_states_and_weights_may_be_sharded() -> None:
         for of_hidden, of_weight in layouts[mesh.ndim]:
             operands = (hidden, weight, bias)
             places = (of_hidden, of_weight, of_weight)
-            sharded = [_distribute(x, mesh, at) for x, at in zip(operands, places, strict=True)]
-            target_ = _distribute(target, mesh, of_hidden)
-            of_classes_ = _distribute(of_classes, mesh, of_weight)
+            sharded = [
+                distribute_tensor(x, mesh, at) for x, at in zip(operands, places, strict=True)
+            ]
+            target_ = distribute_tensor(target, mesh, of_hidden)
+            of_classes_ = distribute_tensor(of_classes, mesh, of_weight)
             for given in ({}, {"reduction": "none"}, {"return_lse": True}):
                 _agree(
                     lambda h, w, b, t: functional.linear_cross_entropy(
@@ -195,7 +186,7 @@ def hidden_states_and_weights_may_be_sharded() -> None:
                     h, w, t, token_weight=of_rows
                 ),
                 [hidden, weight, of_rows],
-                [*sharded[:2], _distribute(of_rows, mesh, of_hidden)],
+                [*sharded[:2], distribute_tensor(of_rows, mesh, of_hidden)],
                 *(target, target_),
             )
             tokens = target.clamp(min=0)
@@ -203,19 +194,17 @@ def hidden_states_and_weights_may_be_sharded() -> None:
                 lambda h, w, b, t: functional.linear_token_log_probs(
                     *(h, w, t), linear_bias=b, entropy=True
                 ),
-                *(operands, sharded, tokens, _distribute(tokens, mesh, of_hidden)),
+                *(operands, sharded, tokens, distribute_tensor(tokens, mesh, of_hidden)),
             )
 
 
 def rows_that_count_nothing_have_a_loss() -> None:
     """Of classes whose weight is 0, with smoothing: all rows of the last ranks."""
-    from torch.distributed.tensor import Replicate, Shard
-
     x, _, target, weight = _operands()
     target[2:], weight[3] = 3, 0.0
     mesh, _ = next(_meshes())
-    of_ranks = [_distribute(each, mesh, [Shard(0)]) for each in (x, target)]
-    weight_ = _distribute(weight, mesh, [Replicate()])
+    of_ranks = [distribute_tensor(each, mesh, [Shard(0)]) for each in (x, target)]
+    weight_ = distribute_tensor(weight, mesh, [Replicate()])
     for given in ({"label_smoothing": 0.2}, {"z_loss": 0.1}, {"reduction": "sum", "z_loss": 0.1}):
         _agree(
             lambda x, t, w: functional.cross_entropy(x, t, w, **given),  # noqa: B023
@@ -225,17 +214,15 @@ def rows_that_count_nothing_have_a_loss() -> None:
 
 
 def where_no_row_counts_a_mean_is_nan_and_its_gradient_0() -> None:
-    from torch.distributed.tensor import Replicate, Shard
-
     x, _, target, _ = _operands()
     mesh, _ = next(_meshes())
-    target_ = _distribute(torch.full_like(target, IGNORED), mesh, [Shard(0)])
-    weight = _distribute(torch.eye(CLASSES, dtype=torch.float64), mesh, [Replicate()])
+    target_ = distribute_tensor(torch.full_like(target, IGNORED), mesh, [Shard(0)])
+    weight = distribute_tensor(torch.eye(CLASSES, dtype=torch.float64), mesh, [Replicate()])
     for call in (
         lambda x: functional.cross_entropy(x, target_),
         lambda x: functional.linear_cross_entropy(x, weight, target_),
     ):
-        leaf = _distribute(x, mesh, [Shard(0)]).requires_grad_()
+        leaf = distribute_tensor(x, mesh, [Shard(0)]).requires_grad_()
         loss = call(leaf)
         loss.backward()
         assert loss.to_local().isnan()
@@ -244,8 +231,6 @@ def where_no_row_counts_a_mean_is_nan_and_its_gradient_0() -> None:
 
 def a_mean_of_16_bits_is_rounded_once() -> None:
     """Whatever the ranks' sums are: those of float16 would be infinite."""
-    from torch.distributed.tensor import Replicate, Shard
-
     mesh, _ = next(_meshes())
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(4096, CLASSES, generator=generator) * 40
@@ -253,8 +238,8 @@ def a_mean_of_16_bits_is_rounded_once() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         x, layer = logits.to(dtype), torch.eye(CLASSES, dtype=dtype)
         exact = functional.cross_entropy(x.double(), target).to(dtype)
-        x_, target_ = (_distribute(each, mesh, [Shard(0)]) for each in (x, target))
-        layer_ = _distribute(layer, mesh, [Replicate()])
+        x_, target_ = (distribute_tensor(each, mesh, [Shard(0)]) for each in (x, target))
+        layer_ = distribute_tensor(layer, mesh, [Replicate()])
         for found in (
             functional.cross_entropy(x_, target_),
             functional.linear_cross_entropy(x_, layer_, target_),
@@ -263,13 +248,11 @@ def a_mean_of_16_bits_is_rounded_once() -> None:
 
 
 def an_error_of_one_rank_is_told_to_the_others() -> None:
-    from torch.distributed.tensor import Replicate, Shard
-
     x, _, target, _ = _operands()
     mesh, _ = next(_meshes())
     target[0] = CLASSES
-    x_, target_ = (_distribute(each, mesh, [Shard(0)]) for each in (x, target))
-    weight = _distribute(torch.eye(CLASSES, dtype=torch.float64), mesh, [Replicate()])
+    x_, target_ = (distribute_tensor(each, mesh, [Shard(0)]) for each in (x, target))
+    weight = distribute_tensor(torch.eye(CLASSES, dtype=torch.float64), mesh, [Replicate()])
     is_first = distributed.get_rank() == 0
     kind, said = (IndexError, str(CLASSES)) if is_first else (RuntimeError, "another rank")
     for call in (
@@ -286,17 +269,14 @@ def an_error_of_one_rank_is_told_to_the_others() -> None:
 
 def the_loss_is_on_all_ranks() -> None:
     """But that of each row, which stays where the row is."""
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.debug import CommDebugMode
-
     x, _, target, _ = _operands()
     mesh, _ = next(_meshes())
     for place, collectives in (
         (Shard(1), {"mean": 1, "sum": 1, "none": 1}),
         (Shard(0), {"mean": 1, "sum": 1, "none": 0}),
     ):
-        leaf = _distribute(x, mesh, [place]).requires_grad_()
-        target_ = _distribute(target, mesh, _of_rows([place]))
+        leaf = distribute_tensor(x, mesh, [place]).requires_grad_()
+        target_ = distribute_tensor(target, mesh, _of_rows([place]))
         for reduction, count in collectives.items():
             with CommDebugMode() as communication:
                 loss = functional.cross_entropy(leaf, target_, reduction=reduction)
@@ -306,72 +286,58 @@ def the_loss_is_on_all_ranks() -> None:
 
 
 def class_numbers_may_be_plain_where_rows_are_whole() -> None:
-    from torch.distributed.tensor import Shard
-
     x, _, target, _ = _operands()
     mesh, _ = next(_meshes())
-    found: Any = functional.cross_entropy(_distribute(x, mesh, [Shard(1)]), target)
+    found: Any = functional.cross_entropy(distribute_tensor(x, mesh, [Shard(1)]), target)
     assert_close(found.full_tensor(), functional.cross_entropy(x, target))
 
 
 def what_is_not_supported_says_what_to_do() -> None:
-    from torch.distributed.tensor import Replicate, Shard
-
     x, y, target, _ = _operands()
     for mesh, _ in _meshes():
         whole = [Replicate()] * mesh.ndim
         by_rows, by_classes = ([*whole[1:], Shard(dim)] for dim in (0, 1))
-        x_, target_ = _distribute(x, mesh, by_classes), _distribute(target, mesh, whole)
-        for call, kind, said in (
+        place = partial(distribute_tensor, device_mesh=mesh)
+        x_, target_ = place(x, placements=by_classes), place(target, placements=whole)
+        rows_, of_rows = place(x, placements=by_rows), place(target, placements=by_rows)
+        bias = x[:, 0].clone().requires_grad_()
+        over_all = place(x, placements=[Shard(1)] * mesh.ndim)
+        hidden, width = place(x, placements=whole), place(y, placements=by_classes)
+        refused: list[tuple[type[Exception] | None, str, Callable[[], Any]]] = [
             (
-                lambda: functional.total_variation(x_, x_),  # noqa: B023
                 NotImplementedError,
                 "total_variation: its classes cannot be sharded",
+                partial(functional.total_variation, x_, x_),
             ),
+            (RuntimeError, "distribute_tensor", partial(functional.cross_entropy, rows_, target)),
             (
-                lambda: functional.cross_entropy(_distribute(x, mesh, by_rows), target),  # noqa: B023
-                RuntimeError,
-                "distribute_tensor",
-            ),
-            (
-                lambda: functional.linear_cross_entropy(
-                    _distribute(x, mesh, by_rows),  # noqa: B023
-                    _distribute(x, mesh, whole),  # noqa: B023
-                    _distribute(target, mesh, by_rows),  # noqa: B023
-                    linear_bias=x[:, 0].clone().requires_grad_(),
-                ),
                 RuntimeError,
                 "linear_bias must be a DTensor as the others are, because its gradient is a sum",
+                partial(functional.linear_cross_entropy, rows_, hidden, of_rows, linear_bias=bias),
             ),
             (
-                lambda: functional.cross_entropy(x_, x_.detach().softmax(1)),  # noqa: B023
                 NotImplementedError,
                 "cross_entropy: its classes cannot be sharded where target has probabilities",
+                partial(functional.cross_entropy, x_, x_.detach().softmax(1)),
             ),
-            (lambda: functional.cross_entropy(x, target_), RuntimeError, "distribute_tensor"),  # noqa: B023
+            (RuntimeError, "distribute_tensor", partial(functional.cross_entropy, x, target_)),
             (
-                lambda: functional.cross_entropy_with_grad(x_, target_),  # noqa: B023
                 NotImplementedError,
                 "takes no DTensors",
+                partial(functional.cross_entropy_with_grad, x_, target_),
             ),
             (
-                lambda: functional.cross_entropy(
-                    _distribute(x, mesh, [Shard(1)] * mesh.ndim),  # noqa: B023
-                    target_,  # noqa: B023
-                ),
                 NotImplementedError if mesh.ndim > 1 else None,
                 "two dimensions of the mesh shard the classes",
+                partial(functional.cross_entropy, over_all, target_),
             ),
             (
-                lambda: functional.linear_cross_entropy(
-                    _distribute(x, mesh, whole),  # noqa: B023
-                    _distribute(y, mesh, by_classes),  # noqa: B023
-                    target_,  # noqa: B023
-                ),
                 NotImplementedError,
                 "the width of linear_weight cannot be sharded",
+                partial(functional.linear_cross_entropy, hidden, width, target_),
             ),
-        ):
+        ]
+        for kind, said, call in refused:
             try:
                 call()
             except (NotImplementedError, RuntimeError) as error:

@@ -1,13 +1,16 @@
 """Starts real ranks for all tests of this folder: ``python -m tests.sharded.ranks FOLDER``.
 
-One process imports PyTorch, which takes seconds, and forks 2, then 3, then 4 ranks. Each rank
-computes the cases, runs the checks of its number of ranks, and writes what it found to a file.
+One process imports PyTorch and what checks import of it, which takes seconds, and forks 2, then 3,
+then 4 ranks. Each rank computes the cases, runs the checks of its number of ranks, and writes what
+it found to a file. At last 2 ranks put the mistakes of the self-test to checks of verify.
 """
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import socket
 import sys
 import traceback
 import warnings
@@ -18,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch import Tensor, distributed
 
 from losscli.operators import loading
+from losscli.ranks.place import Place
 
 from .cases import CASES, RANKS, SIZES, cases_of, compute, parts_of, problem_of
 from .checks import CHECKS
+from .mistakes import find_mistakes
 
 _TIMEOUT = timedelta(seconds=60)
 
@@ -33,17 +39,22 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     loading.load()
     context = multiprocessing.get_context("fork")
-    for count in RANKS:
+    for count, program in (*((count, _run) for count in RANKS), (2, _find_mistakes)):
         processes = [
-            context.Process(target=_run, args=(rank, count, folder), daemon=True)
+            context.Process(target=program, args=(rank, count, folder), daemon=True)
             for rank in range(count)
         ]
         for process in processes:
             process.start()
         for process in processes:
             process.join()
+        if any(process.exitcode for process in processes):
+            sys.exit(f"one of {count} ranks has failed")
 
 
 def _run(rank: int, count: int, folder: Path) -> None:
@@ -72,6 +83,13 @@ def _run(rank: int, count: int, folder: Path) -> None:
             break  # other ranks may wait for this one
     torch.save(found, folder / f"{count}-{rank}.pt")
     distributed.destroy_process_group()
+
+
+def _find_mistakes(rank: int, count: int, folder: Path) -> None:
+    """Put mistakes to checks as one of the ranks."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count)}
+    found = find_mistakes(Place(rank, count, rank))
+    (folder / f"mistakes-{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL
+from tests.parameters import naming
 
-from .cases import CASES, RANKS, cases_of, class_dimension, problem_of
+from .cases import CASES, DTYPES_OF, cases_of, class_dimension, problem_of
 from .conftest import Found
 
 
 @pytest.mark.parametrize(
-    ("count", "name"), [(count, name) for count in RANKS for name in cases_of(count)]
+    ("count", "dtype"), [(count, dtype) for count, dtypes in DTYPES_OF.items() for dtype in dtypes]
 )
-def test_ranks_meet_the_oracle(count: int, name: str, found: Found) -> None:
-    problem = problem_of(CASES[name])
-    answers = []
-    for rank, of_rank in enumerate(found[count]):
-        assert name in of_rank["cases"], f"rank {rank}: {of_rank.get('raised')}"
-        answers.append(of_rank["cases"][name])
+def test_ranks_meet_the_oracle(count: int, dtype: str, found: Found) -> None:
+    names = [name for name in cases_of(count) if CASES[name].dtype == dtype]
+    assert len(names) > 20
+    for name in names:
+        with naming(name):
+            for rank, of_rank in enumerate(found[count]):
+                assert name in of_rank["cases"], f"rank {rank}: {of_rank.get('raised')}"
+            assert_oracle_is_met(name, [of_rank["cases"][name] for of_rank in found[count]])
 
+
+def assert_oracle_is_met(name: str, answers: list[dict[str, Tensor]]) -> None:
+    problem = problem_of(CASES[name])
     loss = answers[0][LOSS]
     assert all(torch.equal(answer[LOSS], loss) for answer in answers[1:])
     verdict, _ = problem.judge_loss(loss)

@@ -48,16 +48,17 @@ def test_operands_vary_and_differ_from_the_prediction(make_case, loss):
                 assert not torch.equal(prediction, other.expand_as(prediction))
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_inputs_follow_the_seed_alone(make_case, distribution):
-    case = make_case(distribution=distribution, seed=3)
+def test_inputs_follow_the_seed_alone(make_case):
+    for distribution in DISTRIBUTIONS:
+        with naming(distribution):
+            case = make_case(distribution=distribution, seed=3)
 
-    once, again = make_inputs(case), make_inputs(case)
-    other = make_inputs(make_case(distribution=distribution, seed=4))
+            once, again = make_inputs(case), make_inputs(case)
+            other = make_inputs(make_case(distribution=distribution, seed=4))
 
-    for name in case.spec.names:
-        assert torch.equal(once[name], again[name])
-        assert not torch.equal(once[name], other[name])
+            for name in case.spec.names:
+                assert torch.equal(once[name], again[name])
+                assert not torch.equal(once[name], other[name])
 
 
 def test_the_largest_seed_is_accepted(make_case):
@@ -75,7 +76,6 @@ def test_inputs_reach_every_branch(make_case, loss, distribution):
     assert (shares > 0.05).all(), shares
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("loss", "params"),
     [
@@ -85,20 +85,22 @@ def test_inputs_reach_every_branch(make_case, loss, distribution):
         ("hinge", {"margin": -0.25}),
     ],
 )
-def test_boundary_inputs_lie_on_and_next_to_each_kink(make_case, loss, params, dtype):
-    case = make_case(loss, params=params, distribution="boundary", dtype=dtype)
-    input, target = make_inputs(case).values()
-    coordinate = case.spec.branch_coordinate(input.double(), target.double())
+def test_boundary_inputs_lie_on_and_next_to_each_kink(make_case, loss, params):
+    for dtype in DTYPES:
+        with naming(dtype):
+            case = make_case(loss, params=params, distribution="boundary", dtype=dtype)
+            input, target = make_inputs(case).values()
+            coordinate = case.spec.branch_coordinate(input.double(), target.double())
 
-    for kink in case.spec.kinks(case.params):
-        # The step beside a kink is at most eps times the largest prediction, which is below 4.
-        near = 4 * torch.finfo(input.dtype).eps
-        below = ((coordinate < kink) & (coordinate >= kink - near)).double().mean()
-        above = ((coordinate > kink) & (coordinate <= kink + near)).double().mean()
-        share = 0.9 / 5 / len(case.spec.kinks(case.params))
-        assert (coordinate == kink).double().mean() > share
-        assert below > share
-        assert above > share
+            for kink in case.spec.kinks(case.params):
+                # The step beside a kink is at most eps times the largest prediction, below 4.
+                near = 4 * torch.finfo(input.dtype).eps
+                below = ((coordinate < kink) & (coordinate >= kink - near)).double().mean()
+                above = ((coordinate > kink) & (coordinate <= kink + near)).double().mean()
+                share = 0.9 / 5 / len(case.spec.kinks(case.params))
+                assert (coordinate == kink).double().mean() > share
+                assert below > share
+                assert above > share
 
 
 def test_a_loss_without_kinks_is_probed_where_its_operands_are_equal(make_case):
@@ -108,12 +110,15 @@ def test_a_loss_without_kinks_is_probed_where_its_operands_are_equal(make_case):
     assert (input != target).double().mean() > 0.7
 
 
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_hinge_targets_are_signs_of_the_last_dimension(make_case, distribution):
-    _, target = make_inputs(make_case("hinge", shape=(5, 200), distribution=distribution)).values()
+def test_hinge_targets_are_signs_of_the_last_dimension(make_case):
+    for distribution in DISTRIBUTIONS:
+        with naming(distribution):
+            _, target = make_inputs(
+                make_case("hinge", shape=(5, 200), distribution=distribution)
+            ).values()
 
-    assert target.shape == (200,)
-    assert target.unique().tolist() == [-1.0, 1.0]
+            assert target.shape == (200,)
+            assert target.unique().tolist() == [-1.0, 1.0]
 
 
 def test_impulses_are_few_and_large_and_the_first_element_is_one(make_case):
@@ -141,12 +146,16 @@ def test_scale_multiplies_the_predictions_alone(make_case):
     assert torch.equal(scaled["target"], plain["target"])
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (7,), (0, 5), (2, 3, 4)])
-@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_inputs_of_any_shape_can_be_made(make_case, shape, distribution):
-    input, target = make_inputs(make_case("mse", shape=shape, distribution=distribution)).values()
+def test_inputs_of_any_shape_can_be_made(make_case):
+    for shape, distribution in itertools.product(
+        [(), (0,), (1,), (7,), (0, 5), (2, 3, 4)], DISTRIBUTIONS
+    ):
+        with naming(shape, distribution):
+            input, target = make_inputs(
+                make_case("mse", shape=shape, distribution=distribution)
+            ).values()
 
-    assert input.shape == target.shape == shape
+            assert input.shape == target.shape == shape
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from losscli.losses import REDUCTIONS
 from losscli.truth import oracle as oracle_module
 from losscli.truth.oracle import Oracle
 from tests.handmade import pair
+from tests.parameters import naming
 
 # Two rows against one target a column: a swapped axis would not even have the right length.
 INPUT = ((0.5, -2.0, 3.0), (1.0, 0.25, -0.75))
@@ -53,20 +55,18 @@ def assemble(truths, shape, field="value"):
     return whole
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize(("loss", "parameter", "value"), BY_HAND)
-def test_oracle_value_matches_a_hand_computation(
-    make_case, loss, parameter, value, reduction, dtype
-):
-    elements = torch.tensor(BY_HAND[loss, parameter, value], dtype=torch.float64)
-    expected = {"none": elements, "mean": elements.mean(), "sum": elements.sum()}[reduction]
+def test_oracle_value_matches_a_hand_computation(make_case, loss, parameter, value):
+    for dtype, reduction in itertools.product(DTYPES, REDUCTIONS):
+        with naming(dtype, reduction):
+            elements = torch.tensor(BY_HAND[loss, parameter, value], dtype=torch.float64)
+            expected = {"none": elements, "mean": elements.mean(), "sum": elements.sum()}[reduction]
 
-    oracle = make_oracle(make_case, loss, parameter, value, reduction, dtype)
+            oracle = make_oracle(make_case, loss, parameter, value, reduction, dtype)
 
-    torch.testing.assert_close(
-        assemble(oracle.value(), oracle.loss_shape()), expected, rtol=0, atol=0
-    )
+            torch.testing.assert_close(
+                assemble(oracle.value(), oracle.loss_shape()), expected, rtol=0, atol=0
+            )
 
 
 def test_oracle_gradients_match_a_hand_computation(make_case):
@@ -95,9 +95,8 @@ def test_sum_of_magnitudes_shows_cancellation(make_case):
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-@pytest.mark.parametrize(
-    ("shape", "target_shape"),
-    [
+def test_blocks_agree_with_float64_autograd_on_the_whole(make_case, loss, reduction):
+    for shape, target_shape in [
         ((4, 5), (4, 5)),
         ((4, 5), (5,)),
         ((4, 5), (4, 1)),
@@ -107,27 +106,29 @@ def test_sum_of_magnitudes_shows_cancellation(make_case):
         ((), ()),
         ((0, 5), (5,)),
         ((2, 3, 4), (3, 1)),
-    ],
-)
-def test_blocks_agree_with_float64_autograd_on_the_whole(
-    make_case, loss, shape, target_shape, reduction
-):
-    case = make_case(loss, shape=shape, target_shape=target_shape, reduction=reduction)
-    generator = torch.Generator().manual_seed(1)
-    input, target = (torch.randn(s, generator=generator) for s in (shape, target_shape))
-    leaves = {"input": input.double().requires_grad_(), "target": target.double().requires_grad_()}
-    loss_value = case.spec.reference(**leaves, reduction=reduction, **case.params)
-    grad_output = torch.randn(loss_value.shape, generator=generator)
-    gradients = torch.autograd.grad(loss_value, tuple(leaves.values()), grad_output.double())
+    ]:
+        with naming(shape, target_shape):
+            case = make_case(loss, shape=shape, target_shape=target_shape, reduction=reduction)
+            generator = torch.Generator().manual_seed(1)
+            input, target = (torch.randn(s, generator=generator) for s in (shape, target_shape))
+            leaves = {
+                "input": input.double().requires_grad_(),
+                "target": target.double().requires_grad_(),
+            }
+            loss_value = case.spec.reference(**leaves, reduction=reduction, **case.params)
+            grad_output = torch.randn(loss_value.shape, generator=generator)
+            gradients = torch.autograd.grad(
+                loss_value, tuple(leaves.values()), grad_output.double()
+            )
 
-    oracle = Oracle(case, pair(input, target))
+            oracle = Oracle(case, pair(input, target))
 
-    torch.testing.assert_close(
-        assemble(oracle.value(), loss_value.shape), loss_value.detach(), equal_nan=True
-    )
-    for name, gradient in zip(leaves, gradients, strict=True):
-        truth = assemble(oracle.gradient(name, grad_output), leaves[name].shape)
-        torch.testing.assert_close(truth, gradient)
+            torch.testing.assert_close(
+                assemble(oracle.value(), loss_value.shape), loss_value.detach(), equal_nan=True
+            )
+            for name, gradient in zip(leaves, gradients, strict=True):
+                truth = assemble(oracle.gradient(name, grad_output), leaves[name].shape)
+                torch.testing.assert_close(truth, gradient)
 
 
 def test_the_mean_of_nothing_is_nan_and_its_sum_zero(make_case):

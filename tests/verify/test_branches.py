@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from losscli.verify.checks.branches import supplement
 from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import pair
 from tests.machinery import MACHINERY
+from tests.parameters import naming
 from tests.verify.judging import judge, reference
 from tests.verify.judging import put as put_to
 
@@ -69,16 +72,16 @@ def test_wrong_gradient_at_a_kink_fails(make_case):
     assert "gradient: expected " in result.reason
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", KINKED)
-def test_case_with_a_rare_branch_is_supplemented_and_says_so(make_case, loss, reduction, dtype):
-    changes = STARVED[loss] | {"reduction": reduction, "dtype": dtype}
+def test_case_with_a_rare_branch_is_supplemented_and_says_so(make_case, loss):
+    for dtype, reduction in itertools.product(DTYPES, REDUCTIONS):
+        with naming(dtype, reduction):
+            changes = STARVED[loss] | {"reduction": reduction, "dtype": dtype}
 
-    result = put(make_case(loss, **changes), reference)
+            result = put(make_case(loss, **changes), reference)
 
-    assert result.status == PASS
-    assert result.reason.endswith(": supplemented")
+            assert result.status == PASS
+            assert result.reason.endswith(": supplemented")
 
 
 @pytest.mark.parametrize("loss", KINKED)
@@ -100,20 +103,23 @@ def test_branches_depend_on_every_parameter(make_case, beta):
     assert result.status == PASS
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", KINKED)
-def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_case, loss, dtype):
-    problem = supplement(Problem.of(make_case(loss, **STARVED[loss] | {"dtype": dtype})))
-    spec, params = problem.case.spec, problem.case.params
+def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_case, loss):
+    for dtype in DTYPES:
+        with naming(dtype):
+            problem = supplement(Problem.of(make_case(loss, **STARVED[loss] | {"dtype": dtype})))
+            spec, params = problem.case.spec, problem.case.params
 
-    coordinate = spec.branch_coordinate(*(each.double() for each in problem.operands.values()))
+            coordinate = spec.branch_coordinate(
+                *(each.double() for each in problem.operands.values())
+            )
 
-    assert min(problem.branch_shares.values()) > 0.01
-    for kink in spec.kinks(params):
-        near = (coordinate - kink).abs() < 0.02
-        assert (coordinate == kink).any()
-        assert (near & (coordinate < kink)).any()
-        assert (near & (coordinate > kink)).any()
+            assert min(problem.branch_shares.values()) > 0.01
+            for kink in spec.kinks(params):
+                near = (coordinate - kink).abs() < 0.02
+                assert (coordinate == kink).any()
+                assert (near & (coordinate < kink)).any()
+                assert (near & (coordinate > kink)).any()
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
@@ -148,13 +154,13 @@ def test_margin_rounded_to_float32_first_fails(make_case, dtype):
         assert "next to a kink that the dtype rounds, " in result.reason
 
 
-@pytest.mark.parametrize("parameter", [0.1, 1 / 3, 1e-3, 1e30])
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", KINKED)
-def test_losscli_is_right_next_to_a_kink_that_the_dtype_rounds(make_case, loss, dtype, parameter):
-    params = {LOSSES[loss].parameters[0].name: parameter}
-    case = make_case(loss, dtype=dtype, params=params, reduction="none")
+def test_losscli_is_right_next_to_a_kink_that_the_dtype_rounds(make_case, loss):
+    for parameter, dtype in itertools.product([0.1, 1 / 3, 1e-3, 1e30], DTYPES):
+        with naming(parameter, dtype):
+            params = {LOSSES[loss].parameters[0].name: parameter}
+            case = make_case(loss, dtype=dtype, params=params, reduction="none")
 
-    (result,) = put_to(case, find_implementation("custom"), checks=["branches"])
+            (result,) = put_to(case, find_implementation("custom"), checks=["branches"])
 
-    assert result.status == PASS
+            assert result.status == PASS

@@ -126,6 +126,7 @@ def test_a_leak_of_the_size_of_the_weight_is_growth() -> None:
     assert (result.status, "expected no memory growth" in result.reason) == (FAIL, True)
 
 
+@pytest.mark.slow
 def test_pytorchs_own_samples() -> None:
     from torch.testing._internal.common_methods_invocations import op_db  # takes seconds
 

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
 from losscli.axes import DTYPES
-from losscli.implementations import find_implementation
 from losscli.implementations.process_state import ProcessState
-from losscli.losses import LOSSES, REDUCTIONS
-from losscli.runs.records import FAIL, PASS
+from losscli.losses import LOSSES
+from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
-from losscli.verify.checks import CHECKS
 from losscli.verify.checks.branches import (
-    NOTHING_EXACT,
     _coordinates,
     _is_exact,
     _placed,
     exact_case,
-    has_exact_values,
 )
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 from tests.machinery import MACHINERY
+from tests.parameters import naming
 from tests.verify.judging import put
 
 MISTAKES = [
@@ -101,40 +100,22 @@ def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
         assert (value.status, value.code) == (FAIL, code)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
-@pytest.mark.parametrize("name", ["custom", "reference", "functional"])
-def test_correct_implementations_pass(make_case, name, loss, reduction, dtype):
-    implementation = find_implementation(name)
-    case = make_case(loss, dtype=dtype, reduction=reduction)
-    if implementation.unavailable(case):
-        pytest.skip("there is no such implementation of this loss")
-
-    results = put(case, implementation, checks=("exact", "parts", "left_behind"))
-
-    reasons = {} if has_exact_values(case) else {"exact": NOTHING_EXACT}
-    assert [(r.check, r.status, r.reason) for r in results] == [
-        (check, PASS, reasons.get(check, ""))
-        for check in CHECKS
-        if check in ("exact", "parts", "left_behind")
-    ]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("parameter", [0.0, 0.1, 1.5, 1e30])
 @pytest.mark.parametrize("loss", ["smooth_l1", "mse", "hinge"])
-def test_every_branch_of_these_losses_has_exact_values(make_case, loss, parameter, dtype):
-    params = {p.name: parameter for p in LOSSES[loss].parameters}
-    case = exact_case(make_case(loss, dtype=dtype, params=params))
-    problem = Problem.of(case)
-    kinks = case.spec.kinks(case.params)
+def test_every_branch_of_these_losses_has_exact_values(make_case, loss):
+    for dtype, parameter in itertools.product(DTYPES, [0.0, 0.1, 1.5, 1e30]):
+        with naming(dtype, parameter):
+            params = {p.name: parameter for p in LOSSES[loss].parameters}
+            case = exact_case(make_case(loss, dtype=dtype, params=params))
+            problem = Problem.of(case)
+            kinks = case.spec.kinks(case.params)
 
-    for coordinates in _coordinates(problem):
-        own = _placed(problem, coordinates)
+            for coordinates in _coordinates(problem):
+                own = _placed(problem, coordinates)
 
-        assert _is_exact(own)
-        met = case.spec.branch_coordinate(*(each.double() for each in own.operands.values()))
-        assert set(met.flatten().tolist()) == set(coordinates)
-        sides = torch.bucketize(met, torch.tensor(kinks, dtype=torch.float64))
-        assert len(sides.unique()) == 1 or not kinks
+                assert _is_exact(own)
+                met = case.spec.branch_coordinate(
+                    *(each.double() for each in own.operands.values())
+                )
+                assert set(met.flatten().tolist()) == set(coordinates)
+                sides = torch.bucketize(met, torch.tensor(kinks, dtype=torch.float64))
+                assert len(sides.unique()) == 1 or not kinks

@@ -23,6 +23,7 @@ from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle
 from losscli.verify.checks import CHECKS, find_check
 from losscli.verify.selftest.surgery import regrade
+from tests.parameters import SLOW
 from tests.verify.judging import put
 
 NAME = "scaled"
@@ -94,7 +95,12 @@ def test_oracle_agrees_with_float64_autograd(make_case, loss, reduction):
 
 @pytest.mark.parametrize(
     ("reduction", "dtype"),
-    [("mean", "float32"), ("none", "float16"), ("none", "bfloat16"), ("sum", "float64")],
+    [
+        ("mean", "float32"),
+        ("none", "float16"),
+        pytest.param("none", "bfloat16", marks=SLOW),
+        pytest.param("sum", "float64", marks=SLOW),
+    ],
 )
 def test_pytorchs_own_formula_passes_all_checks(make_case, loss, reduction, dtype):
     case = make_case(loss, reduction=reduction, dtype=dtype, distribution="normal")

@@ -43,12 +43,6 @@ def test_value_and_gradients_run_on_every_case():
     assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
 
 
-def test_determinism_and_layouts_run_on_the_largest_size():
-    shapes = planned(CONFIG, device="cuda:0")
-
-    assert shapes["determinism"] == shapes["layouts"] == [(64, 48)]
-
-
 @pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("threads", [1, 2, 16, 128])
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
@@ -63,30 +57,28 @@ def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, loss
     assert rows * columns <= pool.LARGEST
 
 
-def test_determinism_runs_on_a_size_that_is_large_enough_already():
-    large = Config(**{**vars(CONFIG), "sizes": ((8, 24), (1024, 1024))})
+@pytest.mark.parametrize(
+    ("changes", "device", "check", "shapes"),
+    [
+        ({}, "cuda:0", "determinism", [(64, 48)]),
+        ({}, "cuda:0", "layouts", [(64, 48)]),
+        # A size that is large enough already, the largest that fits, one that is excluded.
+        ({"sizes": ((8, 24), (1024, 1024))}, "cpu", "determinism", [(1024, 1024)]),
+        ({"sizes": ((8, 24), (2**20, 2**20))}, "cuda:0", "determinism", [(8, 24)]),
+        ({"exclude": (Exclude(size=(64, 48)),)}, "cuda:0", "determinism", [(8, 24)]),
+        # Layouts run for each dtype and reduction.
+        (
+            {"dtypes": ("float32", "float64"), "reductions": ("none", "sum")},
+            "cpu",
+            "layouts",
+            [(64, 48)] * 4,
+        ),
+    ],
+)
+def test_a_check_that_runs_once_has_the_largest_size_that_can_run(changes, device, check, shapes):
+    config = Config(**{**vars(CONFIG), **changes})
 
-    assert planned(large)["determinism"] == [(1024, 1024)]
-
-
-def test_determinism_runs_on_the_largest_size_that_fits():
-    config = Config(**{**vars(CONFIG), "sizes": ((8, 24), (2**20, 2**20))})
-
-    assert planned(config, device="cuda:0")["determinism"] == [(8, 24)]
-
-
-def test_determinism_and_layouts_skip_an_excluded_size():
-    config = Config(**{**vars(CONFIG), "exclude": (Exclude(size=(64, 48)),)})
-
-    assert planned(config, device="cuda:0")["determinism"] == [(8, 24)]
-
-
-def test_layouts_run_for_each_dtype_and_reduction():
-    config = Config(
-        **{**vars(CONFIG), "dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
-    )
-
-    assert planned(config)["layouts"] == [(64, 48)] * 4
+    assert planned(config, device=device)[check] == shapes
 
 
 def test_layouts_run_for_only_one_distribution():
@@ -120,6 +112,7 @@ def test_tolerance_of_a_case_applies_to_its_layouts(make_case):
     assert {job.loosened for job in jobs} == {16.0}
 
 
+@functools.cache
 def thorough_cases():
     """The cases of `-c thorough` on a GPU."""
     return [
@@ -156,14 +149,21 @@ def test_thorough_stays_small_on_a_cpu():
     assert max(job.case.elements for job in jobs) < 2**25
 
 
-def planned_kinds(config, check):
-    """Return the loss, dtype and reduction of each case on which a check of own kernels runs."""
-    jobs = runner.plan(load_config(config, {}), "cpu", lambda device: PLENTY, [check])
-    return {
-        (job.case.loss, job.case.dtype, job.case.reduction)
+@functools.cache
+def default_trials():
+    """Return each case and check of own kernels of the default config, once."""
+    jobs = runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY)
+    return [
+        (job.case, check.name)
         for job in jobs
-        if any(implementation.name == "custom" for implementation, _ in job.trials)
-    }
+        for implementation, check in job.trials
+        if implementation.name == "custom"
+    ]
+
+
+@functools.cache
+def default_cases():
+    return [case for table in load_config("smoke", {}).blocks for case in expand(table, "cpu")]
 
 
 @pytest.mark.parametrize("check", ["value", "gradients"])
@@ -175,46 +175,25 @@ def test_default_covers_every_loss_dtype_and_reduction(check):
         for reduction in find_loss(loss).reductions
     }
 
-    assert kinds - planned_kinds("smoke", check) == set()
+    planned = {(c.loss, c.dtype, c.reduction) for c, name in default_trials() if name == check}
 
-
-@functools.cache
-def default_jobs():
-    return runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY)
-
-
-@functools.cache
-def default_cases():
-    return [case for table in load_config("smoke", {}).blocks for case in expand(table, "cpu")]
+    assert kinds - planned == set()
 
 
 @pytest.mark.parametrize("loss", few(ROW_FORMS))
-def test_default_runs_every_check_that_applies_to_a_loss_over_rows(loss):
-    custom = find_implementation("custom")
+def test_default_runs_every_check_of_a_loss_over_rows_with_its_defaults_and_off_them(loss):
+    custom, spec = find_implementation("custom"), find_loss(loss)
     own = [case for case in default_cases() if case.loss == loss]
     applying = {
         name
         for name, check in CHECKS.items()
         if any(not check.missing(case) and not check.why_not(case, custom) for case in own)
     }
-    found = {
-        check.name
-        for job in default_jobs()
-        if job.case.loss == loss
-        for implementation, check in job.trials
-        if implementation == custom
-    }
+    planned = [(case, name) for case, name in default_trials() if case.loss == loss]
 
-    assert applying - found == set()
-
-
-@pytest.mark.parametrize("loss", few(ROW_FORMS))
-def test_default_has_each_loss_over_rows_with_its_defaults_and_off_them(loss):
-    spec = find_loss(loss)
-    jobs = runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY, ["gradients"])
-    found = {job.case.params for job in jobs if job.case.loss == loss}
-
-    assert {Parameters(spec.resolve({})), Parameters(off_default(spec))} <= found
+    assert applying - {name for _, name in planned} == set()
+    params = {case.params for case, name in planned if name == "gradients"}
+    assert {Parameters(spec.resolve({})), Parameters(off_default(spec))} <= params
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
@@ -323,35 +302,29 @@ def test_a_target_of_another_shape_makes_another_case(make_case):
 
 
 @pytest.mark.parametrize(
-    ("check", "changes", "needs"),
+    ("check", "changes", "needs", "applying"),
     [
-        ("numeric", {}, "numeric applies only to float64"),
-        ("rounding", {}, "rounding applies only to float16 and bfloat16 without a reduction"),
-        ("bulk", {}, "bulk applies only to losses without a reduction"),
-        ("branches", {}, "branches applies only to losses with a kink, and cases with elements"),
-        ("memory", {"passes": ("forward",)}, "memory needs --pass forward_backward"),
+        ("numeric", {}, "applies only to float64", {"dtypes": ("float64",)}),
+        (
+            *("rounding", {}, "applies only to float16 and bfloat16 without a reduction"),
+            {"dtypes": ("bfloat16",), "reductions": ("none",)},
+        ),
+        ("bulk", {}, "applies only to losses without a reduction", {"reductions": ("none",)}),
+        (
+            *("branches", {}, "applies only to losses with a kink, and cases with elements"),
+            {"losses": (LossChoice("hinge"),)},
+        ),
+        ("memory", {"passes": ("forward",)}, "needs --pass forward_backward", {}),
     ],
 )
-def test_check_that_applies_to_no_case_names_its_cases(check, changes, needs):
-    config = Config(**{**vars(CONFIG), **changes})
+def test_check_that_applies_to_no_case_names_its_cases(check, changes, needs, applying):
+    def plan(changes):
+        config = Config(**{**vars(CONFIG), **changes})
+        return runner.plan(config, "cpu", lambda device: PLENTY, [check])
 
-    with pytest.raises(UsageError, match=f"no check applies to these cases: {needs}"):
-        runner.plan(config, "cpu", lambda device: PLENTY, [check])
-
-
-@pytest.mark.parametrize(
-    ("check", "changes"),
-    [
-        ("numeric", {"dtypes": ("float64",)}),
-        ("rounding", {"dtypes": ("bfloat16",), "reductions": ("none",)}),
-        ("bulk", {"reductions": ("none",)}),
-        ("branches", {"losses": (LossChoice("hinge"),)}),
-    ],
-)
-def test_check_that_applies_to_a_case_is_planned(check, changes):
-    config = Config(**{**vars(CONFIG), **changes})
-
-    assert runner.plan(config, "cpu", lambda device: PLENTY, [check])
+    with pytest.raises(UsageError, match=f"no check applies to these cases: {check} {needs}"):
+        plan(changes)
+    assert plan(applying)
 
 
 def test_jobs_know_all_losses_of_the_run_and_no_others():

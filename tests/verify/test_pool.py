@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from losscli.cli.options import resolve_config
-from losscli.reasons import Code
 from losscli.runs.records import FAIL
 from losscli.verify import pool
 from losscli.verify.pool import Pool, processes_for
@@ -42,34 +41,27 @@ def test_without_processes_all_jobs_run_here(jobs):
     assert got == [result for job in jobs for result in run(job)]
 
 
-def test_death_of_a_process_fails_its_check_and_not_those_behind_it(jobs):
+def test_death_of_a_process_fails_its_check_and_neither_those_behind_it_nor_large_jobs(
+    jobs, monkeypatch
+):
+    """Large jobs run in this process."""
+    monkeypatch.setattr(pool, "LARGEST", 3)
+    assert {job.case.elements for job in jobs} == {3, 35, 64}
     with Pool(jobs, 1) as one:
         (process,) = one._processes
         process._process.end()
         results = [list(one.results_of(job)) for job in jobs]
 
-    died = results[0][-1]
+    (first, *_) = (number for number, job in enumerate(jobs) if job.case.elements == 3)
+    died = results[first][-1]
     assert (died.status, died.code) == (FAIL, "process_died")
     assert died.reason == "its process ended by SIGKILL"
-    assert died.case == jobs[0].case
-    assert results[1:] == [list(run(job)) for job in jobs[1:]]
+    assert died.case == jobs[first].case
+    others = [number for number in range(len(jobs)) if number != first]
+    assert [results[number] for number in others] == [list(run(jobs[n])) for n in others]
 
 
-def test_large_jobs_run_in_this_process(jobs, monkeypatch):
-    monkeypatch.setattr(pool, "LARGEST", 3)
-    with Pool(jobs, 1) as one:
-        (process,) = one._processes
-        process._process.end()
-        died = {
-            job.case.elements
-            for job in jobs
-            for result in one.results_of(job)
-            if result.code == Code.PROCESS_DIED
-        }
-    assert {job.case.elements for job in jobs} == {3, 35, 64}
-    assert died == {3}
-
-
+@pytest.mark.slow
 def test_process_that_has_finished_is_not_started_again(jobs):
     with Pool(jobs, 1) as one:
         (process,) = one._processes

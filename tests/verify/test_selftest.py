@@ -12,10 +12,12 @@ from losscli.errors import UnfitError
 from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
 from losscli.reasons import Code, Reason
 from losscli.verify import runner
+from losscli.verify.checks import CHECKS
 from losscli.verify.selftest import run as selftest
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
 from tests.machinery import MACHINERY
+from tests.parameters import SLOW
 
 PLAN = selftest.plan("cpu")
 OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *ROW_FORMS, *LINEAR_LOSSES)]
@@ -52,24 +54,36 @@ def test_self_test_has_enough_wrong_and_correct_implementations():
     assert every == tested
 
 
+BULK = [CHECKS[name] for name in ("bulk", "row_bulk")]
+"""They take longer than all others, and have tests of their own."""
+
+
+def without_bulk(job):
+    """Run the checks of a case but for those of large results."""
+    return () if any(check in BULK for _, check in job.trials) else runner.run(job)
+
+
 @pytest.mark.parametrize("test", first_of_each(WRONG_TESTS), ids=name_of)
 def test_each_wrong_implementation_is_caught(test):
-    (result,) = selftest.run(test)
+    (result,) = selftest.run(test, without_bulk)
 
     assert result.failed
     assert result.check
     assert result.reason
 
 
+@pytest.mark.parametrize("run", [without_bulk, pytest.param(runner.run, marks=SLOW)])
 @pytest.mark.parametrize("test", first_of_each(HONEST_TESTS), ids=name_of)
-def test_each_correct_implementation_passes(test):
-    (result,) = selftest.run(test)
+def test_each_correct_implementation_passes(test, run):
+    (result,) = selftest.run(test, run)
 
     assert (result.failed, result.reason) == (False, "")
 
 
 def only(monkeypatch, *tests):
-    monkeypatch.setattr(selftest, "plan", lambda device: list(tests))
+    """Leave these tests alone in the plan, with the last of their cases, which has one check."""
+    plan = [replace(test, cases=test.cases[-1:]) for test in tests]
+    monkeypatch.setattr(selftest, "plan", lambda device: plan)
 
 
 def test_table_names_the_check_that_caught_each_implementation(monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from losscli.truth.fingerprint import Mark, fingerprint
 from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from tests.parameters import naming
 
 ALL = [n for n, check in CHECKS.items() if not check.needs_gpu and ELEMENT in check.units]
 
@@ -131,33 +133,37 @@ def test_fingerprint_shows_a_bit_a_swap_a_zero_sign_and_a_nan(dtype):
     assert changed(lambda v: v[0, 0].fill_(torch.nan))
 
 
-@pytest.mark.parametrize("count", [2, 4096, 2**17, BLOCK, 2 * BLOCK])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_fingerprint_shows_that_all_signs_changed(dtype, count):
-    generator = torch.Generator().manual_seed(0)
-    ones = torch.ones(count, dtype=dtype)
-    drawn = torch.rand(count, dtype=dtype, generator=generator) + 0.5
-    signs = torch.randint(2, (count,), generator=generator).to(dtype) * 2 - 1
+def test_fingerprint_shows_that_all_signs_changed(dtype):
+    for count in [2, 4096, 2**17, BLOCK, 2 * BLOCK]:
+        with naming(count):
+            generator = torch.Generator().manual_seed(0)
+            ones = torch.ones(count, dtype=dtype)
+            drawn = torch.rand(count, dtype=dtype, generator=generator) + 0.5
+            signs = torch.randint(2, (count,), generator=generator).to(dtype) * 2 - 1
 
-    for values in (ones, drawn, signs):
-        assert fingerprint(values) != fingerprint(-values)
+            for values in (ones, drawn, signs):
+                assert fingerprint(values) != fingerprint(-values)
 
 
-@pytest.mark.parametrize("distance", [1, 2048, 2**16, BLOCK])
-@pytest.mark.parametrize(("one", "other"), [(1.0, -1.0), (1.0, 2.0), (0.0, -0.0)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_fingerprint_shows_two_swapped_elements(dtype, one, other, distance):
-    values = torch.ones(2 * BLOCK, dtype=dtype)
-    values[5], values[5 + distance] = one, other
-    traded = values.clone()
-    traded[5], traded[5 + distance] = other, one
+def test_fingerprint_shows_two_swapped_elements(dtype):
+    for distance, (one, other) in itertools.product(
+        [1, 2048, 2**16, BLOCK], [(1.0, -1.0), (1.0, 2.0), (0.0, -0.0)]
+    ):
+        with naming(distance, one, other):
+            values = torch.ones(2 * BLOCK, dtype=dtype)
+            values[5], values[5 + distance] = one, other
+            traded = values.clone()
+            traded[5], traded[5 + distance] = other, one
 
-    assert fingerprint(values) != fingerprint(traded)
+            assert fingerprint(values) != fingerprint(traded)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,)])
-def test_empty_tensors_and_scalars_have_a_fingerprint(shape):
-    assert isinstance(fingerprint(torch.ones(shape)), int)
+def test_empty_tensors_and_scalars_have_a_fingerprint():
+    for shape in [(), (0,), (3, 0), (1,)]:
+        with naming(shape):
+            assert isinstance(fingerprint(torch.ones(shape)), int)
 
 
 @pytest.mark.parametrize("count", [3, 2**17])

@@ -23,6 +23,7 @@ from losscli.truth.problem import Problem
 from losscli.verify.memory_plan import bytes_to_verify
 from losscli.verify.selftest.surgery import graft
 from losscli.verify.selftest.wrong import find_wrong
+from tests.parameters import SLOW
 from tests.verify.judging import put
 
 NAME = "counts"
@@ -172,7 +173,12 @@ def test_sums_are_measured_at_the_sum_of_the_largest_terms(make_case, loss, redu
 
 @pytest.mark.parametrize(
     ("reduction", "dtype"),
-    [("mean", "float32"), ("none", "float16"), ("none", "bfloat16"), ("sum", "float64")],
+    [
+        pytest.param("mean", "float32", marks=SLOW),
+        pytest.param("none", "float16", marks=SLOW),
+        ("none", "bfloat16"),
+        ("sum", "float64"),
+    ],
 )
 def test_pytorchs_own_formula_passes_all_checks(make_case, loss, reduction, dtype):
     case = make_case(loss, reduction=reduction, dtype=dtype, distribution="normal")
