@@ -149,7 +149,12 @@ def records():
     }
 
 
-@pytest.mark.parametrize("kind", ["bench", "verify", "compare", "judge"])
+REST = ("verify", "compare")
+
+
+@pytest.mark.parametrize(
+    "kind", ["bench", "judge", *(pytest.param(kind, marks=pytest.mark.slow) for kind in REST)]
+)
 def test_record_with_an_odd_value_has_a_page_or_one_message(tmp_path, kind):
     record = finite(records()[kind])
     path = tmp_path / "record"

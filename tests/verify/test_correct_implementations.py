@@ -13,7 +13,7 @@ from losscli.losses import REDUCTIONS, find_loss
 from losscli.runs.records import PASS
 from losscli.verify.checks.branches import NOTHING_EXACT, has_exact_values
 from tests.machinery import MACHINERY
-from tests.parameters import naming
+from tests.parameters import naming, square
 from tests.verify.judging import put
 
 SMALL = {"shape": (8, 24)}
@@ -61,9 +61,7 @@ def results_of(name):
     return both if name == "gradients" else (name,)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("loss", MACHINERY)
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
 def test_correct_implementations_pass(make_case, loss, reduction, dtype):
     for checks, names, changes, dtypes, reductions in PASSING:
         if dtype not in dtypes or reduction not in reductions:
