@@ -288,6 +288,7 @@ def test_gradient_that_ignores_the_incoming_one_is_wrong(judged):
     assert checks(verdict) == {"x_gradient", "y_gradient"}
 
 
+@pytest.mark.slow
 def test_right_kl_divergence_is_right_and_timed(judged):
     verdict = judged(KL, RIGHT_KL, timed=True)
 

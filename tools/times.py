@@ -26,7 +26,7 @@ def table(spent: dict[tuple[str, str], float], most: int) -> str:
     """Return the text that is printed: seconds, and what took them."""
     folders: dict[str, float] = defaultdict(float)
     for (module, _), seconds in spent.items():
-        folders[module.rpartition(".")[0].replace(".", "/")] += seconds
+        folders[module.partition(".test_")[0].replace(".", "/")] += seconds
     dearest = sorted(spent.items(), key=lambda item: -item[1])[:most]
     lines = [f"{len(spent)} tests, {sum(spent.values()):.0f} s in all processes together", ""]
     lines += [f"{seconds:8.1f} s  {module}::{name}" for (module, name), seconds in dearest]

@@ -129,7 +129,7 @@ def test_inputs_stay_in_their_domains_and_reach_the_ends(make_case, loss):
                     assert {*domain.ends} <= {*values.flatten().tolist()}
 
 
-@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("reduction", [pytest.param("mean", marks=pytest.mark.slow), "none"])
 def test_no_check_leaves_the_domains(make_case, loss, reduction):
     name, outside = loss
     case = make_case(name, reduction=reduction, distribution="normal", dtype="float64")
