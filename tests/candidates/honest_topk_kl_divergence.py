@@ -11,7 +11,7 @@ def topk_kl_divergence(
     if mask is not None:
         kept = mask.unsqueeze(-1)
         x, t = (torch.where(kept, each, 0.0) for each in (x, t))
-    others = x.scatter(-1, numbers, -torch.inf).logsumexp(-1, keepdim=True)
+    others = x.scatter(-1, numbers, torch.finfo(wide).min).logsumexp(-1, keepdim=True)
     rest = 1 - t.exp().sum(-1, keepdim=True)
     log_rest = torch.where(rest > 0, rest, 1.0).log().masked_fill(rest <= 0, -torch.inf)
     p, q = torch.cat([x.gather(-1, numbers), others], -1), torch.cat([t, log_rest], -1).to(wide)
