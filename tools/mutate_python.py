@@ -69,11 +69,13 @@ class Mutant:
     end: int
     old: str
     new: str
+    text: str
+    """The line."""
 
     @property
     def name(self) -> str:
-        """What it is, whatever line it has moved to."""
-        return f"{self.file}: {self.old} -> {self.new}"
+        """What it is, whatever place its line has moved to."""
+        return f"{self.file}: {self.old} -> {self.new} in {self.text}"
 
     def applied(self, source: bytes) -> bytes:
         """Return the file with the mistake."""
@@ -146,7 +148,8 @@ def mutants(file: Path) -> Iterator[Mutant]:
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         new = f"({ast.unparse(ast.fix_missing_locations(other))})"
         name = str(file.relative_to(CHECKOUT))
-        yield Mutant(name, node.lineno, start, end, text[start:end].decode(), new)
+        whole = text[starts[node.lineno - 1] : starts[node.lineno]].decode().strip()
+        yield Mutant(name, node.lineno, start, end, text[start:end].decode(), new, whole)
 
 
 def chosen(reached: Mapping[tuple[str, int], Sequence[str]], most: int) -> list[Mutant]:
@@ -216,7 +219,7 @@ def fate(mutant: Mutant, tests: Sequence[str], total: int, root: Path) -> Fate:
         )
         if done.returncode:
             failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-            status, by = "killed", failed[0].split(" - ")[0][7:] if failed else done.stdout[-200:]
+            status, by = "killed", failed[0].split(" - ")[0][7:] if failed else "no test"
     except subprocess.TimeoutExpired:
         status = "hang"
     finally:
