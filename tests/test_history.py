@@ -66,7 +66,6 @@ def test_hundred_runs_without_a_change_raise_no_alarm(noise):
     assert steps(measured(100, **noise)) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_hundred_runs_that_are_disturbed_now_and_then_raise_no_alarm(seed):
     chance = random.Random(seed)

@@ -328,7 +328,6 @@ def run_part(command, part, *arguments):
     return name
 
 
-@pytest.mark.slow
 def test_journal_of_a_killed_part_is_refused(folder):
     Path("config.yaml").write_text(CONFIG)
     arguments = ["-c", "config.yaml", "--part", "1/2", "--device", "cpu", "--format", "json"]

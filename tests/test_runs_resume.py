@@ -268,8 +268,16 @@ def test_resume_with_another_config_is_refused_and_keeps_the_journal(cut_short, 
     assert "out.json.journal.jsonl has another config: it was begun by `losscli" in told
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fact", ["cpu", "threads", "torch", "losscli", "commit", "compiler"])
+OTHER_FACTS = ("cpu", "threads", "torch", "losscli", "compiler")
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "commit",
+        *(pytest.param(fact, marks=pytest.mark.slow) for fact in OTHER_FACTS),
+    ],
+)
 def test_resume_on_another_machine_or_build_is_refused(cut_short, fact):
     code, left, told = cut_short(**{fact: "other"})
     assert (code, left) == (2, 4)
