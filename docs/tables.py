@@ -82,10 +82,8 @@ def with_tables(text: str) -> str:
         path = RESULTS / file
         if kind == "ages":
             made, age = ages.table(), ""
-        elif kind == functions.__name__:
-            made, age = functions(file), ""
-        elif kind in (walls.__name__, reasons.__name__):
-            made, age = (walls if kind == walls.__name__ else reasons)(), ""
+        elif kind in OF_CODE:
+            made, age = OF_CODE[kind](file), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -580,6 +578,12 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line[i] for i in kept)} |" for line in lines)
 
 
+OF_CODE: dict[str, Callable[[str], str]] = {
+    functions.__name__: functions,
+    walls.__name__: lambda _: walls(),
+    reasons.__name__: lambda _: reasons(),
+}
+"""Tables of what the code says, by kind; they take what stands in place of a file."""
 KINDS: dict[str, Callable[[Run], str]] = {
     kind.__name__: kind
     for kind in (

@@ -53,7 +53,12 @@ class Code(StrEnum):
 
     NONE = "", "", "the result is good"
 
-    SYNTAX = "syntax", _FILE, "the file is no Python", "Correct the Python syntax at that place."
+    SYNTAX = (
+        "syntax",
+        _FILE,
+        "the file is not valid Python",
+        "Correct the Python syntax at that place.",
+    )
     NOTHING_TO_JUDGE = (
         *("nothing_to_judge", _FILE, "the file defines no loss"),
         "Define a function with the loss's signature, or a class ModelNew.",
@@ -67,7 +72,7 @@ class Code(StrEnum):
         "Take the loss's operands first, and reduction and the parameters by keyword.",
     )
     IMPORT_FAILED = (
-        *("import_failed", _FILE, "the file raised while it was imported"),
+        *("import_failed", _FILE, "importing the file raised an exception"),
         "Make the file import without an error and without other files of its own.",
     )
     BUILD_FAILED = (
@@ -129,7 +134,7 @@ class Code(StrEnum):
         "Compare the formula with that of the loss, at the smallest case first.",
     )
     MISFIT = (
-        *("misfit", "WRONG", "its result has another shape or dtype"),
+        *("misfit", "WRONG", "its result has the wrong shape or dtype"),
         "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
     )
     OVERWROTE = (
@@ -199,7 +204,7 @@ class Code(StrEnum):
         "Nothing has to change.",
     )
     REFUSES = (
-        *("refuses", "RIGHT", "it raises for operands that it does not take"),
+        *("refuses", "RIGHT", "it raises an error for operands that it does not support"),
         "That is no mistake, for it says so; take these operands too where you need them.",
     )
 

@@ -41,6 +41,12 @@ def case_of(loss, shape, **changes):
     return case(loss=loss, shape=shape, **usual | changes, params=params)
 
 
+def small_case_of(loss, **changes):
+    """Return a case of a dozen elements, or of two dozen where the loss has three dimensions."""
+    shape = (3, 4) if find_loss(loss).takes((3, 4)) else (3, 2, 4)
+    return case_of(loss, shape, distribution="normal", **changes)
+
+
 def pair(input, target):
     """Return the operands of a loss of two by their names."""
     return {"input": input, "target": target}

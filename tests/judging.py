@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,9 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)
+
+
+def judge_one(job: Job) -> Verdict:
+    """Return the verdict on one job, from a process of its own."""
+    with closing(pool.LocalPool(1, gpus=pool.usable_gpus()).run([job])) as verdicts:
+        return next(verdicts)

@@ -67,7 +67,9 @@ SAID = {
 
 @pytest.mark.usefixtures("neither_build_nor_start")
 @pytest.mark.parametrize(("arguments", "code", "told"), SAID.values(), ids=SAID)
-def test_what_stops_a_command_is_said_before_it_builds_or_starts(capsys, arguments, code, told):
+def test_command_that_cannot_run_fails_before_it_builds_or_starts_processes(
+    capsys, arguments, code, told
+):
     assert main.run(arguments) == code
     assert told in capsys.readouterr().err
 

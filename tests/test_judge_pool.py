@@ -9,10 +9,10 @@ import pytest
 
 from losscli.judge.job import Job
 from losscli.judge.jobs import read_line
-from losscli.judge.pool import LocalPool, default_workers, judge_one
+from losscli.judge.pool import LocalPool, default_workers
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.reasons import Code
-from tests.judging import COMMAND, ROOT, judge_here, write
+from tests.judging import COMMAND, ROOT, judge_here, judge_one, write
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from losscli.config.schema import off_default
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.implementations.files import read_file
 from losscli.judge.job import Job
-from losscli.judge.pool import judge_one
 from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, part, render
 from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from losscli.machine.commands import command_in
+from tests.judging import judge_one
 from tests.parameters import naming
 from tests.without_torch import run_without_torch
 

@@ -142,12 +142,6 @@ class LocalPool:
         return verdict
 
 
-def judge_one(job: Job) -> Verdict:
-    """Return the verdict on one job, from a process of its own."""
-    with contextlib.closing(LocalPool(1, gpus=usable_gpus()).run([job])) as verdicts:
-        return next(verdicts)
-
-
 class _Feed:
     """Hands the items of an iterable to several threads."""
 

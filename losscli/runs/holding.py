@@ -73,12 +73,7 @@ def _take(path: Path, output: Path) -> IO[str]:
         time.sleep(pause)
     else:
         raise _refusal(output, holder)
-    try:
-        Holder.here().write(file)
-    except OSError:
-        path.unlink()
-        file.close()
-        raise
+    Holder.here().write(file)
     return file
 
 

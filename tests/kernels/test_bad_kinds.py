@@ -92,7 +92,7 @@ def test_the_table_has_every_function() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_what_is_no_tensor_is_named() -> None:
+def test_argument_that_is_not_a_tensor_is_named_in_a_type_error() -> None:
     for function, given in CALLS:
         for name, own in kinds(function).items():
             for value in (1.0, 1, None, [1.0], numpy.ones(3)) if "Tensor" in own else ():
@@ -102,7 +102,7 @@ def test_what_is_no_tensor_is_named() -> None:
                     assert_told(TypeError, message, function, **given | {name: value})
 
 
-def test_what_is_no_number_is_named() -> None:
+def test_setting_that_is_not_a_number_is_named_in_a_type_error() -> None:
     for function, given in CALLS:
         for name, own in kinds(function).items():
             if own[0] in ("float", "int") and "Tensor" not in own:
@@ -111,7 +111,7 @@ def test_what_is_no_number_is_named() -> None:
                     assert_told(TypeError, message, function, **given | {name: value})
 
 
-def test_what_is_no_reduction_is_a_value_error_as_torchs() -> None:
+def test_unknown_reduction_raises_a_value_error_as_in_torch() -> None:
     for function, given in CALLS:
         for value in (None, 1) if "reduction" in kinds(function) else ():
             message = f"reduction must be .*, but is {value}"

@@ -24,16 +24,7 @@ def test_operand_changed_in_place_before_backward_raises_or_does_not_matter(
     loss: str, device: str
 ) -> None:
     spec = EVERY[loss]
-    shape = (3, 4) if spec.takes((3, 4)) else (3, 2, 4)
-    case = handmade.case(
-        loss=loss,
-        shape=shape,
-        target_shape=spec.default_target_shape(shape),
-        distribution="normal",
-        reduction=spec.reductions[0],
-        params=spec.resolve({}),
-        device=device,
-    )
+    case = handmade.small_case_of(loss, reduction=spec.reductions[0], device=device)
     given = make_inputs(case)
 
     def gradient(reduction: Reduction, changed: str = "") -> Tensor:
@@ -61,14 +52,19 @@ def test_operand_changed_in_place_before_backward_raises_or_does_not_matter(
                 torch.testing.assert_close(found, gradient(reduction), rtol=0, atol=0)
 
 
+def operands_of_computed_gradient(device: str) -> tuple[Tensor, Tensor]:
+    """Return operands so large that forward computes the gradient on a CPU, too."""
+    values = make(torch.float32, device)
+    side = 1100 if device == "cpu" else 40
+    return values((side, side)).requires_grad_(), values((side, side))
+
+
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_operand_changed_in_place_raises_where_forward_has_computed_the_gradient(
     loss: str, device: str
 ) -> None:
     """Whether that is the one that backward needs, a GPU finds out without the host."""
-    values = make(torch.float32, device)
-    side = 1100 if device == "cpu" else 40  # on a CPU few elements are not written ahead
-    input, target = values((side, side)).requires_grad_(), values((side, side))
+    input, target = operands_of_computed_gradient(device)
     for again in (False, True):
         result = custom(loss)(input, target)
         if again:
@@ -114,9 +110,7 @@ def test_the_gradient_is_that_of_the_operands_in_backward(
 def test_the_same_memory_with_other_strides_gives_the_gradient_of_what_it_is_then(
     loss: str, device: str
 ) -> None:
-    values = make(torch.float32, device)
-    side = 1100 if device == "cpu" else 40  # on a CPU few elements are not written ahead
-    input, target = values((side, side)).requires_grad_(), values((side, side))
+    input, target = operands_of_computed_gradient(device)
     leaf = input.detach().t().clone().requires_grad_()
     (expected,) = torch.autograd.grad(reference(loss)(leaf, target), leaf)
     result = custom(loss)(input, target)

@@ -314,7 +314,7 @@ WRONG: dict[str, tuple[str, dict[str, Tensor]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_an_error_of_shapes_says_to_write_is_taken(what: str) -> None:
+def test_call_that_a_shape_error_suggests_works(what: str) -> None:
     name, given = WRONG[what]
     with pytest.raises((ValueError, RuntimeError)) as caught:
         getattr(functional, name)(**given)

@@ -27,19 +27,26 @@ LOSSCLI_HOST_DEVICE Numbers<Real, kLeft> folded(const Real* numbers, const Combi
     return folded<kLeft, kHalf>(reinterpret_cast<const Real*>(&first), combine);
 }
 
+// The largest of numbers; that of NaN is any.
+template <int kCount, typename Real>
+LOSSCLI_HOST_DEVICE Real largest_of(const Real* numbers) {
+  return folded<1, kCount>(numbers, [](auto a, auto b) LOSSCLI_LAMBDA { return b > a ? b : a; })[0];
+}
+
+template <int kLeft, int kCount, typename Real>
+LOSSCLI_HOST_DEVICE Numbers<Real, kLeft> sums_of(const Real* numbers) {
+  return folded<kLeft, kCount>(numbers, [](auto a, auto b) LOSSCLI_LAMBDA { return a + b; });
+}
+
 class GroupSum {
  public:
   template <int kCount, typename Real>
   LOSSCLI_HOST_DEVICE void add(const Real* numbers) {
-    const auto sums =
-        folded<kLanes, kCount>(numbers, [](auto a, auto b) LOSSCLI_LAMBDA { return a + b; });
+    const auto sums = sums_of<kLanes, kCount>(numbers);
     lanes_ += __builtin_convertvector(sums, Lanes);
   }
 
-  double total() const {
-    const auto sum = [](auto a, auto b) LOSSCLI_LAMBDA { return a + b; };
-    return folded<1, kLanes>(reinterpret_cast<const double*>(&lanes_), sum)[0];
-  }
+  double total() const { return sums_of<1, kLanes>(reinterpret_cast<const double*>(&lanes_))[0]; }
 
  private:
   static constexpr int kLanes = 8;

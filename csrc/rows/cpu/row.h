@@ -135,8 +135,7 @@ Peak<Real> Row<Stored, Real>::find_peak(int64_t first, int64_t last) {
       for (int lane = 0; lane < kGroup; ++lane)
         lanes[lane] = z[lane] > lanes[lane] ? z[lane] : lanes[lane];
     }
-    const Real largest =
-        folded<1, kGroup>(lanes, [](auto a, auto b) LOSSCLI_LAMBDA { return b > a ? b : a; })[0];
+    const Real largest = largest_of<kGroup>(lanes);
     if (largest > peak.logit) {
       peak.logit = largest;
       place = block;

@@ -148,8 +148,7 @@ class Walker {
       for (int lane = 0; lane < kGroup; ++lane)
         lanes[lane] = x[lane] > lanes[lane] ? x[lane] : lanes[lane];
     }
-    tops_[k] =
-        folded<1, kGroup>(lanes, [](auto a, auto b) LOSSCLI_LAMBDA { return b > a ? b : a; })[0];
+    tops_[k] = largest_of<kGroup>(lanes);
   }
 
   void take_exponentials(int k, const Real* x, Real* to) const {

@@ -100,7 +100,7 @@ def _share(pid: str) -> int:
     """Return its part of what it shares; all of that where the kernel does not tell parts."""
     exact = _numbers(pid, "smaps_rollup")
     if "Pss_Anon" not in exact:
-        return _whole(_numbers(pid, "status"))
+        return _whole(_numbers(pid, "status"))  # read again: it may have ended
     return 1024 * (exact["Pss_Anon"] + exact.get("Pss_Shmem", 0))
 
 
