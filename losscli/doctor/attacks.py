@@ -271,22 +271,26 @@ def reserve_memory(scene: Scene) -> str:
 
 
 def fill_memory(scene: Scene) -> str:
-    """Take more memory in children than all together may take."""
+    """Take more memory in children than all together may take; each takes less than one may."""
+    part = scene["memory"] // 4
     reading, writing = os.pipe()
     children = []
-    for _ in range(4):
+    for _ in range(8):
         if (child := os.fork()) == 0:
             try:
-                taken = b"x" * (scene["memory"] // 2)
+                taken = b"x" * part
                 os.write(writing, taken[:1])
                 signal.sigtimedwait({signal.SIGTERM}, _PAUSE_SECONDS)
             finally:
                 os._exit(0)
         children.append(child)
     os.close(writing)
+    filled = 0
     while os.read(reading, 1):
-        pass
-    return f"{len(children)} times half of what it may take"
+        filled += 1
+    if filled * part <= scene["memory"]:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    return f"{filled} times a quarter of what it may take"
 
 
 def start_processes(scene: Scene) -> str:
