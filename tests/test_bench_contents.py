@@ -9,6 +9,7 @@ from losscli.axes import DISTRIBUTIONS
 from losscli.bench.contents import Contents
 from losscli.cases import Case
 from losscli.implementations import find_implementation
+from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.losses import LOSSES
 from losscli.truth.gate import Gate
@@ -37,7 +38,7 @@ def contents(**changes):
 
 
 def loss(held):
-    return bind(find_implementation("reference"), held.case).loss(held.operands)
+    return bind(find_implementation("reference"), held.case).send(Forward(held.operands))
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

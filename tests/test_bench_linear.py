@@ -77,7 +77,7 @@ def test_a_wrong_gradient_of_the_weight_gets_no_time() -> None:
     operands = make_inputs(case)
     gate = Gate(case, operands)
     call = gate.problem.call(gate.problem.usual)
-    answer = subject_of("custom", case).answer(call)
+    answer = subject_of("custom", case).send(call)
     of_hidden, of_weight = answer.gradients.values()
     right = gate.judge("mine", "forward_backward", answer.loss, of_hidden, of_weight)
     assert of_weight is not None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from losscli.cases import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
+from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
@@ -78,9 +79,9 @@ def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss):
         of = problem(loss, shape, dtype=dtype, reduction=reduction, params=params)
         if loss == "multi_margin":  # PyTorch has none in 16 bits
             with pytest.raises(SubjectError, match="not implemented for"):
-                bind(kernel, of.case).loss(of.operands)
+                bind(kernel, of.case).send(Forward(of.operands))
             continue
-        answer = bind(kernel, of.case).answer(of.call(of.filled(1.0)))
+        answer = bind(kernel, of.case).send(of.call(of.filled(1.0)))
         for part, got in answer.items().items():
             with naming(part, shape, reduction, dtype):
                 assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
@@ -107,7 +108,7 @@ def test_a_gradient_of_16_bits_may_be_rounded_before_it_is_scaled(factor, fails)
     kernel = Implementation("kernel", "a kernel", lambda _: GradientInForward.apply)
     found = []
     for incoming in of.others:
-        gradient = bind(kernel, of.case).answer(of.call(incoming)).gradients["input"]
+        gradient = bind(kernel, of.case).send(of.call(incoming)).gradients["input"]
         found.append(of.judge_gradient("input", factor * gradient, incoming)[0].status)
 
     assert (FAIL in found) == fails
@@ -152,7 +153,7 @@ def log_cosh(input, target):
 
 def judged(of, function):
     kernel = Implementation("kernel", "a kernel", lambda case: function)
-    return of.judge_loss(bind(kernel, of.case).loss(of.operands))[0]
+    return of.judge_loss(bind(kernel, of.case).send(Forward(of.operands)))[0]
 
 
 def test_the_same_terms_in_another_order_are_no_worse_than_a_textbooks_formula():

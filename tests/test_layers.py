@@ -50,7 +50,16 @@ WITH_TORCH = (
     *(
         f"losscli.implementations.{module}"
         for module in (
-            *("call_data", "cuda_cache", "inspection", "passes", "process_state", "timer", "local"),
+            *(
+                "cuda_cache",
+                "gpu_requests",
+                "inspection",
+                "passes",
+                "process_state",
+                "requests",
+                "timer",
+            ),
+            "local",
             *("remote", "sandbox", "subject"),
         )
     ),

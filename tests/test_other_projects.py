@@ -87,7 +87,7 @@ def test_liger_works_on_a_copy_of_the_logits(monkeypatch: pytest.MonkeyPatch) ->
     problem = Problem.of(make_case(device="cpu"))
     problem.mark()
 
-    answer = subject_of("liger", problem.case).answer(problem.call(problem.usual))
+    answer = subject_of("liger", problem.case).send(problem.call(problem.usual))
 
     assert problem.spoiled() == ""
     assert problem.judge_loss(answer.loss)[0].status == "pass"

@@ -11,6 +11,7 @@ from losscli.cases import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox import builds
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.subject import bind
@@ -84,11 +85,11 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
 
     with remote.use(remote.Setting()):
         with pytest.raises(SubjectError, match="compiled anew"):
-            bind(implementation, case).loss(problem.operands)
+            bind(implementation, case).send(Forward(problem.operands))
         remote.share_build(implementation.file, "cpu")
         remote.workers.end(implementation.file)
 
-        loss = bind(implementation, case).loss(problem.operands)
+        loss = bind(implementation, case).send(Forward(problem.operands))
 
     remote.workers.end(implementation.file)
     assert torch.isfinite(loss)

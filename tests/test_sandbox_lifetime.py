@@ -19,6 +19,7 @@ from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import read_file
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.process import Worker, is_of_a_worker
+from losscli.implementations.sandbox.requests import TuningSeconds
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.judge import stages
 from losscli.judge.job import Job
@@ -50,7 +51,7 @@ def error_of(worker: Worker) -> SandboxError:
     """Ask until it has died, which takes a moment."""
     while True:
         try:
-            worker.ask("tuned", case=None)
+            worker.ask(TuningSeconds(), case=None)
         except SandboxError as error:
             return error
 
@@ -94,7 +95,7 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path
     assert error.code == Code.INTERRUPTED
     assert "that starts workers ended by SIGKILL" in str(error)
     another = Worker(read_file(str(path)), "cpu", Allowance())
-    assert another.ask("tuned", case=None) == 0
+    assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
     assert process.zygote().id != killed
 
@@ -102,7 +103,7 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path
 def test_zygote_that_was_stopped_goes_on(worker: Worker, path: Path) -> None:
     os.kill(process.zygote().id, signal.SIGSTOP)
     another = Worker(read_file(str(path)), "cpu", Allowance())
-    assert another.ask("tuned", case=None) == 0
+    assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
 
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject
-from losscli.implementations.sandbox.methods import Flip, TimedData
-from losscli.implementations.sandbox.timed import TimedPass
+from losscli.implementations.requests import toggle
+from losscli.implementations.sandbox.timed import Flip, TimedPass
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
 
@@ -32,7 +31,10 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     expected = input.clone()
     timed = TimedPass(
         LocalSubject.bind(IMPLEMENTATIONS["reference"], small),
-        TimedData("forward", {"input": input, "target": target}, 1.0, evicts=False, captured=False),
+        "forward",
+        {"input": input, "target": target},
+        evicts=False,
+        captured=False,
     )
     timed.timer = Again()
     timed.warm_up()

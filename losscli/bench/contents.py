@@ -16,7 +16,8 @@ from torch import Tensor
 from losscli.axes import PassName
 from losscli.bench.plan import Right
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands, toggle
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import toggle
 from losscli.ranks.group import Alone, Group
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.blocks import blocks

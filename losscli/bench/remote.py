@@ -19,10 +19,11 @@ import torch
 from losscli.axes import PassName
 from losscli.bench.contents import Contents
 from losscli.cases import Case
-from losscli.implementations.call_data import toggle
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of
-from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
+from losscli.implementations.requests import toggle
+from losscli.implementations.sandbox.requests import Loop, Sample, Time, WarmUp
+from losscli.implementations.sandbox.timed import Flip, Samples
 from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, VerifyResult
@@ -95,9 +96,8 @@ class RemotePass:
     def __call__(self) -> Samples:
         """Compute once, on the contents that the worker then keeps."""
         operands, grad_output = self.operands, self.case.grad_output
-        asked = TimedData(self.pass_, operands, grad_output, self.evicts, self.captured)
-        found: Samples = self.subject.timed(asked)
-        return found
+        asked = Time(self.pass_, operands, grad_output, self.evicts, self.captured)
+        return self.subject.send(asked)
 
     def first(self) -> VerifyResult:
         """Call once, as it will be timed, and judge the result."""
@@ -112,7 +112,7 @@ class RemotePass:
     def warm_up(self) -> Warm:
         """Warm the worker up; what it has changed in its process until now does not count."""
         changes_of(self.subject.file)
-        warm: WarmData = self.subject.warm_up()
+        warm = self.subject.send(WarmUp())
         self.peak_extra_bytes = warm.peak_extra_bytes
         return Warm(self, 1, warm.host_seconds)
 
@@ -120,7 +120,7 @@ class RemotePass:
         """Take samples; the answer of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
         keep = self._random.randrange(count) if self._judges() else -1
-        found: Samples = self.subject.samples(flips, keep)
+        found = self.subject.send(Sample(flips, keep))
         for number, flip in enumerate(flips):
             self._apply(flip)
             if number == keep:
@@ -136,11 +136,11 @@ class RemotePass:
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
-        return disagreement(self.subject.looped, kind, seconds, host_seconds, self.clock)
+        return disagreement(self.looped, kind, seconds, host_seconds, self.clock)
 
     def looped(self, calls: int) -> None:
         """Have the worker call so often, and wait for it."""
-        self.subject.looped(calls)
+        self.subject.send(Loop(calls))
 
     def last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""

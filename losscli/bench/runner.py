@@ -264,7 +264,7 @@ def _admit(
             timed = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
         else:
             subject = LocalSubject.bind(implementation, case)
-            made = subject.captured(passes) if captured else subject.repeated(passes)
+            made = subject.graphed(passes) if captured else subject.repeated(passes)
             timed = LocalPass(name, pass_, made, contents, case.device)
         verdict = timed.first()
     except LosscliError:

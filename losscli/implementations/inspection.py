@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
-from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.local import Gradients, Operands
 from losscli.machine.allocations import Footprint
 
 GROWTH_CALLS = 100
@@ -17,16 +17,21 @@ _SCRATCH = tuple(2**power for power in range(3, 21))
 """Bytes of blocks that scratch memory may be cut from."""
 
 
-def shared_memory(first: Answer, second: Answer, call: Call) -> tuple[str, str] | None:
-    """Return the first result of two calls that shares memory, and with what; None if none does."""
-    taken = {f"the {name}": operand for name, operand in call.operands.items()}
-    for number, answer in enumerate((first, second), 1):
-        for name, got in answer.items().items():
+def shared_memory(
+    first: Gradients, second: Gradients, operands: Operands
+) -> tuple[str, str] | None:
+    """Return the first result of two calls that shares memory, and with what; None if none does.
+
+    The results are given by the names that a report gives them.
+    """
+    taken = {f"the {name}": operand for name, operand in operands.items()}
+    for number, results in enumerate((first, second), 1):
+        for name, got in results.items():
             for other, tensor in taken.items():
                 if got is not None and overlap(got, tensor):
                     return f"{name} of call {number}", other
         # After the loop: a gradient may well share memory with another of the same call.
-        taken |= {f"the {n} of call 1": t for n, t in answer.items().items() if t is not None}
+        taken |= {f"the {n} of call 1": t for n, t in results.items() if t is not None}
     return None
 
 
@@ -39,40 +44,37 @@ def overlap(one: Tensor, other: Tensor) -> bool:
     return start < end and begin < stop and start < stop and begin < end
 
 
-def poison(answer: Answer, pattern: int, call: Call) -> None:
-    """Fill the memory of a result, and blocks of its size and of scratch memory's; free them."""
+def poison(
+    results: Iterable[Tensor | None], pattern: int, grad_output: Tensor | None, device: torch.device
+) -> None:
+    """Fill the memory of results, and blocks of their size and of scratch memory's; free them."""
     sizes = list(_SCRATCH)
-    for result in answer.items().values():
+    for result in results:
         # A gradient may be a view of the incoming one.
-        if result is not None and (
-            call.grad_output is None or not overlap(result, call.grad_output)
-        ):
+        if result is not None and (grad_output is None or not overlap(result, grad_output)):
             storage = result.untyped_storage()
             whole = torch.empty(0, dtype=torch.uint8, device=result.device).set_(storage)
             whole.fill_(pattern)
             sizes.append(storage.nbytes())
     # All at once, so that each has memory of its own.
-    filled = [
-        torch.full((size,), pattern, dtype=torch.uint8, device=call.prediction.device)
-        for size in sizes
-    ]
+    filled = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for size in sizes]
     filled.clear()
 
 
-def growth(answer: Callable[[Call], Answer], call: Call, device: str) -> int:
+def growth(call: Callable[[], object], largest_bytes: int, device: str) -> int:
     """Return the bytes that GROWTH_CALLS more calls take; 0 if it is noise.
 
-    Twice, so that a cache may fill.
+    Twice, so that a cache may fill. ``largest_bytes``: of the largest operand.
     """
-    footprint = Footprint(device, max(each.nbytes for each in call.operands.values()))
+    footprint = Footprint(device, largest_bytes)
     footprint.settle()
     for _ in range(_WARM_UPS):
-        answer(call)
+        call()
     grown = 0
     for _ in range(2):
         before = footprint.used()
         for _ in range(GROWTH_CALLS):
-            answer(call)
+            call()
         grown = footprint.used() - before
         if grown <= footprint.noise(GROWTH_CALLS):
             return 0

@@ -7,23 +7,22 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import structs
-from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
+from losscli.implementations.local import R
 from losscli.implementations.process_state import StateChange
-from losscli.implementations.sandbox.methods import METHODS
+from losscli.implementations.requests import Answer, Bind, Call, Request
 from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.sandbox.requests import Changes, Compiled, Mend, Unmarked
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.machine.memory import free_bytes
 
@@ -82,7 +81,7 @@ def mend(file: UserFile) -> None:
     """Have the results of a file mended from now on, in its workers and in those to come."""
     _change(replace(setting(), mends=True))
     for worker in workers.known(file):
-        worker.ask("mend", case=None)
+        worker.ask(Mend(), case=None)
 
 
 def leave_out(operands: tuple[str, ...]) -> None:
@@ -95,7 +94,7 @@ def share_build(file: UserFile, device: str) -> None:
 
     To be called before it has been given an operand. On a full disk each of them compiles anew.
     """
-    packed: Tensor = workers.of(file, device).ask("compiled", case=None)
+    packed = workers.of(file, device).ask(Compiled(), case=None)
     if packed.numel():
         path = scratch_directory() / f"built-{file.sha256[:16]}"
         try:
@@ -138,7 +137,7 @@ class Workers:
         """Return answers of processes, one after the other, that look like a user's own."""
         worker = self._start(file, case.device, unmarked=True)
         try:
-            found: list[Answer] = worker.ask("unmarked", calls, case, case=None)
+            found = [*worker.ask(Unmarked(calls, case), case=None)]
         finally:
             self.logs[file] = worker.end()
         return found
@@ -185,16 +184,13 @@ def changes_of(file: UserFile) -> list[StateChange]:
     for worker in workers.known(file):
         if not worker.died:
             with suppress(SandboxError):  # it has died: the next question says so
-                changed |= dict.fromkeys(worker.ask("changes", case=None))
+                changed |= dict.fromkeys(worker.ask(Changes(), case=None))
     return list(changed)
 
 
 @dataclass(frozen=True)
 class RemoteSubject:
-    """See :class:`~losscli.implementations.subject.Subject`.
-
-    The methods of ``METHODS`` are asked in the worker; those that are more than that stand here.
-    """
+    """See :class:`~losscli.implementations.subject.Subject`: requests are sent to a worker."""
 
     implementation: Implementation
     case: Case
@@ -225,10 +221,10 @@ class RemoteSubject:
         """See :class:`Subject`."""
         return replace(self, generation=self.generation + 1)._bound()
 
-    def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
+    def send(self, request: Request[R]) -> R:
         """See :class:`Subject`."""
-        loss: Tensor = self._ask("loss", operands, wrt)
-        return loss
+        worker = workers.of(self.file, self.case.device)
+        return worker.ask(request, case=self.case, generation=self.generation)
 
     def watch(self, step: Callable[[], object]) -> list[StateChange]:
         """See :class:`Subject`."""
@@ -236,16 +232,6 @@ class RemoteSubject:
         step()
         return changes_of(self.file)
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        """Return what asks the worker."""
-        if method not in METHODS:
-            raise AttributeError(f"a subject has no {method}")
-        return partial(self._ask, method)
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        worker = workers.of(self.file, self.case.device)
-        return worker.ask(method, *arguments, case=self.case, generation=self.generation)
-
     def _bound(self) -> RemoteSubject:
-        self._ask("bound")
+        self.send(Bind())
         return self

@@ -12,9 +12,10 @@ from losscli.bench.plan import Task
 from losscli.cases import Case
 from losscli.config.schema import Timing
 from losscli.implementations import find_implementation, remote
-from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import Definition
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations.requests import Call, Forward
+from losscli.implementations.sandbox.requests import ModelArguments, ModelState
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.model_case import NAME, Argument, ModelCase
@@ -108,7 +109,7 @@ class AnyModel:
             WrongReferenceError: they are others.
         """
         worker = remote.workers.of(self.file, self.device)
-        state, _ = worker.ask("model_state", self.seed, case=None)
+        state, _ = worker.ask(ModelState(self.seed), case=None)
         own = {name: tuple(each.shape) for name, each in state.items()}
         due = {each.name: each.shape or () for each in self.full[0].state}
         if own != due:
@@ -208,7 +209,7 @@ class AnyModel:
         state, parameters = reference.state()
         names = self.definition.signature.names
         arguments = []
-        for number, each in enumerate(reference.ask("model_arguments")):
+        for number, each in enumerate(reference.ask(ModelArguments())):
             name = names[number] if number < len(names) else ""
             if not name or name in state:
                 name = f"argument {number}"
@@ -230,11 +231,11 @@ class AnyModel:
             WrongReferenceError: it gives no finite number, no gradient, or not the same again.
         """
         reference, operands = Reference(case), make_model_inputs(case)
-        result = reference.loss(operands)
+        result = reference.send(Forward(operands))
         if not result.is_floating_point():
             raise reference.wrong(f"cannot be differentiated: it gives {result.dtype}")
         call = Call(operands, case.spec.differentiable, torch.ones_like(result))
-        given = {n for n, g in reference.answer(call).gradients.items() if g is not None}
+        given = {n for n, g in reference.send(call).gradients.items() if g is not None}
         if not given:
             raise reference.wrong("cannot be differentiated: its result has no gradient")
         case = case.with_result(tuple(result.shape), _name_of(result.dtype), given)

@@ -17,6 +17,8 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations.requests import Forward
+from losscli.implementations.sandbox.requests import Inputs
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
 from losscli.truth.model import WrongReferenceError
@@ -91,12 +93,12 @@ def recognise(reference: str, device: str) -> Recognised:
 
 def _same(subject: Subject, problem: Problem) -> bool:
     """Tell whether a model gives the loss of a problem, and its gradients."""
-    answer = subject.loss(problem.operands)
+    answer = subject.send(Forward(problem.operands))
     truth = subject_of("reference", problem.case)
-    if not _close(answer, truth.loss(problem.operands)):
+    if not _close(answer, truth.send(Forward(problem.operands))):
         return False
     incoming = problem.usual
-    got, due = (each.answer(problem.call(incoming)).gradients for each in (subject, truth))
+    got, due = (each.send(problem.call(incoming)).gradients for each in (subject, truth))
     return all(_close(got[name], due[name]) for name in incoming.wrt)
 
 
@@ -109,6 +111,6 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
 def _first_input(file: UserFile) -> tuple[Shape | None, DType]:
     """Return the shape of the first input that a file gives, and the first floating dtype."""
     (worker,) = remote.workers.known(file)
-    inputs = worker.ask("inputs", case=None)
+    inputs = worker.ask(Inputs(), case=None)
     dtype = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
     return inputs[0][0] if inputs else None, dtype

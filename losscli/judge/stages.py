@@ -26,7 +26,6 @@ from losscli.cases import Case
 from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import (
     NotBuiltError,
@@ -37,8 +36,10 @@ from losscli.implementations.errors import (
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.languages import languages_of
 from losscli.implementations.process_state import reason_of
+from losscli.implementations.requests import Call, Forward
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.process import is_of_a_worker
+from losscli.implementations.sandbox.requests import Leftovers, TuningSeconds
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
@@ -320,7 +321,7 @@ class _Judging:
                     problem.operands[name].copy_(values)
                 self._check_value(problem.like(problem.operands), subject, "new contents: ")
             if draft.trains is not False:
-                subject.answer(problem.call(problem.filled(1.0)))
+                subject.send(problem.call(problem.filled(1.0)))
                 self._look_at_others(problem, subject)
                 draft.trains = True
         except SubjectError as error:
@@ -366,7 +367,7 @@ class _Judging:
         lacking = tuple(each.name for each in operands if not each.torch_differentiates)
         if {*lacking} & {*problem.wrt}:
             try:
-                subject.answer(problem.call(problem.filled(1.0, problem.wrt)))
+                subject.send(problem.call(problem.filled(1.0, problem.wrt)))
             except SubjectError as error:
                 if not error.refused:
                     raise
@@ -376,7 +377,7 @@ class _Judging:
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
         """Take a value that is wrong; an operand that was overwritten ends the judging."""
         problem.mark()
-        loss, case = subject.loss(problem.operands), problem.case.name
+        loss, case = subject.send(Forward(problem.operands)), problem.case.name
         if name := problem.spoiled():
             text = f"{where}overwrote its {name}"
             self.draft.end(Code.OVERWROTE, text, check="value", case=case)
@@ -434,7 +435,7 @@ class _Judging:
             if worker.died:
                 continue
             try:
-                left = worker.ask("leftovers", case=None)
+                left = worker.ask(Leftovers(), case=None)
             except SubjectError as error:
                 self.draft.end(error.code, str(error))
             if left:
@@ -444,7 +445,7 @@ class _Judging:
         """Take how long it has tuned kernels until now."""
         for worker in remote.workers.known(self.file):
             with contextlib.suppress(SubjectError):  # it has died
-                if tuned := worker.ask("tuned", case=None):
+                if tuned := worker.ask(TuningSeconds(), case=None):
                     self.draft.seconds["tuning"] = round(tuned, 3)
 
     def _check_time(self) -> None:

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index

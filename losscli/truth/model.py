@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import torch
 from msgspec import structs
@@ -27,9 +26,11 @@ from torch import Tensor
 
 from losscli.errors import LosscliError
 from losscli.implementations import find_implementation, remote
-from losscli.implementations.call_data import Answer, Call, Curvature, Operands
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.subject import Gradients, bind
+from losscli.implementations.local import Gradients, Operands, R
+from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
+from losscli.implementations.sandbox.requests import ModelState
+from losscli.implementations.subject import bind
 from losscli.model_case import Argument, Draw, ModelCase
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
@@ -64,37 +65,24 @@ class Reference:
 
     case: ModelCase
 
-    def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
-        """See :class:`Subject`."""
-        return cast("Tensor", self._ask("loss", _copied(operands), wrt))
-
-    def answer(self, call: Call) -> Answer:
-        """See :class:`Subject`."""
-        return cast(
-            "Answer", self._ask("answer", structs.replace(call, operands=_copied(call.operands)))
-        )
-
-    def second_derivatives(self, asked: Curvature) -> Gradients:
-        """See :class:`Subject`."""
-        copied = replace(asked, operands=_copied(asked.operands))
-        return cast("Gradients", self._ask("second_derivatives", copied))
+    def send(self, request: Request[R]) -> R:
+        """See :class:`Subject`; a request that has operands gets copies of them."""
+        operands: Operands | None = getattr(request, "operands", None)
+        if operands is not None:
+            request = structs.replace(request, operands=_copied(operands))
+        with self._blamed():
+            return bind(find_implementation(self.case.model), self.case).send(request)
 
     def state(self) -> tuple[dict[str, Tensor], list[str]]:
         """Return its parameters and buffers, and the names of those that have a gradient."""
-        found: tuple[dict[str, Tensor], list[str]] = self.ask("model_state", self.case.made_with)
-        return found
+        return self.ask(ModelState(self.case.made_with))
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """Ask its worker for what is no method of a subject."""
+    def ask(self, request: Request[R]) -> R:
+        """Ask its worker itself."""
         file = find_implementation(self.case.model).file
         assert file
         with self._blamed():
-            return remote.workers.of(file, self.case.device).ask(method, *arguments, case=None)
-
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        with self._blamed():
-            subject = bind(find_implementation(self.case.model), self.case)
-            return getattr(subject, method)(*arguments)
+            return remote.workers.of(file, self.case.device).ask(request, case=None)
 
     def wrong(self, text: str) -> WrongReferenceError:
         """Return the error that says what is wrong with it."""
@@ -144,12 +132,12 @@ class ModelOracle(Oracle):
 
     def exact_result(self) -> Tensor:
         """Return the result in float64."""
-        return self.exact.loss(_wide(self.operands))
+        return self.exact.send(Forward(_wide(self.operands)))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
         """Return the gradients of operands for an incoming gradient, each whole."""
         call = Call(_wide(self.operands), tuple(names), grad_output.double())
-        found = self.exact.answer(call).gradients
+        found = self.exact.send(call).gradients
         operands = {name: self.operands[name] for name in names}
         return {
             name: tuple(truths_at_largest(_present(found[name], operand), operand.dtype))
@@ -160,10 +148,12 @@ class ModelOracle(Oracle):
         """Yield the gradient of an operand, whole."""
         yield from self.gradients((name,), grad_output)[name]
 
-    def curvature(self, asked: Curvature) -> Gradients:
+    def curvature(self, asked: SecondDerivatives) -> Gradients:
         """Return second derivatives in float64."""
-        wide = Curvature(_wide(asked.operands), asked.grad_output.double(), _wide(asked.toward))
-        return self.exact.second_derivatives(wide)
+        wide = SecondDerivatives(
+            _wide(asked.operands), asked.grad_output.double(), _wide(asked.toward)
+        )
+        return self.exact.send(wide)
 
     @property
     def exact(self) -> Reference:

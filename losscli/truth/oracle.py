@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
 from losscli.losses import LOSS
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.terms import largest_terms

@@ -17,8 +17,9 @@ from torch import Tensor
 from losscli.cases import Case, grad_output_values
 from losscli.implementations import remote
 from losscli.implementations.builtin import TORCHS_OWN
-from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Answer, Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
 from losscli.machine.memory import free_bytes
@@ -192,7 +193,7 @@ class Problem:
     @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
-        return compare(self.torchs_own[0].loss(self.operands), self.value())
+        return compare(self.torchs_own[0].send(Forward(self.operands)), self.value())
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
@@ -430,7 +431,7 @@ class Problem:
         """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""
         for own in self.torchs_own:
             with suppress(SubjectError):
-                yield own.loss(self.operands)
+                yield own.send(Forward(self.operands))
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
         """Yield the results of PyTorch's own formulas; a large case's are made again each time."""
@@ -445,13 +446,13 @@ class Problem:
         for number, own in enumerate(self.torchs_own):
             # The reference takes all; a textbook's formula may not.
             with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
-                yield own.answer(self.call(incoming))
+                yield own.send(self.call(incoming))
         if self.of_others and self.case.item_bytes == 2 and self.case.reduction != "none":
             yield self._scaled(self.torchs_own[0], incoming)
 
     def _scaled(self, own: Subject, incoming: Incoming) -> Answer:
         """Return the answer of a kernel that rounds gradients before it knows what comes in."""
-        answer = own.answer(self.call(self.filled(1.0, incoming.wrt)))
+        answer = own.send(self.call(self.filled(1.0, incoming.wrt)))
         scaled = {
             name: None if each is None else (each * incoming.grad_output).to(each.dtype)
             for name, each in answer.gradients.items()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
 from losscli.losses import LOSS, RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.oracle import Oracle, Truth

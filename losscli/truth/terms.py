@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
 from losscli.losses import LOSS
 
 

@@ -23,7 +23,7 @@ from losscli import nn
 from losscli.axes import Distribution, DType
 from losscli.cases import Case
 from losscli.implementations import find_implementation
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
 from losscli.implementations.subject import subject_of
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
 from losscli.runs.records import FAIL, PASS
@@ -95,7 +95,7 @@ def function_of(loss: str, reduction: str = "mean", **parameters: float) -> part
 def assert_meets_oracle(case: Case, operands: Operands) -> None:
     """Judge the loss and the gradient of each operand that has one, by the loss's tolerance."""
     problem = Problem(case, operands, excuses=False)
-    answer = subject_of("custom", case).answer(problem.call(problem.usual))
+    answer = subject_of("custom", case).send(problem.call(problem.usual))
     verdict, _ = problem.judge_loss(answer.loss)
     # A sum may be warned of, where PyTorch's own happens to be the more accurate one.
     assert verdict.status != FAIL, f"{case.name}: {verdict.reason}"

@@ -131,7 +131,7 @@ def shares_of_bound(case: Case) -> list[float]:
     """Return the largest error of the reference over what roundings explain, for each gradient."""
     problem = Problem.of(case)
     incoming = problem.usual
-    answer = subject_of("reference", case).answer(problem.call(incoming))
+    answer = subject_of("reference", case).send(problem.call(incoming))
     shares = []
     for name in problem.wrt:
         got = answer.gradients[name]
@@ -169,7 +169,7 @@ def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(
 ) -> None:
     problem = Problem.of(make_case(shape=(64, 32, 401), dtype=dtype, scale=3.0))
     incoming = problem.usual
-    right = subject_of("custom", problem.case).answer(problem.call(incoming)).gradients[name]
+    right = subject_of("custom", problem.case).send(problem.call(incoming)).gradients[name]
     assert right is not None
     operands = dict(problem.operands)
     p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from losscli.implementations.call_data import Call, Curvature
+from losscli.implementations.requests import Call, Forward, SecondDerivatives
 from losscli.model_case import NAME, Argument, ModelCase
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.distances import compare
@@ -92,9 +92,9 @@ def test_reference_is_asked_on_copies_for_its_worker_may_be_timing_the_operands(
     monkeypatch.setattr(Reference, "_ask", lambda self, method, *given: asked.append(given[0]))
     reference, operands = Reference(CASE), {"x": torch.ones(3)}
 
-    reference.loss(operands)
-    reference.answer(Call(operands))
-    reference.second_derivatives(Curvature(operands, torch.ones(3), operands))
+    reference.send(Forward(operands))
+    reference.send(Call(operands))
+    reference.send(SecondDerivatives(operands, torch.ones(3), operands))
 
     given = [asked[0], *(each.operands for each in asked[1:])]
     assert all(torch.equal(each["x"], operands["x"]) for each in given)

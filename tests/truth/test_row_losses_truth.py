@@ -101,7 +101,7 @@ def test_the_kernels_stay_within_the_bounds(loss: str) -> None:
             params = {p.name: p.off_default for p in find_loss(loss).parameters}
             problem = Problem.of(make_case(loss, dtype=dtype, params=params))
 
-            answer = subject_of("custom", problem.case).answer(problem.call(problem.usual))
+            answer = subject_of("custom", problem.case).send(problem.call(problem.usual))
 
             assert problem.judge_loss(answer.loss)[0].status == PASS
             for name in problem.wrt:
@@ -113,7 +113,7 @@ def test_the_kernels_stay_within_the_bounds(loss: str) -> None:
 def test_a_gradient_that_is_off_by_a_few_ulp_of_its_terms_fails(loss: str) -> None:
     """100 ulp of the largest term of each element, which is what 16 too few of 24 bits make."""
     problem = Problem.of(make_case(loss))
-    answer = subject_of("custom", problem.case).answer(problem.call(problem.usual))
+    answer = subject_of("custom", problem.case).send(problem.call(problem.usual))
     for name in problem.wrt:
         gradient = answer.gradients[name]
         assert gradient is not None

@@ -214,7 +214,7 @@ def test_long_rows_in_float64_are_right_within_a_few_ulp(settings: dict[str, flo
     problem = Problem.of(case)
     incoming = problem.filled(1.0)
 
-    answer = subject_of("custom", case).answer(problem.call(incoming))
+    answer = subject_of("custom", case).send(problem.call(incoming))
 
     for outcome, errors in (
         problem.judge_loss(answer.loss),

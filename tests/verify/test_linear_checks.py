@@ -11,6 +11,7 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.functional import linear_cross_entropy
 from losscli.implementations import Implementation, find_implementation
+from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.losses import LINEAR_LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
@@ -162,6 +163,7 @@ def test_reference_is_bound_by_name_to_the_operands_of_the_spec() -> None:
 
     operands = make_inputs(case)
     own, torchs = (
-        bind(find_implementation(name), case).loss(operands) for name in ("custom", "reference")
+        bind(find_implementation(name), case).send(Forward(operands))
+        for name in ("custom", "reference")
     )
     torch.testing.assert_close(own, torchs)

@@ -10,7 +10,7 @@ import torch
 from msgspec import structs
 
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.implementations.call_data import Answer
+from losscli.implementations.requests import Answer
 from losscli.implementations.subject import bind
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem

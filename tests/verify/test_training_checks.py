@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
+from losscli.implementations.gpu_requests import MakeGraphedCallables
 from losscli.implementations.subject import bind
 from losscli.losses import LOSSES, Tolerance
 from losscli.runs.records import FAIL, PASS
@@ -257,7 +258,9 @@ def judge_graphed(case, implementation):
     problem, tally = Problem.of(small_case(case)), Tally()
     subject = bind(implementation, problem.case)
     incoming = [problem.filled(value).grad_output for value in steps.REPLAYS]
-    answers = subject.graphed(problem.call(problem.filled(1.0, problem.wrt)), incoming)
+    answers = subject.send(
+        MakeGraphedCallables(problem.call(problem.filled(1.0, problem.wrt)), incoming)
+    )
     steps.judge_replays(Due.of(problem, subject), answers, "graphed", tally)
     return tally.outcome
 

@@ -26,13 +26,12 @@ class Stored(msgspec.Struct):
     device: str
 
 
-class Request(msgspec.Struct, tag="request"):
-    """A question to a worker: a method of the subject of a case, and its arguments."""
+class Asked(msgspec.Struct, tag="asked"):
+    """A request to a worker, and the case whose subject it is for."""
 
     number: int
     """A random one; the answer has it as well, so that no older answer is taken for it."""
-    method: str
-    arguments: msgspec.Raw
+    request: msgspec.Raw
     storages: list[Stored]
     case: Case | None = None
     model: ModelCase | None = None
@@ -98,7 +97,7 @@ class Tunes(msgspec.Struct, tag="tunes"):
     number: int
 
 
-Question = Request | Load
+Question = Asked | Load
 Reply = Ready | Replied | Raised | Tunes
 
 _questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)

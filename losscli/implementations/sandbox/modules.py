@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from losscli.implementations.call_data import Operands
 from losscli.implementations.definitions import Definition
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.local import Operands
 from losscli.model_case import Argument, Content, ModelCase
 
 _SUM_ERROR = 0.02

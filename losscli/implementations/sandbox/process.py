@@ -39,20 +39,21 @@ from losscli.implementations.errors import (
     SubjectError,
 )
 from losscli.implementations.files import UserFile, imports_losscli
+from losscli.implementations.local import R
+from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.confinement.environment import kept
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
 from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.messages import (
+    Asked,
     Load,
     Raised,
     Ready,
     Replied,
     Reply,
-    Request,
     Tunes,
 )
-from losscli.implementations.sandbox.methods import METHODS
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import Outgoing, write
@@ -68,8 +69,6 @@ END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which on their memory is given back after each reply."""
-SAMPLING = ("samples", "looped")
-"""The methods whose time counts, in which nothing may be tuned."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 EXCESSES: dict[int, tuple[Code, str]] = {
     TOO_MUCH_MEMORY: (
@@ -267,8 +266,8 @@ class Worker:
                 error.log, error.reached = log, self.reached
             raise
 
-    def ask(self, method: str, *arguments: Any, case: Case | None, generation: int = 0) -> Any:
-        """Return what a method of the subject of a case returns.
+    def ask(self, request: Request[R], *, case: Case | None, generation: int = 0) -> R:
+        """Return the response to a request, for the subject of a case.
 
         Raises:
             SubjectError: the candidate raised; NoSecondDerivativesError where it has none.
@@ -277,35 +276,33 @@ class Worker:
         """
         if self.died:
             raise self.died
-        encoded = self.outgoing.encode(arguments)
+        encoded = self.outgoing.encode(request)
         number = _random_number()
         model = case if isinstance(case, ModelCase) else None
-        request = Request(
-            *(number, method, encoded, self.outgoing.storages),
-            *(None if model else case, model, generation),
-        )
+        storages = self.outgoing.storages
+        asked = Asked(number, encoded, storages, None if model else case, model, generation)
         try:
-            messages.send(self.channel, request)
+            messages.send(self.channel, asked)
         except OSError:
             raise self._ended() from None
-        asked = METHODS[method]
-        seconds = self.allowance.build_seconds if asked.takes_long else self.allowance.call_seconds
+        allowed = self.allowance
+        seconds = allowed.build_seconds if request.takes_long else allowed.call_seconds
         reply = self._answer(number, seconds)
-        if self.tuned and method in SAMPLING:
+        if self.tuned and request.is_timed:
             raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
-            value = self.outgoing.decode(reply.value, asked.result)
-            if not asked.fits(value, *arguments):
-                raise ValueError(f"no answer to {method}")
-            if not asked.keeps_operands:
+            response: R = self.outgoing.decode(reply.value, request.response_type())
+            if not request.accepts(response):
+                raise ValueError(f"no response to {type(request).__name__}")
+            if not request.owns_operands:
                 self.outgoing.take_back()
         except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
         if os.fstat(self.files[1]).st_size > LARGE_BYTES:
             os.ftruncate(self.files[1], 0)
-        return value
+        return response
 
     def end(self) -> str:
         """End the worker and all it has started; return what it wrote."""

@@ -7,60 +7,40 @@ judge's clock.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
+from functools import cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from losscli.cases import Case
 from losscli.errors import LosscliError, first_line
 from losscli.implementations import loading
-from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.files import UserFile
-from losscli.implementations.implementation import Implementation
-from losscli.implementations.local import LocalSubject
-from losscli.implementations.process_state import ProcessState, StateChange
-from losscli.implementations.sandbox import builds, messages, unmarked
+from losscli.implementations.gpu_requests import FreeGraphs
+from losscli.implementations.requests import Request
+from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.messages import (
+    Asked,
     Load,
+    Question,
     Raised,
     Ready,
     Replied,
     Reply,
-    Request,
     Tunes,
 )
-from losscli.implementations.sandbox.methods import (
-    METHODS,
-    Samples,
-    TimedData,
-)
-from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
-from losscli.implementations.sandbox.program import Binding, bound, import_source
-from losscli.implementations.sandbox.timed import TimedPass
+from losscli.implementations.sandbox.requests import WorkerRequest
+from losscli.implementations.sandbox.state import State
 from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.sandbox.wire import Incoming, read
-from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
-from losscli.model_case import Argument, ModelCase
 from losscli.processes import Channel
 
 if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
-
-TIMING = ("warm_up", "samples", "looped")
-"""The methods that ask what is being timed."""
-WATCHED_SECONDS, WATCHES = 0.1, 10
-"""A worker that is asked nothing computes in less than half of this, soon: threads of OpenMP look
-for work for a while, which takes longer where others wait for the same cores."""
+    pass
 
 
 def serve(
@@ -69,8 +49,9 @@ def serve(
     """Answer until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
         messages.send(connection, Ready(list(reached), scratch))
-        server, own = _Server(Incoming(operands, results), device, scratch), os.getpid()
-        server.tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
+        tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
+        server = _Server(Incoming(operands, results), State(device, scratch, tuning))
+        own = os.getpid()
         while (question := messages.receive_question(connection)) is not None:
             reply = server.reply(question)
             if os.getpid() != own:
@@ -80,182 +61,65 @@ def serve(
 
 
 class _Server:
-    """The state of a worker: the module, and subjects by case."""
+    """Answers questions about what a worker holds."""
 
-    def __init__(self, incoming: Incoming, device: str, scratch: str) -> None:
-        self.incoming, self.device, self.scratch = incoming, device, scratch
-        self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int], LocalSubject] = {}
-        self.timed: TimedPass | None = None
-        self.before = ProcessState.read()
-        self.file: UserFile
-        self.source: tuple[str, str, str, str]
-        self.order: tuple[str, ...] = ()
-        self.mends = False
+    def __init__(self, incoming: Incoming, state: State) -> None:
+        self.incoming, self.state = incoming, state
         self.number = 0
-        self.tuning = Tuning(lambda: None)
+        """That of the question."""
 
-    def reply(self, question: Load | Request) -> Reply:
+    def reply(self, question: Question) -> Reply:
         """Answer one question; what is raised is an answer as well."""
         self.number = question.number
-        self.tuning.watch()
+        self.state.tuning.watch()
         try:
             value = self._load(question) if isinstance(question, Load) else self._answer(question)
         except Exception as error:
-            raised = _raised(error, isinstance(question, Load), self.file)
-            raised.broke = is_broken(self.device)
+            raised = _raised(error, isinstance(question, Load), self.state.file)
+            raised.broke = is_broken(self.state.device)
             raised.number = question.number
             return raised
         return Replied(question.number, value)
 
     def _load(self, question: Load) -> Any:
-        self.file = UserFile(
-            question.named, Path(question.path), "", question.name, question.source, ""
-        )
-        self.order, self.mends = tuple(question.order), question.mends
-        if question.built:
-            builds.unpack(
-                read(self.incoming.operands, 0, question.built).numpy().data, self.scratch
-            )
-        beside, name = "" if question.revision else question.path, Path(question.path).stem
-        self.source = question.source, beside, name, self.scratch
-        if not question.unmarked:
-            self.module = import_source(*self.source)
-            self.tuning.watch()
+        built = read(self.incoming.operands, 0, question.built).numpy().data
+        self.state.load(question, built)
         return self.incoming.encode(None)
 
-    def _answer(self, request: Request) -> Any:
-        if request.method not in METHODS:
-            raise LosscliError(f"there is no method {request.method}")
-        asked = METHODS[request.method]
-        self.incoming.read(request.storages)
-        arguments = self.incoming.decode(request.arguments, asked.arguments)
+    def _answer(self, asked: Asked) -> Any:
+        self.incoming.read(asked.storages)
+        request = self.incoming.decode(asked.request, _any_request())
         # The operands have started CUDA.
-        self.before = self.before.completed()
-        case = request.model or request.case
-        subject = self._subject(case, request.generation) if case else None
-        own = getattr(self, f"do_{request.method}", None)
-        asks = self._timing if request.method in TIMING else subject
-        value = own(subject, *arguments) if own else getattr(asks, request.method)(*arguments)
-        if isinstance(value, Iterator):
-            value = list(value)
-        raw = self.incoming.encode(value)
-        if not asked.keeps_operands:
+        state = self.state
+        state.before = state.before.completed()
+        case = asked.model or asked.case
+        subject = state.subject(case, asked.generation) if case else None
+        if request.keeps_operands:
+            self.incoming.keep()
+        if isinstance(request, WorkerRequest):
+            value = request.perform_at(state, subject)
+        elif subject:
+            value = subject.send(request)
+        else:
+            raise LosscliError(f"{type(request).__name__} needs a case")
+        raw = self.incoming.encode(list(value) if isinstance(value, Iterator) else value)
+        if isinstance(request, FreeGraphs):
+            self.incoming.drop()
+        if not request.owns_operands:
             self.incoming.write_back()
         return raw
 
-    def _subject(self, case: Case, generation: int = 0) -> LocalSubject:
-        """Return the subject of a case, bound once for each generation."""
-        key = case, generation
-        if key not in self.subjects:
-            for known in [each for each in self.subjects if each[0] == case]:
-                del self.subjects[known]
-            implementation = Implementation(self.file.named, "what a file defines", self._bind)
-            self.subjects[key] = LocalSubject.bind(implementation, case)
-        return self.subjects[key]
 
-    def _bind(self, case: Case) -> BoundLoss:
-        """Return what the file defines, as a case calls it."""
-        assert self.module is not None
-        if isinstance(case, ModelCase):
-            return BoundModel(self.module, self.file.definition(""), case)
-        function = bound(self.module, self._binding(case))
-        return loading.mended(function, case) if self.mends else function
+@cache
+def _any_request() -> Any:
+    """Return the union of all requests."""
 
-    def _binding(self, case: Case) -> Binding:
-        """Return how a case calls what the file defines."""
-        definition = self.file.definition(case.loss)
-        order = definition.signature.order(case.spec.names, self.order)
-        return loading.binding(definition, order, case)
+    def kinds(of: type[Request[Any]]) -> Iterator[type]:
+        for each in of.__subclasses__():
+            below = [*kinds(each)]
+            yield from below or [each]
 
-    def do_unmarked(
-        self, subject: LocalSubject | None, calls: list[Call], case: Case
-    ) -> Iterator[Answer]:
-        """Yield the answers of processes that look like a user's own."""
-        return unmarked.answers(self.source, self._binding(case), calls)
-
-    def do_mend(self, subject: LocalSubject | None) -> None:
-        """Reduce, reshape and convert results as is due, from now on."""
-        self.mends = True
-        self.subjects.clear()
-
-    def do_compiled(self, subject: LocalSubject | None) -> torch.Tensor:
-        """Return what has been compiled until now."""
-        packed = builds.pack(self.scratch)
-        empty = torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(packed, dtype=torch.uint8) if packed else empty
-
-    def do_tuned(self, subject: LocalSubject | None) -> float:
-        """Return how many seconds its tuners have taken until now."""
-        return self.tuning.seconds
-
-    def do_bound(self, subject: LocalSubject) -> None:
-        """Bind a subject, which has been done."""
-
-    def do_record(self, subject: LocalSubject, calls: list[Call]) -> list[int]:
-        self.incoming.keep()
-        return subject.record(calls)
-
-    def do_forget(self, subject: LocalSubject) -> None:
-        subject.forget()
-        self.incoming.drop()
-
-    def do_timed(self, subject: LocalSubject, asked: TimedData) -> Samples:
-        self.incoming.keep()
-        self.timed = TimedPass(subject, asked)
-        return self.timed.first()
-
-    @property
-    def _timing(self) -> TimedPass:
-        if self.timed is None:
-            raise LosscliError("nothing is being timed")
-        return self.timed
-
-    def do_changes(self, subject: LocalSubject | None) -> list[StateChange]:
-        """Return what has been changed in this process since the last time; bring it back."""
-        changed = self.before.restore()
-        self.before = ProcessState.read()
-        return changed
-
-    def do_inputs(self, subject: LocalSubject | None) -> list[tuple[Shape, str]]:
-        """Return shape and dtype of what the file's ``get_inputs`` gives, without computing it."""
-        make: Any = getattr(self.module, "get_inputs", list)
-        try:
-            with torch.device("meta"):
-                given = make()
-        except Exception:
-            given = make()
-        return [
-            (tuple(each.shape), str(each.dtype).removeprefix("torch."))
-            for each in given
-            if isinstance(each, torch.Tensor)
-        ]
-
-    def do_model_arguments(self, subject: LocalSubject | None) -> list[Argument]:
-        """Return what the file's ``get_inputs`` gives, without its contents."""
-        assert self.module is not None
-        return arguments_of(self.module)
-
-    def do_model_state(
-        self, subject: LocalSubject | None, seed: int
-    ) -> tuple[dict[str, torch.Tensor], list[str]]:
-        """Return the parameters and buffers of what the file defines."""
-        assert self.module is not None
-        return state_of(make(self.module, self.file.definition(""), self.device, seed))
-
-    def do_leftovers(self, subject: LocalSubject | None) -> list[str]:
-        """Name the processes that the candidate has left running."""
-        own = os.getpid()
-        if own == 1 and os.readlink("/proc/self") == "1":  # it shows those of the namespace alone
-            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        else:
-            pids = []
-            for parent in ("self", os.getppid()):  # orphans belong to the keeper
-                for listed in Path(f"/proc/{parent}/task").glob("*/children"):
-                    with contextlib.suppress(OSError):
-                        pids += map(int, listed.read_text().split())
-        left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
-        return left or (["a thread that goes on computing"] if goes_on_computing() else [])
+    return reduce(or_, kinds(Request))
 
 
 def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
@@ -276,40 +140,3 @@ def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
     if isinstance(error, LosscliError):
         return Raised(text, "error")
     return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
-
-
-def goes_on_computing() -> bool:
-    """Tell whether threads of this process compute while it sleeps, for a second on end."""
-    for _ in range(WATCHES):
-        before = _wanted_seconds()
-        time.sleep(WATCHED_SECONDS)
-        if _wanted_seconds() - before < WATCHED_SECONDS / 2:
-            return False
-    return True
-
-
-def _wanted_seconds() -> float:
-    """Return how long the threads of this process have computed, or waited for a core to compute.
-
-    Without the kernel's account of the waiting, how long they have computed.
-    """
-    if not Path("/proc/self/schedstat").exists():
-        return time.process_time()
-    nanoseconds = 0
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            computed, waited, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
-            nanoseconds += int(computed) + int(waited)
-    return nanoseconds / 1e9
-
-
-def _name_of(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return str(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return True

@@ -11,20 +11,44 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import torch
 from torch import Tensor
 
-from losscli.axes import DEVICE, FORWARD_BACKWARD
-from losscli.implementations.call_data import toggle
-from losscli.implementations.local import LocalSubject, plain
+from losscli.axes import DEVICE, FORWARD_BACKWARD, PassName
+from losscli.implementations.local import LocalSubject, Operands, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
-from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
+from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
 from losscli.model_case import ModelCase
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""
+
+
+class Flip(msgspec.Struct):
+    """A change of the prediction between samples: its rows from start to stop are turned."""
+
+    start: int
+    stop: int
+
+
+class WarmData(msgspec.Struct):
+    """What a warm-up has measured."""
+
+    repeats: int
+    host_seconds: float
+    peak_extra_bytes: int | None = None
+
+
+class Samples(msgspec.Struct):
+    """The seconds of samples, and the answer of one of them."""
+
+    seconds: list[float]
+    loss: Tensor | None
+    gradients: list[Tensor | None]
+    incoming: float
 
 
 class _Flips:
@@ -48,11 +72,19 @@ class _Flips:
 class TimedPass:
     """A pass of a candidate, with a timer of the worker."""
 
-    def __init__(self, subject: LocalSubject, asked: TimedData) -> None:
+    def __init__(
+        self,
+        subject: LocalSubject,
+        pass_: PassName,
+        given: Operands,
+        *,
+        evicts: bool,
+        captured: bool,
+    ) -> None:
         """Make the pass, and call it once, as it will be timed."""
         case = subject.case
-        self.case, self.device, self.pass_ = case, case.device, asked.pass_
-        operands = tuple(asked.operands.values())
+        self.case, self.device, self.pass_ = case, case.device, pass_
+        operands = tuple(given.values())
         self.prediction = operands[0]
         self.leaves: list[Tensor] = []
         """What has a gradient of a Model beside the prediction."""
@@ -61,19 +93,17 @@ class TimedPass:
             subject = subject.again()
             model = subject.function
             assert isinstance(model, BoundModel)
-            self.leaves = model.hold(asked.operands)
+            self.leaves = model.hold(given)
             wanted = {a.name for a in case.arguments if a.differentiable}
             operands = tuple(
-                each.detach().requires_grad_(name in wanted and asked.pass_ == FORWARD_BACKWARD)
-                for name, each in asked.operands.items()
+                each.detach().requires_grad_(name in wanted and pass_ == FORWARD_BACKWARD)
+                for name, each in given.items()
             )
             self.leaves += [each for each in operands[1:] if each.requires_grad]
-        passes = PassFactory.of_case(case, asked.pass_, operands)
-        with gradients(asked.pass_):
-            self.call: Pass = (
-                subject.captured(passes) if asked.captured else subject.repeated(passes)
-            )
-        self.timer: Timer = make_timer(case.device, asked.evicts, DEVICE)
+        passes = PassFactory.of_case(case, pass_, operands)
+        with gradients(pass_):
+            self.call: Pass = subject.graphed(passes) if captured else subject.repeated(passes)
+        self.timer: Timer = make_timer(case.device, evicts, DEVICE)
         self.threads = set(threading.enumerate())
         self.warm: Warm | None = None
 
@@ -92,7 +122,7 @@ class TimedPass:
                 extra = max(extra - self._drop_gradients(), 0)
         return WarmData(1, self.warm.host_seconds, extra)
 
-    def samples(self, flips: list[Flip], keep: int) -> Samples:
+    def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
         """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
         assert self.warm is not None
         queued = _Flips(flips, self._flip)

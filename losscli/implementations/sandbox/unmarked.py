@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -20,14 +20,16 @@ from typing import Any
 
 import torch
 
-from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.files import imports_losscli
+from losscli.implementations.requests import Answer, Call
 from losscli.implementations.sandbox import program
 from losscli.implementations.sandbox.program import Binding
 
 
-def answers(source: tuple[str, str, str, str], how: Binding, calls: list[Call]) -> Iterator[Answer]:
+def answers(
+    source: tuple[str, str, str, str], how: Binding, calls: Sequence[Call]
+) -> Iterator[Answer]:
     """Yield the answers of processes, one after the other, which have their files in common.
 
     Args:

@@ -57,10 +57,10 @@ class Outgoing:
         self._sending: dict[int, tuple[Stored, Tensor]] = {}
         self._end = 0
 
-    def encode(self, arguments: Sequence[Any]) -> msgspec.Raw:
-        """Return arguments as JSON, with their tensors written."""
+    def encode(self, request: Any) -> msgspec.Raw:
+        """Return a request as JSON, with its tensors written."""
         self._sending, self._end = {}, 0
-        return msgspec.Raw(msgspec.json.encode(arguments, enc_hook=self._send))
+        return msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
 
     @property
     def storages(self) -> list[Stored]:
@@ -158,7 +158,7 @@ class Incoming:
                 _write(self.operands, stored.at, kept)
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
-        """Return the arguments of a request."""
+        """Return a request."""
         return msgspec.json.decode(raw, type=kind, dec_hook=self._operand)
 
     def encode(self, value: Any) -> msgspec.Raw:

@@ -8,8 +8,9 @@ import torch
 from msgspec.structs import replace
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Call
+from losscli.implementations.gpu_requests import OnStreams
 from losscli.implementations.process_state import reason_of
+from losscli.implementations.requests import Accumulate, Call, Forward
 from losscli.implementations.subject import Subject, recordings
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
@@ -34,10 +35,10 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
     none = {name: torch.zeros_like(problem.operands[name]) for name in call.wrt}
     steps: dict[str, Callable[[], object]] = {
         "binding the loss": subject.again,
-        "forward": lambda: subject.loss(problem.operands),
-        "forward and backward": lambda: subject.answer(call),
+        "forward": lambda: subject.send(Forward(problem.operands)),
+        "forward and backward": lambda: subject.send(call),
         # No grad mode is set around it, so that one which the call sets shows.
-        "a training step": lambda: subject.accumulated(call, none, 1),
+        "a training step": lambda: subject.send(Accumulate(call, none, 1)),
     }
     result = VerifyResult(problem.case, subject.name, "left_behind", PASS)
     for name, step in steps.items():
@@ -81,9 +82,9 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     off: dict[str, float] = {}
     incoming = problem.usual
-    first = subject.answer(problem.call(incoming))
+    first = subject.send(problem.call(incoming))
     for number in range(2, RUNS + 1):
-        answer = subject.answer(problem.call(incoming))
+        answer = subject.send(problem.call(incoming))
         for name in differing(first, answer):
             want, got = first.items()[name], answer.items()[name]
             if want is None or got is None or want.shape != got.shape:
@@ -132,9 +133,9 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
         Call(buffers, each.incoming.wrt, each.incoming.grad_output, each.problem.operands)
         for buffers, each in zip(stale, plain, strict=True)
     ]
-    (answers,) = subject.on_streams([[calls[0]]])
+    (answers,) = subject.send(OnStreams([[calls[0]]]))
     plain[0].judge(answers.pop(), "on a side stream", tally)
-    both = subject.on_streams([[call] * rounds(problem.case) for call in calls])
+    both = subject.send(OnStreams([[call] * rounds(problem.case) for call in calls]))
     judge_each(plain, both, "two streams at once, launch", tally)
 
 
@@ -177,7 +178,7 @@ def _new_contents(
     call = Call(operands, incoming.wrt, incoming.grad_output)
     with recordings(subject, [call]) as (recording,):
         for number, each in enumerate(reversed(plain), 1):
-            answer = subject.replay(replace(recording, contents=each.problem.operands))
+            answer = subject.send(replace(recording, contents=each.problem.operands))
             each.judge(answer, f"{title}, replay {number}, new contents", tally)
 
 
@@ -191,5 +192,5 @@ def _at_once(problem: Problem, sibling: Problem, subject: Subject, tally: Tally)
             ("two graphs at once", two),
             ("a graph beside plain calls", calls[1]),
         ):
-            answers = subject.on_streams([[one] * times, [beside] * times])
+            answers = subject.send(OnStreams([[one] * times, [beside] * times]))
             judge_each(plain, answers, f"{title}, number", tally)

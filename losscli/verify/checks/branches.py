@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
+from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS, Shape
 from losscli.truth.distances import index_of, misfit
@@ -58,13 +59,13 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
         where, tally.note = f"{counted}; {where}", f"{counted}: supplemented"
     own = problem.variant("branches", lambda: supplement(problem))
     fresh = subject.again()
-    tally.judge_part(own, own.usual, LOSS, fresh.loss(own.operands), where)
+    tally.judge_part(own, own.usual, LOSS, fresh.send(Forward(own.operands)), where)
     for incoming in dict.fromkeys((own.usual, own.others[-1])):
-        answer = fresh.answer(own.call(incoming))
+        answer = fresh.send(own.call(incoming))
         tally.judge_answer(own, incoming, answer, where, loss=incoming is own.usual)
     if subject.implementation.held_to_oracle and _rounded(problem):
         close = problem.variant("rounded kinks", lambda: supplement(problem, _rounded(problem)))
-        answer = fresh.answer(close.call(close.usual))
+        answer = fresh.send(close.call(close.usual))
         tally.judge_answer(close, close.usual, answer, "next to a kink that the dtype rounds")
 
 
@@ -255,7 +256,7 @@ def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) ->
     """Judge the loss and all gradients, bit for bit."""
     for number in INCOMING:
         incoming = problem.filled(number, problem.wrt)
-        answer = subject.answer(problem.call(incoming))
+        answer = subject.send(problem.call(incoming))
         dues = {LOSS: (problem.oracle.value(), problem.oracle.loss_shape(), problem.prediction)}
         for name in problem.wrt:
             operand = problem.operands[name]

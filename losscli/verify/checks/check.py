@@ -12,7 +12,7 @@ from torch import Tensor
 from losscli.axes import PassName
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.implementations.call_data import Answer
+from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape, Spec, Unit
 from losscli.reasons import Code, Reason
@@ -132,7 +132,7 @@ class Tally(Worst):
         for name, make in variants:
             variant = problem.variant(name, make)
             for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
-                answer = subject.answer(variant.call(incoming))
+                answer = subject.send(variant.call(incoming))
                 self.judge_variant(
                     name, variant, incoming, answer, by_incoming=True, any_for_nan=True
                 )

@@ -19,8 +19,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.implementations.call_data import Answer
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
 from losscli.reasons import Code
@@ -101,11 +101,11 @@ def _probe(least: Problem, names: tuple[str, ...], subject: Subject, tally: Tall
     # In the mean of float16 a gradient for 1 may be too small to be seen.
     mean = least.case.reduction == "mean"
     incoming = least.others[-1] if mean else Incoming("1", least.wrt, least.ones)
-    before = subject.answer(least.call(incoming))
+    before = subject.send(least.call(incoming))
     for name in names:
         probe = _Probe.of(least, name)
         with probe.changed(0, len(probe.numbers)):
-            after = subject.answer(least.call(incoming))
+            after = subject.send(least.call(incoming))
             _judge_whole(probe, incoming, before, after, tally)
         if least.case.reduction != "none":
             _judge_loss(probe, subject, tally)
@@ -179,7 +179,7 @@ def _judge_values(
     finite = _truth(probe, name, incoming, block, changed, got).value.isfinite()
     for formula in problem.torchs_own if problem.of_others else ():
         with suppress(SubjectError):
-            theirs = formula.answer(problem.call(incoming)).items().get(name)
+            theirs = formula.send(problem.call(incoming)).items().get(name)
             if theirs is None or theirs.shape != got.shape:
                 continue
             # An exponential of a large number overflows in many formulas.
@@ -252,7 +252,7 @@ def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop
     """Say how the loss is wrong when some elements are changed; empty if it is right."""
     problem = probe.problem
     with probe.changed(start, stop):
-        loss = subject.loss(problem.operands, wrt)
+        loss = subject.send(Forward(problem.operands, wrt))
         overflows = problem.of_others and not bool(loss.isfinite().all())
         if overflows and not all(each.isfinite().all() for each in problem.formulas_losses()):
             return ""  # as a formula does

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Call, Operands
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Accumulate, Call, ChangedData, Forward, RetainGraph
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
@@ -44,7 +45,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
     """
     worst = {name: Worst() for name in problem.wrt}
     for incoming in (*problem.alone, *problem.others):
-        found = subject.answer(problem.call(incoming)).gradients
+        found = subject.send(problem.call(incoming)).gradients
         for name in incoming.wrt:
             # Popped, so that a gradient of 4 GiB is freed as soon as it is judged.
             judged = problem.judge_gradient(name, found.pop(name), incoming)
@@ -70,7 +71,7 @@ def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     asked = (one, other, one, other)
     call = Call(problem.operands, problem.wrt)
     found = []
-    answers = subject.retained(call, [incoming.grad_output for incoming in asked])
+    answers = subject.send(RetainGraph(call, [incoming.grad_output for incoming in asked]))
     for number, (incoming, answer) in enumerate(zip(asked, answers, strict=True), 1):
         found.append(answer)
         where = f"backward {number} through one graph, incoming gradient {incoming.name}"
@@ -104,14 +105,14 @@ def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
     and differentiated one after the other. The expected ``.grad`` is the earlier one plus twice the
     gradient of a plain call, within the tolerance of sums. One size is enough.
     """
-    found = subject.answer(problem.call(problem.usual)).gradients
+    found = subject.send(problem.call(problem.usual)).gradients
     once = {name: gradient for name, gradient in found.items() if gradient is not None}
     if len(once) < len(found):
         which = "both" if len(found) == 2 else "all"
         tally.fail(f"expected gradients of {which} operands, got none of one")
         return
     before = {name: gradient * _SHARE for name, gradient in once.items()}
-    sums = subject.accumulated(problem.call(problem.usual), before, TIMES)
+    sums = subject.send(Accumulate(problem.call(problem.usual), before, TIMES))
     for name, got in sums.items():
         tally.add(*_judge_sum(before[name], once[name], got), f".grad of the {name}: ")
 
@@ -173,7 +174,7 @@ def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
     other strides: only the right gradient passes. The other shape is smaller, so that a wrong
     access does not crash this process, and it fits the other operand where that is of one row.
     """
-    subject.answer(problem.call(problem.usual))  # who raises in any call says so plainly
+    subject.send(problem.call(problem.usual))  # who raises in any call says so plainly
     for number, (change, (change_data, may_raise)), name in product(
         INCOMING, CHANGES.items(), problem.wrt
     ):
@@ -181,7 +182,7 @@ def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
         data = change_data(problem.operands[name])
         where = f"{name}.data {change}, incoming gradient {number:g}"
         try:
-            answer = subject.changed(problem.call(incoming), name, data)
+            answer = subject.send(ChangedData(problem.call(incoming), name, data))
         except SubjectError as error:
             if not (may_raise and error.refused):
                 raise SubjectError(f"{where}: {error}") from error
@@ -218,7 +219,7 @@ def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
     weights = own.usual.grad_output
-    found = subject.answer(own.call(own.usual)).gradients
+    found = subject.send(own.call(own.usual)).gradients
     generator = make_generator(problem.case.seed, "direction")
     for title, moved in _directions(problem):
         along = {
@@ -250,7 +251,7 @@ def _judge_slope(
         """Return the loss so far along, and the sum of the magnitudes of its terms."""
         moved = {name: problem.operands[name] + step * along[name] for name in along}
         operands = {**problem.operands, **moved}
-        losses = subject.loss(operands)
+        losses = subject.send(Forward(operands))
         scale = magnitudes(problem.case, operands, losses)
         return float((losses * weights).sum()), float((scale * weights).abs().sum())
 

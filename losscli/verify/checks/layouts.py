@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import no_value
@@ -178,7 +178,7 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
         fresh = subject.again()
         first, *others = _incoming(variant)
         for incoming in dict.fromkeys((first, *others)):
-            answer = fresh.answer(variant.call(incoming))
+            answer = fresh.send(variant.call(incoming))
             loss = incoming is first
             tally.judge_variant(name, variant, incoming, answer, loss=loss, by_incoming=True)
 

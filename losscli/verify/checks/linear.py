@@ -12,7 +12,8 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations import Implementation
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import ExtraBytes
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
@@ -120,7 +121,7 @@ def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     for shape in SIZES:
         name = "{} tokens of {}, {} classes".format(*shape)
         variant = problem.variant(name, partial(problem.reshaped, shape))
-        answer = subject.answer(variant.call(variant.usual))
+        answer = subject.send(variant.call(variant.usual))
         tally.judge_variant(name, variant, variant.usual, answer)
 
 
@@ -181,7 +182,7 @@ def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
             shape = variant.oracle.unreduced_shape
             own = incoming.grad_output[: shape.numel()].reshape(shape)
             incoming = replace(incoming, grad_output=own)
-        answer = subject.again().answer(variant.call(incoming))
+        answer = subject.again().send(variant.call(incoming))
         tally.judge_variant(name, variant, incoming, answer)
 
 
@@ -257,9 +258,9 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
         name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
         for incoming in dict.fromkeys((problem.usual, problem.others[-1])):
             call = problem.call(incoming)
-            tally.judge_variant(name, problem, incoming, own.answer(call), by_incoming=True)
+            tally.judge_variant(name, problem, incoming, own.send(call), by_incoming=True)
         if budget and _is_planned(case, subject.implementation):
-            extra = own.extra_bytes(problem.call(problem.usual))
+            extra = own.send(ExtraBytes(problem.call(problem.usual)))
             if extra > budget + _FEW_NUMBERS * case.shape[0]:
                 held = f"a call held {format_bytes(extra)} beside its results"
                 tally.fail(f"expected at most the budget, but {held}", f"{name}: ")

@@ -13,8 +13,8 @@ from torch import Tensor
 from losscli import layouts
 from losscli.axes import LAYOUTS, Layout
 from losscli.cases import Case
-from losscli.implementations.call_data import Call
 from losscli.implementations.inspection import GROWTH_CALLS
+from losscli.implementations.requests import Call, ExtraBytes, Growth, Poisoned, SharedMemory
 from losscli.implementations.subject import Subject
 from losscli.losses import ROW
 from losscli.runs.records import FAIL
@@ -101,13 +101,13 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     call = Call(own.operands, problem.usual.wrt, problem.usual.grad_output)
     if tally.outcome.status == FAIL:
         return
-    shared = subject.shared_memory(call)
+    shared = subject.send(SharedMemory(call))
     if shared is not None:
         reason = f"expected memory of its own, but it shares that of {shared[1]}"
         tally.fail(reason, f"{shared[0]}: ")
         return
     for pattern in PATTERNS:
-        answer = subject.poisoned(call, pattern)
+        answer = subject.send(Poisoned(call, pattern))
         plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
     _growth(problem, subject, tally)
 
@@ -121,7 +121,7 @@ def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally)
     }
     views = {operand: guard.view for operand, guard in guarded.items()}
     call = Call(views, plain.incoming.wrt, plain.incoming.grad_output)
-    answer = subject.answer(call)
+    answer = subject.send(call)
     for operand, guard in guarded.items():
         changed = guard.changed()
         if changed:
@@ -133,7 +133,7 @@ def _growth(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge whether calls take more memory each time."""
     case = problem.case.reshaped(GROWTH_SHAPE)
     own = problem.variant("growth", lambda: Problem.of(case, problem.loosened))
-    grown = subject.again().growth(own.call(own.usual))
+    grown = subject.again().send(Growth(own.call(own.usual)))
     if not grown:
         return
     taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
@@ -174,7 +174,7 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
         if case.impossible or _is_converted(case):
             continue
         own = problem.variant(layout, partial(Problem.of, case, problem.loosened))
-        extra = subject.extra_bytes(own.call(own.filled(0.5)))
+        extra = subject.send(ExtraBytes(own.call(own.filled(0.5))))
         if extra > own.prediction.nbytes // 2:
             tally.fail(
                 f"{layout}: expected no memory beside the loss and the gradient of "

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losscli.implementations.call_data import Answer, Call
+from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT
 from losscli.truth.inputs import make_grad_output
@@ -37,7 +37,7 @@ def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge each incoming gradient or split; the worst counts, and all are named."""
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
-            answer = subject.answer(problem.call(incoming))
+            answer = subject.send(problem.call(incoming))
             tally.judge_variant(f"incoming gradient {incoming.name}", problem, incoming, answer)
     # The mean over rows of which some are ignored is no mean of the parts' means.
     splits = (
@@ -95,7 +95,7 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
             if case.reduction == "none"
             else coming * share
         )
-        answer = subject.answer(Call(operands, problem.wrt, coming))
+        answer = subject.send(Call(operands, problem.wrt, coming))
         losses.append(answer.loss if case.reduction == "none" else answer.loss.double() * share)
         for name, gradient in answer.gradients.items():
             if gradient is not None:

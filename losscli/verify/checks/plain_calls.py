@@ -16,7 +16,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from losscli.implementations.call_data import Answer
+from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import blocks
@@ -46,9 +46,9 @@ class PlainCalls:
     def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> PlainCalls:
         """Run a subject a few times."""
         call = problem.call(incoming)
-        first = subject.answer(call)
+        first = subject.send(call)
         steady = not problem.chooses_order and all(
-            not differing(first, subject.answer(call)) for _ in range(_RUNS - 1)
+            not differing(first, subject.send(call)) for _ in range(_RUNS - 1)
         )
         return cls(problem, subject, incoming, first, steady)
 
@@ -58,7 +58,7 @@ class PlainCalls:
         call = self.problem.call(self.incoming)
         runs = range(_MORE_RUNS if self.steady else 0)
         return self.steady and all(
-            not differing(self.answer, self.subject.answer(call)) for _ in runs
+            not differing(self.answer, self.subject.send(call)) for _ in runs
         )
 
     def judge(self, answer: Answer, where: str, tally: Tally, *, beside: bool = False) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from losscli.implementations.call_data import Call, Operands
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Call, InThread
 from losscli.implementations.subject import Subject
 from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.runs.records import FAIL
@@ -39,7 +40,7 @@ def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
     incoming = problem.usual
     for title, contents in _changes(problem):
         call = Call(operands, incoming.wrt, incoming.grad_output, contents)
-        tally.judge_answer(problem.like(contents), incoming, subject.answer(call), title)
+        tally.judge_answer(problem.like(contents), incoming, subject.send(call), title)
         if tally.outcome.status == FAIL:
             return
     others = problem, problem.variant("sibling", problem.sibling)
@@ -52,7 +53,7 @@ def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
         Call(operands, each.incoming.wrt, each.incoming.grad_output, each.problem.operands)
         for each in plain * (LATER // len(plain))
     ]
-    for number, answer in enumerate(subject.in_thread(calls)):
+    for number, answer in enumerate(subject.send(InThread(calls))):
         where = f"call {number + 1} of {LATER} in another thread, read after the last"
         plain[number % len(plain)].judge(answer, where, tally)
 

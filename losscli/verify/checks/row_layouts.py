@@ -88,7 +88,7 @@ def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
         fresh = subject.again()
         for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
             try:
-                answer = fresh.answer(variant.call(incoming))
+                answer = fresh.send(variant.call(incoming))
             except SubjectError as error:
                 # PyTorch's own function takes no class numbers in int32.
                 if error.refused and name in _of_dtypes(problem) and not own:

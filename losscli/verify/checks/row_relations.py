@@ -35,7 +35,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.implementations.call_data import Answer, Call, Operands
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
@@ -133,7 +134,7 @@ def _title(part: str) -> str:
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
     """Answer the problem, or other operands with the same incoming gradient."""
     incoming = problem.usual
-    return subject.answer(Call(operands or problem.operands, incoming.wrt, incoming.grad_output))
+    return subject.send(Call(operands or problem.operands, incoming.wrt, incoming.grad_output))
 
 
 def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
@@ -220,7 +221,7 @@ def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
             name: values if problem.oracle.is_summed(name) else values[cut]
             for name, values in problem.operands.items()
         }
-        answer = subject.answer(Call(operands, incoming.wrt, incoming.grad_output))
+        answer = subject.send(Call(operands, incoming.wrt, incoming.grad_output))
         count = _count(problem, operands)
         counts.append(count)
         losses.append(answer.loss.double() * count if count else torch.zeros_like(answer.loss))
@@ -262,7 +263,7 @@ def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
     )
     numbered = problem.like({**problem.operands, target.name: number}, other)
     call = Call(numbered.operands, numbered.wrt, numbered.usual.grad_output)
-    answers = _answer(one_hot, subject), bind(subject.implementation, other).answer(call)
+    answers = _answer(one_hot, subject), bind(subject.implementation, other).send(call)
     # The target has no gradient where it is a number.
     yield from _pairs(one_hot, *answers)
 
@@ -311,7 +312,7 @@ def _answer_of(
         return None
     incoming = problem.usual
     call = Call(operands, incoming.wrt, incoming.grad_output)
-    return bind(subject.implementation, other).answer(call)
+    return bind(subject.implementation, other).send(call)
 
 
 def _has_numbered(problem: Problem) -> bool:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, MASK, ROW, RowSpec
 from losscli.losses.domain import SHARES
@@ -231,7 +232,7 @@ def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
                 text = _judge_refusal(wrong, subject, wrt, on_cpu=on_cpu)
                 if text:
                     tally.fail(text, f"{name} of {number}: ")
-    tally.add(*problem.judge_loss(subject.loss(problem.operands)), "after wrong targets: ")
+    tally.add(*problem.judge_loss(subject.send(Forward(problem.operands))), "after wrong targets: ")
 
 
 def _judge_refusal(
@@ -239,7 +240,7 @@ def _judge_refusal(
 ) -> str:
     """Say what is wrong with the answer to a wrong target; empty if nothing is."""
     try:
-        loss = subject.loss(problem.operands, wrt)
+        loss = subject.send(Forward(problem.operands, wrt))
     except SubjectError:
         return "" if on_cpu else "expected NaN for the row, got an error"
     if on_cpu:

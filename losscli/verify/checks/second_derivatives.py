@@ -19,9 +19,10 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.implementations.call_data import INCOMING_GRADIENT, Curvature
 from losscli.implementations.errors import NoSecondDerivativesError
-from losscli.implementations.subject import Gradients, Subject
+from losscli.implementations.local import Gradients
+from losscli.implementations.requests import INCOMING_GRADIENT, SecondDerivatives
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Code
 from losscli.runs.records import (
@@ -61,7 +62,7 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
     curvature = _question(problem)
     result = VerifyResult(problem.case, subject.name, "second_derivatives", PASS)
     try:
-        found = subject.second_derivatives(curvature)
+        found = subject.send(curvature)
         missing = (
             "" if any(f is not None for f in found.values()) else "its gradients have no history"
         )
@@ -80,7 +81,7 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
         wrong = _judge(found[name], truth)
         if wrong and not (is_model and _is_right_nearby(problem, subject, curvature, name, found)):
             reason = f"of the {name}: {wrong}"
-            torchs = [own.second_derivatives(curvature)[name] for own in problem.torchs_own]
+            torchs = [own.send(curvature)[name] for own in problem.torchs_own]
             others = problem.of_others
             if not any(_is_no_worse(found[name], own, truth, noisy=others) for own in torchs):
                 yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
@@ -90,7 +91,7 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
     yield result
 
 
-def _question(problem: Problem) -> Curvature:
+def _question(problem: Problem) -> SecondDerivatives:
     """Return what is asked: values of both signs toward all gradients."""
     generator = make_generator(problem.case.seed, "curvature")
 
@@ -105,7 +106,7 @@ def _question(problem: Problem) -> Curvature:
         name: each if domains[name].discrete else domains[name].inside(each, FROM_ENDS)
         for name, each in problem.operands.items()
     }
-    return Curvature(operands, grad_output, toward)
+    return SecondDerivatives(operands, grad_output, toward)
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class _Truth:
     """The dtype of the fewest bits that it or what it is computed of is rounded to."""
 
 
-def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by float64 autograd through the reference.
 
     Operands of losses of elements are expanded first, so that what each element of the loss has to
@@ -174,7 +175,7 @@ def _truths(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     return truths
 
 
-def _truth_of_model(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
+def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by the Model itself in float64, measured at the largest of its tensor.
 
     At more where it is off by more itself, in the candidate's dtype; as a candidate may be by four
@@ -182,7 +183,7 @@ def _truth_of_model(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
     magnitudes of what it sums, which may cancel.
     """
     assert isinstance(problem.oracle, ModelOracle)
-    own, exact = problem.torchs_own[0].second_derivatives(asked), problem.oracle.curvature(asked)
+    own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)
     summed = 0.0
     if asked.grad_output.numel() == 1:
         along = dataclasses.replace(problem.oracle, operands=asked.operands).gradients(
@@ -211,7 +212,7 @@ def _truth_of_model(problem: Problem, asked: Curvature) -> dict[str, _Truth]:
 
 
 def _is_right_nearby(
-    problem: Problem, subject: Subject, asked: Curvature, name: str, found: Gradients
+    problem: Problem, subject: Subject, asked: SecondDerivatives, name: str, found: Gradients
 ) -> bool:
     """Tell whether each element that is wrong is right at operands a few roundings away.
 
@@ -230,7 +231,7 @@ def _is_right_nearby(
         if number:
             operands = {each: moved(values) for each, values in asked.operands.items()}
             asked = dataclasses.replace(asked, operands=operands)
-            found = subject.second_derivatives(asked)
+            found = subject.send(asked)
         got, truth = found[name], _truth_of_model(problem, asked)[name]
         if got is None or _misfits(got, truth):
             return False

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from losscli.implementations.call_data import Call
+from losscli.implementations.requests import Call
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
@@ -56,7 +56,7 @@ def _judge_shapes(
         variant = problem.variant(name, partial(problem.reshaped, *shape))
         if variant.refused:
             continue
-        answer = subject.answer(variant.call(variant.usual))
+        answer = subject.send(variant.call(variant.usual))
         tally.judge_variant(name, variant, variant.usual, answer)
 
 
@@ -205,8 +205,8 @@ def _judge_repeats(problem: Problem, subject: Subject, tally: Tally, shift: int)
         for name, values in problem.operands.items()
     }
     g = torch.cat([incoming.grad_output] * count, dimension)
-    subject.answer(Call({**operands, first: operands[first].roll(shift, 0)}, wrt, g))
-    answer = subject.answer(Call(operands, wrt, g))
+    subject.send(Call({**operands, first: operands[first].roll(shift, 0)}, wrt, g))
+    answer = subject.send(Call(operands, wrt, g))
     for part, got in answer.items().items():
         due = g.shape if part == LOSS else operands[operand_of(part)].shape
         if got is None or got.shape != due:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases import CHANGING_VALUES
-from losscli.implementations.call_data import Answer, Call, Head
+from losscli.implementations.gpu_requests import BackwardReplays, MakeGraphedCallables, OnStreams
+from losscli.implementations.requests import Answer, Call, Head, JointGradients, RetainGraph
 from losscli.implementations.subject import Subject, recordings
 from losscli.losses import find_loss
 from losscli.runs.records import FAIL
@@ -55,7 +56,9 @@ class Due:
         found: list[dict[float, Gradients]] = [
             {
                 value: answer.gradients
-                for value, answer in zip(values, subject.retained(call, grad_outputs), strict=True)
+                for value, answer in zip(
+                    values, subject.send(RetainGraph(call, grad_outputs)), strict=True
+                )
             }
             for _ in range(2)
         ]
@@ -102,7 +105,7 @@ def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     due = Due.of(problem, subject)
     for number, value in enumerate(STEPS, 1):
-        answer = subject.answer(problem.call(problem.filled(value, problem.wrt)))
+        answer = subject.send(problem.call(problem.filled(value, problem.wrt)))
         due.judge(value, answer.gradients, f"step {number}", tally)
     if tally.outcome.status == FAIL:
         return
@@ -126,7 +129,7 @@ def _judge_heads(
             Head(None, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
-        found = subject.joint_gradients([first, *between, last])
+        found = subject.send(JointGradients([first, *between, last]))
         for which, due, gradients, weight in zip(
             ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
         ):
@@ -162,7 +165,7 @@ def _judge_streams(dues: tuple[Due, Due], subject: Subject, tally: Tally) -> Non
         [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
         for due, values in zip(dues, STREAMS, strict=True)
     ]
-    for due, values, answers in zip(dues, STREAMS, subject.on_streams(queues), strict=True):
+    for due, values, answers in zip(dues, STREAMS, subject.send(OnStreams(queues)), strict=True):
         for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
             where = f"two streams at once, step {number}"
             due.judge(value, answer.gradients, where, tally)
@@ -192,9 +195,11 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     due = Due.of(problem, subject)
     call = problem.call(problem.filled(1.0, problem.wrt))
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
-    judge_replays(due, subject.backward_replays(call, incoming), "backward captured", tally)
+    judge_replays(due, subject.send(BackwardReplays(call, incoming)), "backward captured", tally)
     judge_replays(due, _whole_steps(subject, call), "forward and backward captured", tally)
-    judge_replays(due, subject.graphed(call, incoming), "make_graphed_callables", tally)
+    judge_replays(
+        due, subject.send(MakeGraphedCallables(call, incoming)), "make_graphed_callables", tally
+    )
 
 
 def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
@@ -206,7 +211,7 @@ def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
     with recordings(subject, [own]) as (recording,):
         for value in REPLAYS:
             read.fill_(value)
-            yield subject.replay(recording)
+            yield subject.send(recording)
 
 
 def judge_replays(due: Due, answers: Iterable[Answer], title: str, tally: Tally) -> None:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from losscli.axes import Distribution
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
 from losscli.model_case import ModelCase
@@ -39,7 +40,7 @@ def value(problem: Problem, subject: Subject, tally: Tally) -> None:
     separate path for that.
     """
     for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
-        judged = problem.judge_loss(subject.loss(problem.operands, wrt))
+        judged = problem.judge_loss(subject.send(Forward(problem.operands, wrt)))
         tally.add(*judged, where)
         tally.measure(LOSS, *judged)
     tally.reference_error = to_error(problem.reference_errors)
@@ -64,7 +65,7 @@ def specials(problem: Problem, subject: Subject, tally: Tally) -> None:
     one small size is enough.
     """
     for name, variant in _variants(problem):
-        answer = subject.answer(variant.call(variant.usual))
+        answer = subject.send(variant.call(variant.usual))
         tally.judge_variant(name, variant, variant.usual, answer, any_for_nan=True)
 
 
@@ -176,8 +177,8 @@ def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     bfloat16, for example) can bias these results too.
     """
     incoming, oracle = problem.usual, problem.oracle
-    answer = subject.answer(problem.call(incoming))
-    torchs = [own.answer(problem.call(incoming)) for own in problem.torchs_own]
+    answer = subject.send(problem.call(incoming))
+    torchs = [own.send(problem.call(incoming)) for own in problem.torchs_own]
     truths = {
         f"{name} gradient": oracle.gradient(name, incoming.grad_output) for name in incoming.wrt
     }
@@ -248,9 +249,11 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     each = bind(subject.implementation, replace(problem.case, reduction="none"))
     for name, operands in _summed_operands(problem):
-        elements = each.loss(operands)
+        elements = each.send(Forward(operands))
         for path, wrt in paths(problem).items():
-            off = _ulps(float(subject.loss(operands, wrt)), elements, problem.case.reduction)
+            off = _ulps(
+                float(subject.send(Forward(operands, wrt))), elements, problem.case.reduction
+            )
             if not off <= MOST_ULP:
                 tally.fail(
                     f"{name}{path}: the sum is {off:.3g} ulp off the exact sum of its own "

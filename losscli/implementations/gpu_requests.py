@@ -1,0 +1,204 @@
+"""Requests of streams and CUDA graphs, which only a GPU has."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+
+from losscli.garbage import without_garbage_collection
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.local import LocalSubject, Operands
+from losscli.implementations.passes import capture_graph
+from losscli.implementations.requests import (
+    Answer,
+    Call,
+    ForEachGradOutput,
+    Request,
+    accept_each,
+)
+
+_HELD_UP_CYCLES = 20_000_000
+"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream starts too
+early."""
+_WARM_UPS = 2
+"""Calls before a capture, in which an implementation does the setup that a capture forbids."""
+
+
+class _Captured(NamedTuple):
+    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
+
+    graph: torch.cuda.CUDAGraph
+    call: Call
+    answer: Answer
+
+
+class Capture(Request[list[int]], frozen=True):
+    """The numbers of the CUDA graphs in which each call is captured by itself."""
+
+    keeps_operands: ClassVar[bool] = True
+    calls: Sequence[Call]
+
+    def perform(self, local: LocalSubject) -> list[int]:
+        first = len(local.captured)
+        with torch.cuda.device(local.device):
+            for call in self.calls:
+                local.captured.append(_captured(local, call))
+        return list(range(first, len(local.captured)))
+
+    def accepts(self, response: list[int]) -> bool:
+        return len(response) == len(self.calls)
+
+
+class Replay(Request[Answer], frozen=True):
+    """One replay of a captured call, on the current stream: a copy of its results."""
+
+    number: int
+    """The number that the subject gave the graph."""
+    call: Call
+    contents: Operands | None = None
+    """What is copied into the operands before; None leaves them."""
+
+    def begin(self, local: LocalSubject) -> Answer:
+        """Do it without waiting for a GPU."""
+        captured: _Captured = local.captured[self.number]
+        with local.blamed():
+            if self.contents:
+                captured.call.fill(self.contents)
+            captured.graph.replay()
+            return captured.answer.copy()
+
+    def perform(self, local: LocalSubject) -> Answer:
+        answer = self.begin(local)
+        local.finish()
+        return answer
+
+    def accepts(self, response: Answer) -> bool:
+        return self.call.accepts(response)
+
+
+class FreeGraphs(Request[None], frozen=True):
+    """Nothing: the memory of all captured graphs is freed."""
+
+    def perform(self, local: LocalSubject) -> None:
+        with torch.cuda.device(local.device):
+            torch.cuda.synchronize()
+            for captured in local.captured:
+                captured.graph.reset()
+            local.captured.clear()
+            torch.cuda.empty_cache()
+
+
+class OnStreams(Request[list[list[Answer]]], frozen=True):
+    """Answers of queues, each on a CUDA stream of its own, one request of each in turn.
+
+    The streams wait for the current stream, which then waits for them.
+    """
+
+    queues: Sequence[Sequence[Call | Replay]]
+
+    def perform(self, local: LocalSubject) -> list[list[Answer]]:
+        answers: list[list[Answer]] = [[] for _ in self.queues]
+        with torch.cuda.device(local.device):
+            origin = torch.cuda.current_stream()
+            streams = [torch.cuda.Stream() for _ in self.queues]
+            for stream in streams:
+                stream.wait_stream(origin)
+                with torch.cuda.stream(stream):
+                    torch.cuda._sleep(_HELD_UP_CYCLES)
+            for requests in zip_longest(*self.queues):
+                for stream, request, done in zip(streams, requests, answers, strict=True):
+                    with torch.cuda.stream(stream):
+                        if request is not None:
+                            done.append(request.begin(local))
+            for stream in streams:
+                origin.wait_stream(stream)
+            local.finish()
+        return answers
+
+    def accepts(self, response: list[list[Answer]]) -> bool:
+        return len(response) == len(self.queues) and all(map(accept_each, self.queues, response))
+
+
+class BackwardReplays(ForEachGradOutput, frozen=True):
+    """An answer for each replay of a CUDA graph in which backward alone was captured.
+
+    A grad_output is copied before a replay to the memory that the graph reads.
+    """
+
+    def perform(self, local: LocalSubject) -> Iterator[Answer]:
+        call = self.call
+        with torch.cuda.device(local.device):
+            _warm_up(local, call)
+            graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+            read = self.grad_outputs[0].clone()
+            stream.wait_stream(torch.cuda.current_stream())
+            try:
+                with torch.cuda.stream(stream):  # autograd runs a node where its forward ran
+                    loss, leaves = local.forward(call.operands, call.wrt)
+                torch.cuda.synchronize()
+                try:
+                    with local.blamed(), capture_graph(graph, stream):
+                        answer = call.backward(local, loss, leaves, read, retain=True)
+                except SubjectError as error:
+                    raise SubjectError(f"in a capture of backward: {error}") from error
+                for grad_output in self.grad_outputs:
+                    with local.blamed():
+                        read.copy_(grad_output)
+                        graph.replay()
+                    local.finish()
+                    yield answer.copy()
+            finally:
+                torch.cuda.synchronize()
+
+
+class MakeGraphedCallables(ForEachGradOutput, frozen=True):
+    """An answer for each grad_output, of ``torch.cuda.make_graphed_callables``."""
+
+    def perform(self, local: LocalSubject) -> Iterator[Answer]:
+        call = self.call
+        sample = tuple(
+            operand.detach().clone().requires_grad_(name in call.wrt)
+            for name, operand in call.operands.items()
+        )
+        function: Any
+        with torch.cuda.device(local.device):
+            with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
+                # PyTorch warms up on a stream that it does not capture on, and keeps what came of
+                # it, the operands' AccumulateGrad nodes as well, until it has captured.
+                warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
+                function = torch.cuda.make_graphed_callables(local.function, sample)
+            for grad_output in self.grad_outputs:
+                # The graph keeps the nodes of the sample, which belong to another stream: operands
+                # in the same memory have nodes of their own.
+                own = {
+                    name: leaf.detach().requires_grad_(name in call.wrt)
+                    for name, leaf in zip(call.operands, sample, strict=True)
+                }
+                with local.blamed():
+                    loss = function(*own.values())
+                answer = call.backward(local, loss, own, grad_output)
+                local.finish()
+                yield answer.copy()
+
+
+def _captured(local: LocalSubject, call: Call) -> _Captured:
+    """Capture a call after a few calls on a side stream, as PyTorch's notes ask for."""
+    _warm_up(local, call)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
+            answer = call.begin(local)
+    except SubjectError as error:
+        # The end of a broken capture raises as well, and says less than what broke it.
+        first = error.__cause__.__context__ if error.__cause__ else None
+        cause = first if isinstance(first, SubjectError) else error
+        raise SubjectError(f"in a graph capture: {cause}") from error
+    return _Captured(graph, call, answer)
+
+
+def _warm_up(local: LocalSubject, call: Call) -> None:
+    OnStreams([[call] * _WARM_UPS]).perform(local)

@@ -1,0 +1,379 @@
+"""What can be asked of an implementation: one record for each request.
+
+A request is performed where the implementation lives: in this process, or in a worker, to which it
+is sent as it is. A response of a worker may be forged, also into what no correct worker could send,
+so each request looks whether the response can be one to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any, ClassVar, Generic, get_args, get_origin
+
+import msgspec
+import torch
+from torch import Tensor
+
+from losscli.cases import Case
+from losscli.implementations import inspection
+from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
+from losscli.implementations.local import Gradients, LocalSubject, Operands, R_co, leaves_of
+from losscli.losses import MODEL
+from losscli.machine.allocations import measure_peak
+
+INCOMING_GRADIENT = "incoming gradient"
+"""The name, beside those of the operands, of what second derivatives are of as well."""
+
+
+class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
+    """Something to ask of an implementation, whose response is of type R."""
+
+    takes_long: ClassVar[bool] = False
+    """Whether a worker may take as long as a build takes."""
+    keeps_operands: ClassVar[bool] = False
+    """Whether the operands stay at their addresses in a worker afterwards."""
+    owns_operands: ClassVar[bool] = False
+    """Whether they are the worker's own then, whose changes are of no concern to the judge."""
+    is_timed: ClassVar[bool] = False
+    """Whether its time counts, so that nothing may be tuned meanwhile."""
+
+    def perform(self, local: LocalSubject) -> R_co:
+        """Do it in the process of the implementation."""
+        raise NotImplementedError
+
+    def accepts(self, response: Any) -> bool:
+        """Tell whether a response, whose types are right, can be one to this request."""
+        return True
+
+    @classmethod
+    def response_type(cls) -> Any:
+        """Return R; what is given one by one is sent as a list."""
+        bases = (base for each in cls.__mro__ for base in vars(each).get("__orig_bases__", ()))
+        kind = next(get_args(base)[0] for base in bases if get_args(base))
+        return list[get_args(kind)] if get_origin(kind) is Iterable else kind  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an implementation returned."""
+
+    loss: Tensor
+    gradients: Gradients
+    """The gradients of the operands in ``wrt``; None where there is none."""
+
+    def items(self) -> Gradients:
+        """Return everything by the name that a report gives it."""
+        return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
+
+    def copy(self) -> Answer:
+        """Copy everything, on the current stream."""
+        gradients = {n: None if g is None else g.clone() for n, g in self.gradients.items()}
+        return Answer(self.loss.clone(), gradients)
+
+
+class Forward(Request[Tensor], frozen=True):
+    """The loss alone, on the path that also prepares the gradients of ``wrt``."""
+
+    operands: Operands
+    wrt: tuple[str, ...] = ()
+
+    def perform(self, local: LocalSubject) -> Tensor:
+        loss, _ = local.forward(self.operands, self.wrt, differentiable=False)
+        local.finish()
+        return loss.detach()
+
+
+class Call(Request[Answer], frozen=True):
+    """The loss, and the gradients of ``wrt``."""
+
+    operands: Operands
+    wrt: tuple[str, ...] = ()
+    """Names of operands."""
+    grad_output: Tensor | None = None
+    """Of the shape of the loss; needed where ``wrt`` names an operand."""
+    contents: Operands | None = None
+    """Copied into the operands just before, on the same stream."""
+
+    @property
+    def prediction(self) -> Tensor:
+        """The first operand."""
+        return next(iter(self.operands.values()))
+
+    def fill(self, contents: Operands | None = None) -> None:
+        """Copy contents into the operands; None is those of the call."""
+        for name, values in (contents or self.contents or {}).items():
+            self.operands[name].copy_(values)
+
+    def begin(self, local: LocalSubject) -> Answer:
+        """Do it without waiting for a GPU."""
+        self.fill()
+        loss, leaves = local.forward(self.operands, self.wrt)
+        if not self.wrt:
+            return Answer(loss.detach(), {})
+        return self.backward(local, loss, leaves, self.grad_output)
+
+    def backward(
+        self,
+        local: LocalSubject,
+        loss: Tensor,
+        leaves: Operands,
+        grad_output: Tensor | None,
+        *,
+        retain: bool = False,
+    ) -> Answer:
+        """Return the answer of a loss that was computed, without waiting for a GPU."""
+        gradients = local.backward(loss, leaves, self.wrt, grad_output, retain=retain)
+        return Answer(loss.detach(), gradients)
+
+    def perform(self, local: LocalSubject) -> Answer:
+        answer = self.begin(local)
+        local.finish()
+        return answer
+
+    def accepts(self, response: Answer) -> bool:
+        return {*response.gradients} == {*self.wrt}
+
+
+class ForEachGradOutput(Request[Iterable[Answer]], frozen=True):
+    """An answer for each grad_output, one after the other."""
+
+    call: Call
+    grad_outputs: Sequence[Tensor]
+
+    def accepts(self, response: Iterable[Answer]) -> bool:
+        answers = list(response)
+        return len(answers) == len(self.grad_outputs) and all(map(self.call.accepts, answers))
+
+
+class RetainGraph(ForEachGradOutput, frozen=True):
+    """An answer for each grad_output, all through one graph, which is retained."""
+
+    def perform(self, local: LocalSubject) -> Iterator[Answer]:
+        call = self.call
+        loss, leaves = local.forward(call.operands, call.wrt)
+        for grad_output in self.grad_outputs:
+            answer = call.backward(local, loss, leaves, grad_output, retain=True)
+            local.finish()
+            yield answer
+
+
+class Accumulate(Request[Gradients], frozen=True):
+    """The ``.grad`` of the operands after ``times`` backward passes, each of a new loss."""
+
+    call: Call
+    before: Operands
+    """What is in ``.grad`` at first."""
+    times: int
+
+    def perform(self, local: LocalSubject) -> Gradients:
+        leaves = leaves_of(self.call.operands, self.call.wrt)
+        for name in self.call.wrt:
+            leaves[name].grad = self.before[name].clone()
+        for _ in range(self.times):
+            with local.blamed():  # in no mode of its own: one that a call leaves is seen
+                local.result(leaves, self.call.wrt).backward(self.call.grad_output)
+        local.finish()
+        return {name: leaves[name].grad for name in self.call.wrt}
+
+    def accepts(self, response: Gradients) -> bool:
+        return {*response} == {*self.call.wrt}
+
+
+class SecondDerivatives(Request[Gradients], frozen=True):
+    """The derivatives of the gradients' product with tensors, by the operands and the grad_output.
+
+    None where there is none. Raises NoSecondDerivativesError if gradients cannot be differentiated.
+    """
+
+    operands: Operands
+    grad_output: Tensor
+    """Of the shape of the loss."""
+    toward: Operands
+    """The tensor that multiplies the gradient of each operand that has one, by its name."""
+
+    def perform(self, local: LocalSubject) -> Gradients:
+        wrt = tuple(self.toward)
+        loss, operands = local.forward(self.operands, wrt)
+        leaves = [operands[name] for name in wrt]
+        g = self.grad_output.detach().clone().requires_grad_()
+        try:
+            with local.blamed():
+                gradients = torch.autograd.grad(loss, leaves, g, create_graph=True)
+                products = [
+                    (gradient * toward).sum()
+                    for gradient, toward in zip(gradients, self.toward.values(), strict=True)
+                ]
+                total = reduce(torch.add, products)
+                found = torch.autograd.grad(total, (*leaves, g), allow_unused=True)
+                local.finish()
+        except SubjectError as error:
+            raise NoSecondDerivativesError(str(error)) from error
+        return dict(zip((*wrt, INCOMING_GRADIENT), found, strict=True))
+
+    def accepts(self, response: Gradients) -> bool:
+        return {*response} == {*self.toward, INCOMING_GRADIENT}
+
+
+@dataclass(frozen=True)
+class Head:
+    """One of several losses that make one: its weight, and the call without a gradient."""
+
+    case: Case | None
+    """None is that of the subject which is asked."""
+    call: Call
+    weight: float
+
+
+class JointGradients(Request[list[Gradients]], frozen=True):
+    """The gradients of each head after one backward pass through their weighted sum.
+
+    All heads are of one implementation.
+    """
+
+    heads: Sequence[Head]
+
+    def perform(self, local: LocalSubject) -> list[Gradients]:
+        leaves: list[dict[str, Tensor]] = []
+        terms: list[Tensor] = []
+        for head in self.heads:
+            subject = local.bound_to(head.case)
+            loss, operands = subject.forward(head.call.operands, head.call.wrt)
+            leaves.append(operands)
+            terms.append(head.weight * (loss.sum() if loss.dim() else loss))
+        wanted = [
+            leaf[name]
+            for head, leaf in zip(self.heads, leaves, strict=True)
+            for name in head.call.wrt
+        ]
+        with local.blamed():
+            # In one dtype, so that the grad_output of each is its weight.
+            total = torch.stack(terms).sum()
+            found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
+        local.finish()
+        return [{name: next(found) for name in head.call.wrt} for head in self.heads]
+
+    def accepts(self, response: list[Gradients]) -> bool:
+        return [{*found} for found in response] == [{*head.call.wrt} for head in self.heads]
+
+
+class SharedMemory(Request[tuple[str, str] | None], frozen=True):
+    """The first result of two calls that shares memory, and with what; or None."""
+
+    call: Call
+
+    def perform(self, local: LocalSubject) -> tuple[str, str] | None:
+        first, second = (self.call.perform(local).items() for _ in range(2))
+        return inspection.shared_memory(first, second, self.call.operands)
+
+
+class Poisoned(Request[Answer], frozen=True):
+    """The answer where the memory that a result may get is full of one byte."""
+
+    call: Call
+    pattern: int
+
+    def perform(self, local: LocalSubject) -> Answer:
+        call, results = self.call, self.call.perform(local).items().values()
+        inspection.poison(results, self.pattern, call.grad_output, call.prediction.device)
+        del results
+        return call.perform(local)
+
+    def accepts(self, response: Answer) -> bool:
+        return self.call.accepts(response)
+
+
+class Growth(Request[int], frozen=True):
+    """The bytes that many calls more take and keep; 0 if that is noise."""
+
+    call: Call
+
+    def perform(self, local: LocalSubject) -> int:
+        largest = max(each.nbytes for each in self.call.operands.values())
+        return inspection.growth(partial(self.call.perform, local), largest, local.device)
+
+
+class ExtraBytes(Request[int], frozen=True):
+    """The most bytes that a call holds beyond its results."""
+
+    call: Call
+
+    def perform(self, local: LocalSubject) -> int:
+        answer = self.call.perform(local)  # what is kept from the first call on is not a call's own
+        results = sum(result.nbytes for result in answer.items().values() if result is not None)
+        del answer
+        return measure_peak(partial(self.call.perform, local), local.device) - results
+
+
+class ChangedData(Request[Answer], frozen=True):
+    """The answer of a call of which an operand gets other memory between forward and backward."""
+
+    call: Call
+    name: str
+    data: Tensor
+
+    def perform(self, local: LocalSubject) -> Answer:
+        loss, leaves = local.forward(self.call.operands, self.call.wrt)
+        leaves[self.name].data = self.data
+        answer = self.call.backward(local, loss, leaves, self.call.grad_output)
+        local.finish()
+        return answer
+
+    def accepts(self, response: Answer) -> bool:
+        return self.call.accepts(response)
+
+
+class InThread(Request[list[Answer]], frozen=True):
+    """Answers of one call after the other in a thread of their own, all finished at the end."""
+
+    calls: Sequence[Call]
+
+    def perform(self, local: LocalSubject) -> list[Answer]:
+        def answer_all() -> list[Answer]:
+            # The first GPU is the current one of a new thread.
+            with nullcontext() if local.device == "cpu" else torch.cuda.device(local.device):
+                return [call.begin(local) for call in self.calls]
+
+        with ThreadPoolExecutor(1) as thread:
+            answers = thread.submit(answer_all).result()
+        local.finish()
+        return answers
+
+    def accepts(self, response: list[Answer]) -> bool:
+        return accept_each(self.calls, response)
+
+
+class Bind(Request[None], frozen=True):
+    """Nothing: the implementation is bound, which builds what it needs."""
+
+    takes_long: ClassVar[bool] = True
+
+    def perform(self, local: LocalSubject) -> None:
+        pass
+
+
+def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]) -> bool:
+    """Tell whether there is an acceptable response for each request."""
+    pairs = zip(requests, responses, strict=False)
+    return len(requests) == len(responses) and all(one.accepts(answer) for one, answer in pairs)
+
+
+def toggle(values: Tensor, case: Case) -> None:
+    """Change some predictions of a case; once more brings them back, bit for bit.
+
+    Their signs are turned. Where the loss does not take all numbers of both signs, they are
+    reversed in the last dimension instead, and so stay in their domain. Of a Model, which may be
+    the same for both signs, they are doubled or halved.
+    """
+    if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
+        integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))
+        mantissa = round(-math.log2(torch.finfo(values.dtype).eps))
+        integers.bitwise_xor_(1 << mantissa)  # the last bit of the exponent
+    elif case.spec.operands[0].domain.is_real:
+        values.neg_()
+    elif values.dim():
+        values.copy_(values.flip(-1))

@@ -1,0 +1,190 @@
+"""What can be asked of a worker itself, not of the implementation that it has bound to a case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from losscli.axes import GradOutput, PassName
+from losscli.cases import Case
+from losscli.implementations.local import LocalSubject, Operands, R_co
+from losscli.implementations.process_state import ProcessState, StateChange
+from losscli.implementations.requests import Answer, Call, Request, accept_each
+from losscli.implementations.sandbox import builds, leftovers, unmarked
+from losscli.implementations.sandbox.modules import arguments_of, make, state_of
+from losscli.implementations.sandbox.state import State
+from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
+from losscli.losses import Shape
+from losscli.model_case import Argument
+
+_NAMES_BYTES = 2**20
+"""What the names of compiled files may take beside their contents."""
+
+
+class WorkerRequest(Request[R_co], frozen=True):
+    """Something to ask of a worker."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> R_co:
+        """Do it in the worker; ``local`` is the subject of the case, where one is given."""
+        raise NotImplementedError
+
+
+class Mend(WorkerRequest[None], frozen=True):
+    """Nothing: results are reduced, reshaped and converted as is due, from now on."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> None:
+        state.mends = True
+        state.subjects.clear()
+
+
+class TuningSeconds(WorkerRequest[float], frozen=True):
+    """The seconds that its tuners have taken until now."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> float:
+        return state.tuning.seconds
+
+    def accepts(self, response: float) -> bool:
+        return 0 <= response < math.inf
+
+
+class Compiled(WorkerRequest[Tensor], frozen=True):
+    """What has been compiled until now, as bytes."""
+
+    takes_long: ClassVar[bool] = True
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> Tensor:
+        packed = builds.pack(state.scratch)
+        empty = torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(packed, dtype=torch.uint8) if packed else empty
+
+    def accepts(self, response: Tensor) -> bool:
+        fits = response.dim() == 1 and response.nbytes <= builds.MOST_BYTES + _NAMES_BYTES
+        return response.device.type == "cpu" and response.dtype == torch.uint8 and fits
+
+
+class Changes(WorkerRequest[list[StateChange]], frozen=True):
+    """What has been changed in the process since the last time, which is brought back."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> list[StateChange]:
+        changed = state.before.restore()
+        state.before = ProcessState.read()
+        return changed
+
+
+class Inputs(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
+    """Shape and dtype of what the file's ``get_inputs`` gives, without computing it."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> list[tuple[Shape, str]]:
+        give: Any = getattr(state.module, "get_inputs", list)
+        try:
+            with torch.device("meta"):
+                given = give()
+        except Exception:
+            given = give()
+        return [
+            (tuple(each.shape), str(each.dtype).removeprefix("torch."))
+            for each in given
+            if isinstance(each, Tensor)
+        ]
+
+
+class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
+    """The answers of processes that look like a user's own."""
+
+    takes_long: ClassVar[bool] = True
+    calls: Sequence[Call]
+    case: Case
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> Iterator[Answer]:
+        return unmarked.answers(state.source, state.binding(self.case), self.calls)
+
+    def accepts(self, response: Iterable[Answer]) -> bool:
+        return accept_each(self.calls, [*response])
+
+
+class Leftovers(WorkerRequest[list[str]], frozen=True):
+    """The names of the processes that the candidate has left running."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> list[str]:
+        return leftovers.find()
+
+
+class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
+    """What the file's ``get_inputs`` gives, without its contents."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> list[Argument]:
+        assert state.module is not None
+        return arguments_of(state.module)
+
+
+class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True):
+    """Parameters and buffers of what the file defines, and the names of those with a gradient."""
+
+    takes_long: ClassVar[bool] = True
+    seed: int
+
+    def perform_at(
+        self, state: State, local: LocalSubject | None
+    ) -> tuple[dict[str, Tensor], list[str]]:
+        assert state.module is not None
+        return state_of(make(state.module, state.file.definition(""), state.device, self.seed))
+
+
+class Time(WorkerRequest[Samples], frozen=True):
+    """What a pass that is to be timed gives at once; it stays there for the next requests."""
+
+    takes_long: ClassVar[bool] = True
+    keeps_operands: ClassVar[bool] = True
+    owns_operands: ClassVar[bool] = True
+    pass_: PassName
+    operands: Operands
+    grad_output: GradOutput
+    evicts: bool
+    captured: bool
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> Samples:
+        assert local is not None
+        state.timed = TimedPass(
+            local, self.pass_, self.operands, evicts=self.evicts, captured=self.captured
+        )
+        return state.timed.first()
+
+    def accepts(self, response: Samples) -> bool:
+        return response.loss is not None
+
+
+class WarmUp(WorkerRequest[WarmData], frozen=True):
+    """Warm the timed pass up, and measure the memory of a call."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> WarmData:
+        return state.timed_pass.warm_up()
+
+
+class Sample(WorkerRequest[Samples], frozen=True):
+    """A sample of the timed pass after each flip, and the answer of sample ``keep``; -1 is none."""
+
+    is_timed: ClassVar[bool] = True
+    flips: Sequence[Flip]
+    keep: int
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> Samples:
+        return state.timed_pass.samples(self.flips, self.keep)
+
+    def accepts(self, response: Samples) -> bool:
+        one_each = len(response.seconds) == len(self.flips)
+        are_seconds = all(0 < each < math.inf for each in response.seconds)
+        return one_each and are_seconds and (self.keep < 0 or response.loss is not None)
+
+
+class Loop(WorkerRequest[None], frozen=True):
+    """Nothing: the timed pass is called so often, and what that began has ended."""
+
+    is_timed: ClassVar[bool] = True
+    calls: int
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> None:
+        state.timed_pass.looped(self.calls)

@@ -1,0 +1,84 @@
+"""What a worker holds: the module of a file, and the subjects that are bound to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from losscli.cases import Case
+from losscli.errors import LosscliError
+from losscli.implementations import loading
+from losscli.implementations.files import UserFile
+from losscli.implementations.implementation import Implementation
+from losscli.implementations.local import LocalSubject
+from losscli.implementations.process_state import ProcessState
+from losscli.implementations.sandbox import builds
+from losscli.implementations.sandbox.messages import Load
+from losscli.implementations.sandbox.modules import BoundModel
+from losscli.implementations.sandbox.program import Binding, bound, import_source
+from losscli.implementations.sandbox.timed import TimedPass
+from losscli.implementations.sandbox.tuning import Tuning
+from losscli.model_case import ModelCase
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
+
+
+class State:
+    """What requests to a worker read and change."""
+
+    def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
+        self.device, self.scratch, self.tuning = device, scratch, tuning
+        self.module: ModuleType | None = None
+        self.subjects: dict[tuple[Case, int], LocalSubject] = {}
+        self.timed: TimedPass | None = None
+        self.before = ProcessState.read()
+        self.file: UserFile
+        self.source: tuple[str, str, str, str]
+        self.order: tuple[str, ...] = ()
+        self.mends = False
+
+    def load(self, wanted: Load, built: memoryview) -> None:
+        """Import a file, after unpacking what an earlier worker has compiled of it."""
+        path = Path(wanted.path)
+        self.file = UserFile(wanted.named, path, "", wanted.name, wanted.source, "")
+        self.order, self.mends = tuple(wanted.order), wanted.mends
+        if built:
+            builds.unpack(built, self.scratch)
+        beside = "" if wanted.revision else wanted.path
+        self.source = wanted.source, beside, path.stem, self.scratch
+        if not wanted.unmarked:
+            self.module = import_source(*self.source)
+            self.tuning.watch()
+
+    def subject(self, case: Case, generation: int = 0) -> LocalSubject:
+        """Return the subject of a case, bound once for each generation."""
+        key = case, generation
+        if key not in self.subjects:
+            for known in [each for each in self.subjects if each[0] == case]:
+                del self.subjects[known]
+            implementation = Implementation(self.file.named, "what a file defines", self._bind)
+            self.subjects[key] = LocalSubject.bind(implementation, case)
+        return self.subjects[key]
+
+    def _bind(self, case: Case) -> BoundLoss:
+        """Return what the file defines, as a case calls it."""
+        assert self.module is not None
+        if isinstance(case, ModelCase):
+            return BoundModel(self.module, self.file.definition(""), case)
+        function = bound(self.module, self.binding(case))
+        return loading.mended(function, case) if self.mends else function
+
+    def binding(self, case: Case) -> Binding:
+        """Return how a case calls what the file defines."""
+        definition = self.file.definition(case.loss)
+        order = definition.signature.order(case.spec.names, self.order)
+        return loading.binding(definition, order, case)
+
+    @property
+    def timed_pass(self) -> TimedPass:
+        """The pass that is being timed."""
+        if self.timed is None:
+            raise LosscliError("nothing is being timed")
+        return self.timed
