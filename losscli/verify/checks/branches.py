@@ -17,7 +17,7 @@ from losscli.losses import ELEMENT, LOSS, Shape
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.problem import Problem
 from losscli.truth.terms import elements
-from losscli.verify.checks.check import Tally, check
+from losscli.verify.checks.check import Cost, Tally, check
 
 STARVED = 0.01
 """A branch with a smaller share of the elements could be wrong, and a mean hardly show it."""
@@ -33,22 +33,29 @@ def has_branches(case: Case) -> bool:
 
 
 @check(
+    place=40,
+    catches="a formula of one branch, a missing clamp, `<` for `<=` where it matters, a parameter "
+    "that is rounded to float32 first",
+    failure="`0.0 % clamped, 100.0 % costs; in inputs on every branch, loss: expected ...`; a "
+    "passing case that needed the small case says so as well",
+    advice="Check each branch of the formula, and on which side its edges belong.",
+    cost=Cost.QUICK,
     once=False,
     asks=has_branches,
     needs="losses with a kink, and cases with elements",
     units=(ELEMENT,),
+    at_defaults=True,
 )
 def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every branch of the loss, and its kinks.
 
-    Catches: a formula of one branch only, a missing clamp, ``<`` for ``<=`` where it matters, a
-    kink in the wrong place. A case does not test a branch that its inputs do not reach (uniform
-    inputs never clamp a hinge with a margin of 1.5), or a kink that they do not meet. So the check
-    also runs a small case with inputs on every branch, exactly at the kinks, and at the next
-    numbers below and above them. A kink that the dtype cannot represent lies between two numbers:
-    an implementation that is held to the oracle has to be right on both sides of it. The check
-    counts the share of the elements on each side of each kink, and the result names a branch with
-    less than 1 %. The check does not apply to a loss without a kink.
+    The check counts the elements on each side of each kink, and runs a small case with values on
+    every branch, on the kinks and next to them; for losscli's own kernels also next to kinks that
+    the dtype rounds.
+
+    A case does not test a branch that its inputs do not reach (uniform inputs never clamp a hinge
+    with a margin of 1.5), or a kink that they do not meet. The result names a branch with less than
+    1 % of the elements.
     """
     shares = problem.branch_shares
     # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
@@ -170,17 +177,22 @@ def _few_bits(value: float) -> float:
     return math.copysign(min(max(power, _SMALLEST), _LARGEST), value)
 
 
-@check(adapt=exact_case, units=(ELEMENT,))
+@check(
+    place=200,
+    catches="a reciprocal, constant or result that is off by a unit in the last place, which every "
+    "tolerance passes",
+    failure="`on the branch 'linear below', incoming gradient 1, loss: expected 0.625 exactly, got "
+    "0.62500006 at []; these additions are exact in every order`",
+    advice="Avoid needless roundings: no reciprocal where a division is meant, no fast math.",
+    adapt=exact_case,
+    units=(ELEMENT,),
+)
 def exact(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check results on inputs whose arithmetic is exact in any order.
+    """Check results on inputs whose arithmetic is exact in any order, bit for bit.
 
-    Catches: a loss or gradient that is off by a unit in the last place and within every tolerance:
-    a reciprocal or a constant that is not the nearest, a truncated result, a term that is added
-    twice. The inputs and parameters are numbers of few bits, and a mean is over a power of two, so
-    that the accumulator represents all elements, products and sums exactly: the value and all
-    gradients have to be the oracle's, rounded once. The check tests each branch alone, on each side
-    of each kink, and all branches together. It leaves out a branch whose loss of such numbers is
-    itself not of few bits, such as an exponential.
+    Numbers of few bits, on each branch alone and on all branches together, with powers of two as
+    parameters. A branch whose loss of such numbers is itself not of few bits, such as an
+    exponential, is left out.
     """
     asked = list(exact_branches(problem))
     for name, _, own in asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Answer
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape, Spec, Unit
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Spec, Unit
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
@@ -150,15 +151,41 @@ class Tally(Worst):
         return result if result.reason else replace(result, reason=self.note)
 
 
+class Cost(IntEnum):
+    """Which judging makes a check: each makes those before it as well."""
+
+    FIRST = 0
+    """Any, before all others, at every size."""
+    FEW = 1
+    """That of a Model's large arguments: it takes few calls and copies."""
+    QUICK = 2
+    """That of ``judge --quick``."""
+    FULL = 3
+    UNJUDGED = 4
+    """None: no training step does what it looks at."""
+
+
 @dataclass(frozen=True)
 class Check:
-    """One check."""
+    """One check: all that is known of it; every list and table of checks follows from these.
+
+    Its docstring says in its first two paragraphs what it tests.
+    """
 
     name: str
     judge: Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
     """Count what is found in the tally, or yield results that are not those of a tally.
 
     SubjectError where the subject raised."""
+    place: int
+    """Checks run in this order."""
+    catches: str
+    """The mistakes that it finds."""
+    failure: str
+    """How a failure reads."""
+    advice: str
+    """What to change where it fails."""
+    cost: Cost = Cost.FULL
     pass_: PassName = "forward_backward"
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
     adapt: Callable[[Case], Case] = lambda case: case
@@ -171,14 +198,22 @@ class Check:
     """Whether, of losscli's own kernels, a mean also speaks for a sum: they are one code path, and
     differ in a factor that other checks test."""
     needs_gpu: bool = False
+    needs_gradient: bool = True
+    """Whether a Model without a gradient is not asked."""
+    at_defaults: bool = False
+    """Whether ``judge --quick`` makes it at the defaults of a loss as well."""
+    recompiles: bool = False
+    """Whether each layout, shape or loss that it has would be compiled anew."""
+    captures: bool = False
+    """Whether it captures calls in graphs."""
     one_process: str = ""
     """The reason that it does not run where operands are split over ranks; nothing if it does."""
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
     results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     """The names of its results of a loss, if they differ from the check's name."""
-    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE)
-    """Whether the check applies to losses of elements, of rows, of hidden states."""
+    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE, MODEL)
+    """Whether the check applies to losses of elements, of rows, of hidden states, to a Model."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True
@@ -208,7 +243,7 @@ class Check:
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return the reason that the check does not apply, or None if it does."""
         if case.spec.unit not in self.units:
-            units = " or ".join(self.units)
+            units = " or ".join(unit for unit in self.units if unit != MODEL)
             text = f"the check {self.name} applies only to losses that each {units} has"
             return Reason(Code.NOT_APPLICABLE, text)
         if self.asks(case) and self.concerns(implementation):

@@ -1,13 +1,4 @@
-"""Checks operands of other strides and broadcasts.
-
-Catches: a kernel that assumes contiguous operands, ignores a storage offset, loads vectors from
-unaligned addresses, uses the strides of one operand for the other, reads gaps, broadcasts along the
-wrong axis, does not sum a gradient over the broadcast axis or sums it over the wrong one, or reads
-an operand of one dtype as another or rounds it to another. Most shapes are not square, so that a
-wrong axis cannot fit; some are square, because a transposed read of a square operand has the right
-shape. Gaps and memory before offsets hold NaN, which a wrong read brings into the result. One size
-is enough.
-"""
+"""Checks operands of other strides and broadcasts."""
 
 from __future__ import annotations
 
@@ -23,7 +14,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Incoming, Problem
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check, small_case
 
 Relayout = Callable[[Tensor], Tensor]
 """Give values another layout; some give up most of the values as well."""
@@ -169,9 +160,31 @@ def _is_limit(variant: str) -> bool:
     return variant not in (*broadcast_shapes(1, 1), *CONTIGUOUS) and not variant.endswith(REPEATED)
 
 
-@check(adapt=layout_case, mean_for_sum=True, units=(ELEMENT,), limits=_is_limit)
+@check(
+    place=50,
+    catches="a kernel that assumes contiguous or aligned operands, a wrong axis, one dtype read as "
+    "another",
+    failure="`input transposed, loss: expected ...`, and then all wrong layouts",
+    advice="Do not assume contiguous, aligned operands: use the strides, or call contiguous(). A "
+    "target of shape (N,) follows the last dimension.",
+    cost=Cost.FEW,
+    adapt=layout_case,
+    mean_for_sum=True,
+    units=(ELEMENT, MODEL),
+    limits=_is_limit,
+    needs_gradient=False,
+    recompiles=True,
+)
 def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
+    """Check operands of other strides and broadcasts.
+
+    Transposed, sliced, strided, expanded and misaligned operands, five dimensions in permuted
+    orders, square and other operands, broadcasts of either operand, also in the middle dimension,
+    targets of other dtypes, integers included; NaN in every gap.
+
+    Most shapes are not square, so that a wrong axis cannot fit; some are, because a transposed read
+    of a square operand has the right shape.
+    """
     for name, variant in _variants(problem):
         if variant.refused:
             continue

@@ -21,7 +21,7 @@ from losscli.losses.rows.forms import ignored_index
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import COPIES, Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
 from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
 
 SHAPE = (12, 24, 131)
@@ -65,16 +65,23 @@ VALUES: dict[str, Callable[[Layer], Layer]] = {
 """What the operands hold."""
 
 
-@check(adapt=of_shape(SHAPE, scale=1.0), units=(HIDDEN_STATE,))
+@check(
+    place=120,
+    catches="exponentials that overflow, also where all logits are large alike, confident tokens "
+    "whose loss loses all digits, a mean that counts ignored tokens, a gradient of theirs",
+    failure="`logits around 1e4, loss: expected 12.2285982, got inf`, and then all wrong values",
+    advice="Subtract the largest logit before the exponential; leave ignored tokens out of the "
+    "loss, of its mean and of all gradients.",
+    cost=Cost.QUICK,
+    adapt=of_shape(SHAPE, scale=1.0),
+    units=(HIDDEN_STATE,),
+)
 def linear_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check hidden states and weights whose logits need care.
 
-    Catches: a maximum that is not subtracted, so that exponentials overflow, also where all logits
-    are large alike; a loss of a very confident token that loses all digits; ties; ignored tokens
-    whose loss or gradient is not 0, or which a mean counts, and NaN, or none, where all are
-    ignored; an incoming gradient that is not multiplied by each token's own. Half of the targets
-    are the class that is far from the others. The check judges the loss and all gradients, for an
-    incoming gradient of 1 and one other.
+    For losses of hidden states: logits around 1e4 and -1e4 and of some thousands, one class far
+    above or below the others, ties, equal logits, hidden states of zeros; tokens ignored (none, the
+    first, every second, all but one, all).
     """
     tally.judge_variants(problem, subject, _variants(problem))
 
@@ -110,12 +117,21 @@ SIZES: tuple[Shape, ...] = (
 """Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
 
 
-@check(adapt=of_shape(SHAPE), mean_for_sum=True, units=(HIDDEN_STATE,))
+@check(
+    place=130,
+    catches="tails of tokens, widths or classes",
+    failure="`3 tokens of 8, 1 classes, linear_weight gradient: expected ...`, and then all wrong "
+    "sizes",
+    advice="Handle any number of tokens and classes and any width, one and none too.",
+    adapt=of_shape(SHAPE),
+    mean_for_sum=True,
+    units=(HIDDEN_STATE,),
+)
 def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the sizes of hidden states.
 
-    Catches: the last tokens, numbers or classes left out; one class or one number in a hidden
-    state; no tokens at all. The check judges the loss and all gradients.
+    For losses of hidden states: one token, one number, one class, a vocabulary of 50,257, no
+    tokens, sizes around the tiles of products.
     """
     for shape in SIZES:
         name = "{} tokens of {}, {} classes".format(*shape)
@@ -161,6 +177,11 @@ LEADING: dict[str, Shape] = {
 
 
 @check(
+    place=140,
+    catches="kernels that assume contiguous rows, gradients in other strides",
+    failure="`linear_weight transposed, input gradient: expected ...`, and then all wrong layouts",
+    advice="Use the strides of the hidden states and the weight, or call contiguous().",
+    cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     mean_for_sum=True,
     units=(HIDDEN_STATE,),
@@ -170,9 +191,8 @@ LEADING: dict[str, Shape] = {
 def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check hidden states and weights of other strides, and tokens in several dimensions.
 
-    Catches: a kernel that assumes contiguous rows, a gradient in other strides that is wrong, one
-    hidden state without a dimension of tokens, several of these, targets of other dtypes read as
-    int64. Memory between values holds NaN, and what is no class.
+    For losses of hidden states: operands transposed, in every second place and cut out of larger
+    ones, with NaN between; one hidden state alone, two and three dimensions of tokens.
     """
     for name, make in _layouts(problem):
         variant = problem.variant(name, make)
@@ -237,15 +257,21 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
     return implementation.temporaries == 0 and (case.device != "cpu" or case.item_bytes >= 4)
 
 
-@check(adapt=of_shape(PLAN_SHAPE), units=(HIDDEN_STATE,))
+@check(
+    place=150,
+    catches="parts that do not add up, a target in another slice, more memory than the budget",
+    failure="`slices, a budget of 507.0 KiB: expected at most the budget, but a call held 669.0 "
+    "KiB beside its results`",
+    advice="Add the parts of the logits up to what the whole gives.",
+    adapt=of_shape(PLAN_SHAPE),
+    units=(HIDDEN_STATE,),
+)
 def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every way in which the logits are made in parts, by budgets of memory.
 
-    Catches: parts that do not add up, sums of gradients in 16 bits, a target that lies in another
-    slice, a maximum that slices do not share, more memory than the budget. There is a budget for
-    all logits at once, for chunks of tokens and for slices of the classes. The check judges the
-    loss and all gradients, for incoming gradients of 1 and one other, and of losscli's own kernels
-    the memory of a call: it may be the budget and a few numbers for each token.
+    For losses of hidden states: a budget for all logits at once, for chunks of tokens and for
+    slices of classes; of losscli's own kernels also what a call holds: it may be the budget and a
+    few numbers for each token.
     """
     for kind, budget in _budgets(problem.case).items():
         case = structs.replace(

@@ -1,10 +1,4 @@
-"""Checks rows of other strides, with dimensions behind the classes, and targets of other dtypes.
-
-Catches: a kernel that assumes that classes lie side by side, that rows begin at an aligned address
-or follow each other without a gap; that takes the last dimension for the classes where others
-follow them; that reads class numbers of one dtype as another. Gaps and memory before offsets hold
-NaN, and what is no class. One size is enough.
-"""
+"""Checks rows of other strides, with dimensions behind the classes, and targets of other dtypes."""
 
 from __future__ import annotations
 
@@ -20,7 +14,7 @@ from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.losses.domain import CLASSES
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import COPIES, Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
 from losscli.verify.checks.layouts import STORED, Relayout, permuted
 
 SHAPE = (13, 201)
@@ -69,6 +63,12 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
 
 
 @check(
+    place=90,
+    catches="kernels that assume classes side by side, the last dimension taken for the classes",
+    failure="`a dimension behind the classes, input gradient for 1: expected ...`, and then all "
+    "wrong layouts",
+    advice="Use the strides of rows and classes; the classes are dimension 1.",
+    cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     mean_for_sum=True,
     units=(ROW,),
@@ -76,7 +76,12 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
     one_process=COPIES,
 )
 def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
+    """Check rows of other strides, and targets of other dtypes.
+
+    For losses over rows: transposed, sliced, strided, expanded and misaligned rows, one row without
+    a batch, dimensions behind the classes in several orders, class numbers in int64, int32 and
+    uint8. Gaps hold NaN, and what is no class.
+    """
     own = subject.implementation.held_to_oracle
     # A formula that takes the last dimension for the classes finds numbers that are none. On a GPU
     # that ends the process of an honest file, which is to give another answer or to refuse.

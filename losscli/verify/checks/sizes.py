@@ -12,7 +12,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem, operand_of
-from losscli.verify.checks.check import Tally, check, of_shape, takes_one_row
+from losscli.verify.checks.check import Cost, Tally, check, of_shape, takes_one_row
 
 LARGEST_POWER = 14
 """16,384 elements, more than a tile of any kernel here."""
@@ -28,18 +28,21 @@ def _sizes(failed: list[str]) -> str:
 
 
 @check(
+    place=60,
+    catches="dropped tails, whole vectors treated as ragged ones",
+    failure="`31 elements, loss: expected ...`, the smallest first, and then all wrong sizes",
+    advice="Handle sizes that are no multiple of the tile, single elements and empty tensors.",
     adapt=of_shape((1,), (1,)),
     tally=partial(Tally, first=True, name=_sizes),
     mean_for_sum=True,
     units=(ELEMENT,),
+    recompiles=True,
 )
 def sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check sizes around those at which kernels switch code paths.
 
-    Catches: a dropped tail of one element, a whole vector, warp or tile that is treated as a ragged
-    one or the other way round, empty tensors, a single element. Vectors, groups of lanes, warps and
-    tiles are powers of two: so the check runs the sizes zero and one, each power of two up to a
-    tile, its neighbours, and a few primes, in one dimension, for the loss and all gradients.
+    Empty tensors, one element, each power of two up to a tile with its neighbours, and a few
+    primes.
     """
     shapes = {f"{size}{_UNIT}": ((size,), (size,)) for size in SIZES}
     _judge_shapes(problem, subject, tally, shapes)
@@ -75,13 +78,21 @@ ROW_SHAPES: tuple[Shape, ...] = (
 )
 
 
-@check(adapt=of_shape((1, 2)), tally=partial(Tally, first=True), mean_for_sum=True, units=(ROW,))
+@check(
+    place=80,
+    catches="the last classes of a row left out, read twice, or read from the next row",
+    failure="`5 rows of 9, loss: expected ...`, the shortest first, and then all wrong ones",
+    advice="Handle rows of any length: the last classes, one class, more than a block has.",
+    adapt=of_shape((1, 2)),
+    tally=partial(Tally, first=True),
+    mean_for_sum=True,
+    units=(ROW,),
+)
 def row_lengths(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check rows of the lengths at which kernels switch code paths.
 
-    Catches: the last classes of a row that does not fill a vector, a warp or a block left out, read
-    twice or read from the next row; a row of one class; no rows at all; one row more than a block
-    takes. Few rows of each length, for the loss and all gradients.
+    For losses over rows: 1 to 50,257 classes around the sizes of vectors, warps and blocks, a
+    single row, also one of 132,099 classes, a thousand rows of three classes, no rows.
     """
     shapes = {f"{shape[0]} rows of {shape[1]}": (shape, None) for shape in ROW_SHAPES}
     _judge_shapes(problem, subject, tally, shapes)
@@ -121,21 +132,26 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 
 
 @check(
+    place=170,
+    catches="the end of a row inside a vector or tile, a buffer that is too small for the repeated "
+    "part",
+    failure="`(80, 12) with (12,), input gradient: expected 2.83687841e-06, got -0.00149633468 at "
+    "[73, 11], off by 6.59e+09 ulp (146 sign); allowed: 4 ulp an element`, and then all wrong "
+    "shapes",
+    advice="Broadcast as PyTorch does, from the last dimension on.",
+    cost=Cost.QUICK,
     adapt=of_shape((1,), (1,)),
     mean_for_sum=True,
     units=(ELEMENT,),
     asks=takes_one_row,
     needs="losses whose target may be one row",
+    recompiles=True,
 )
 def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check broadcasts around the sizes at which kernels switch code paths.
 
-    Catches: mistakes at the end of a repeated row inside a tile or a vector, in a row of one vector
-    or of an odd number of them, in a buffer that is too small for the repeated part, in the place
-    of an element's repeats at which a tile begins, and in elements that repeat in several
-    dimensions or in the middle one. Repeated rows have a few vectors, about a tile, and more than a
-    tile; columns have a few rows, and more than a tile. The check judges the loss and all
-    gradients.
+    Rows and columns that repeat, of a few vectors, around a tile and beyond, in several dimensions
+    and in the middle one; of losses whose function takes such shapes.
     """
     shapes = [*_ROWS, *_COLUMNS, *_SEVERAL]
     if problem.case.device != "cpu":
@@ -155,6 +171,11 @@ _MOST_JUDGED = 16
 
 
 @check(
+    place=180,
+    catches="cache lines that are not written where stores bypass the caches",
+    failure="`repeat 255 of 2047, loss: expected 0.122521422, got 0 at [3332], off by 1.64e+07 ulp "
+    "(16 zero); allowed: 4 ulp an element`",
+    advice="Write every element of large results; use 64-bit indices.",
     adapt=of_shape((PERIOD,), (PERIOD,)),
     asks=lambda case: case.reduction == "none",
     needs="losses without a reduction",
@@ -163,16 +184,21 @@ _MOST_JUDGED = 16
 def bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check results that are larger than the caches.
 
-    Catches: cache lines that are not written where stores bypass the caches; on a CPU also by a
-    kernel for large tensors alone, but what a GPU's kernels treat as large begins beyond this.
-    Without a reduction the operands are a few thousand elements, repeated: so each repeat of the
-    loss and of the gradients has to equal the first one, or be right by the oracle. The call before
-    has other contents, so that no memory holds the results already.
+    Results of 32 MiB without a reduction, made of a few thousand elements that repeat: each repeat
+    has to equal the first one, or be right by the oracle.
+
+    On a CPU this also finds what a kernel for large tensors alone leaves out; what a GPU's kernels
+    treat as large begins beyond this.
     """
     _judge_repeats(problem, subject, tally, 64)
 
 
 @check(
+    place=110,
+    catches="cache lines that are not written where stores bypass the caches",
+    failure="`repeat 3 of 246, input gradient: expected -0.61, got 0 at [12, 30], off by 8.4e+06 "
+    "ulp (1 zero)`",
+    advice="Write every class of each row, however large the gradient is.",
     adapt=of_shape(ROWS_PERIOD, scale=1.0),
     asks=lambda case: case.reduction == "none",
     needs="losses without a reduction",
@@ -181,10 +207,8 @@ def bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
 def row_bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check gradients of rows that are larger than the caches.
 
-    Catches: cache lines that are not written where stores bypass the caches. Without a reduction
-    the operands are a few dozen rows, repeated: so each repeat of the losses and of the gradients
-    of what the rows do not share has to equal the first one, or be right by the oracle. The call
-    before has other contents, so that no memory holds the results already.
+    For losses over rows without a reduction: gradients of 32 MiB, made of a few dozen rows that
+    repeat, of which each repeat has to equal the first one, or be right by the oracle.
     """
     _judge_repeats(problem, subject, tally, 11)
 
