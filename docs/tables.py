@@ -6,7 +6,7 @@ select results. Where no key names them, tables show contiguous operands and an 
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
 at which they were measured, which `ages.py` finds out from git. `functions: element` and
 `functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation;
-`reasons: all` are the reasons of verdicts; `checks: all` and `failures: all` the checks of verify.
+`reasons: all` are the reasons of verdicts; `checks: all` the checks of verify.
 """
 
 from __future__ import annotations
@@ -504,12 +504,6 @@ def checks() -> str:
     return _table(["check", "what it tests", "what it catches"], rows)
 
 
-def failures() -> str:
-    """Return a row per check: how a failure of it reads."""
-    rows = [[f"`{name}`", check.failure] for name, check in CHECKS.items()]
-    return _table(["check", "how a failure reads"], rows)
-
-
 def _beside_peers(run: Run) -> list[list[Cell]]:
     """Return the cells of each case and pass, of each table of the config that has peers in it."""
     groups: dict[tuple[str, str], list[Cell]] = {}
@@ -602,7 +596,6 @@ OF_CODE: dict[str, Callable[[str], str]] = {
     walls.__name__: lambda _: walls(),
     reasons.__name__: lambda _: reasons(),
     checks.__name__: lambda _: checks(),
-    failures.__name__: lambda _: failures(),
 }
 """Tables of what the code says, by kind; they take what stands in place of a file."""
 KINDS: dict[str, Callable[[Run], str]] = {

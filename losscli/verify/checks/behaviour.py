@@ -23,8 +23,6 @@ from losscli.verify.memory_plan import Held
 @check(
     place=320,
     catches="a call that changes the process for later calls",
-    failure="`forward left behind: number of threads (2 before, 1 after); environment variables "
-    "OMP_NUM_THREADS`",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
     cost=Cost.FEW,
     adapt=small_case,
@@ -77,8 +75,6 @@ def threaded_case(case: Case) -> Case:
 @check(
     place=340,
     catches="atomics, races; a warning where the spread stays within the tolerance",
-    failure="`run 7 differs from run 1, loss: expected ...`; within the tolerance a warning: `the "
-    "loss by up to 0.5 ulp: the order of a sum changes from run to run, as with atomics`",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
     adapt=threaded_case,
@@ -123,7 +119,6 @@ def rounds(case: Case) -> int:
 @check(
     place=350,
     catches="launches on the default stream, scratch memory that is shared",
-    failure="`on a side stream, loss: ...`, `two streams at once, launch 3, input gradient: ...`",
     advice="Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     once=False,
     needs_gpu=True,
@@ -157,8 +152,6 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 @check(
     place=360,
     catches="host synchronisation, results cached by address, counters that are not reset",
-    failure="`forward captured, replay 2, new contents, loss: ...`, `in a graph capture: raised "
-    "...`",
     advice="Do not synchronise, allocate outside PyTorch or read values on the host.",
     cost=Cost.QUICK,
     once=False,

@@ -181,8 +181,6 @@ class Check:
     """Checks run in this order."""
     catches: str
     """The mistakes that it finds."""
-    failure: str
-    """How a failure reads."""
     advice: str
     """What to change where it fails."""
     cost: Cost = Cost.FULL

@@ -79,9 +79,6 @@ class _Probe:
 @check(
     place=30,
     catches="rows or tails that are not read, 32-bit indices, a gradient that lands elsewhere",
-    failure="`loss: expected 4, got 0 when input [3, 17] alone becomes 4; 512 elements were "
-    "changed, one a tile of 1,024; wrong at least for ...`; `expected no change at [3, 18], it "
-    "changed from 0 to 1`",
     advice="Read and write every element once; check the index arithmetic and the tail.",
     cost=Cost.QUICK,
     held=lambda case: Held(operands=2, results=2),

@@ -18,10 +18,10 @@ from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
+from losscli.verify.checks.layouts import Relayout, every_second, inside, transposed
 from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
 
 SHAPE = (12, 24, 131)
@@ -69,7 +69,6 @@ VALUES: dict[str, Callable[[Layer], Layer]] = {
     place=120,
     catches="exponentials that overflow, also where all logits are large alike, confident tokens "
     "whose loss loses all digits, a mean that counts ignored tokens, a gradient of theirs",
-    failure="`logits around 1e4, loss: expected 12.2285982, got inf`, and then all wrong values",
     advice="Subtract the largest logit before the exponential; leave ignored tokens out of the "
     "loss, of its mean and of all gradients.",
     cost=Cost.QUICK,
@@ -103,67 +102,10 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
     return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
 
 
-SIZES: tuple[Shape, ...] = (
-    (1, 1, 1),
-    (1, 24, 1000),
-    (5, 1, 7),
-    (3, 8, 1),
-    (0, 24, 101),
-    (1031, 8, 3),
-    (129, 64, 129),
-    (67, 33, 1025),
-    (3, 16, 50257),
-)
-"""Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
-
-
-@check(
-    place=130,
-    catches="tails of tokens, widths or classes",
-    failure="`3 tokens of 8, 1 classes, linear_weight gradient: expected ...`, and then all wrong "
-    "sizes",
-    advice="Handle any number of tokens and classes and any width, one and none too.",
-    adapt=of_shape(SHAPE),
-    mean_for_sum=True,
-    units=(HIDDEN_STATE,),
-)
-def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the sizes of hidden states.
-
-    For losses of hidden states: one token, one number, one class, a vocabulary of 50,257, no
-    tokens, sizes around the tiles of products.
-    """
-    for shape in SIZES:
-        name = "{} tokens of {}, {} classes".format(*shape)
-        variant = problem.variant(name, partial(problem.reshaped, shape))
-        answer = subject.answer(variant.call(variant.usual))
-        tally.judge_variant(name, variant, variant.usual, answer)
-
-
-def _strided(values: Tensor) -> Tensor:
-    """Return the values in every second place of memory that holds no values between them."""
-    shape = (*values.shape[:-1], 2 * values.shape[-1])
-    whole = values.new_full(shape, no_value(values.dtype))
-    whole[..., ::2] = values
-    return whole[..., ::2]
-
-
-def _transposed(values: Tensor) -> Tensor:
-    return values.t().contiguous().t() if values.dim() == 2 else values
-
-
-def _cut_out(values: Tensor) -> Tensor:
-    """Return the values inside of larger memory."""
-    shape = [extent + 2 for extent in values.shape]
-    whole = values.new_full(shape, no_value(values.dtype))
-    inner = whole[(slice(1, -1),) * values.dim()]
-    return inner.copy_(values)
-
-
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "transposed": _transposed,
-    "in every second place": _strided,
-    "cut out of a larger one": _cut_out,
+LAYOUTS: dict[str, Relayout] = {
+    "transposed": transposed,
+    "in every second place": every_second,
+    "cut out of a larger one": inside(1, 1, 1, 1),
 }
 """How the memory of an operand lies."""
 ALONE = "one hidden state alone"
@@ -179,7 +121,6 @@ LEADING: dict[str, Shape] = {
 @check(
     place=140,
     catches="kernels that assume contiguous rows, gradients in other strides",
-    failure="`linear_weight transposed, input gradient: expected ...`, and then all wrong layouts",
     advice="Use the strides of the hidden states and the weight, or call contiguous().",
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
@@ -210,7 +151,7 @@ def _layouts(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     for (name, values), (title, change) in (
         (item, layout) for item in own.items() for layout in LAYOUTS.items()
     ):
-        if values.dim() == 2 or change is _strided:
+        if values.dim() == 2 or change is every_second:
             yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
     for title, shape in LEADING.items():
         yield title, partial(_leading, problem, shape)
@@ -260,8 +201,6 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
 @check(
     place=150,
     catches="parts that do not add up, a target in another slice, more memory than the budget",
-    failure="`slices, a budget of 507.0 KiB: expected at most the budget, but a call held 669.0 "
-    "KiB beside its results`",
     advice="Add the parts of the logits up to what the whole gives.",
     adapt=of_shape(PLAN_SHAPE),
     units=(HIDDEN_STATE,),

@@ -81,9 +81,6 @@ def _where(now: Tensor, before: Tensor) -> str:
     place=310,
     catches="inputs overwritten, reads and writes beyond the ends, results from uninitialised "
     "memory, leaks",
-    failure="`input was overwritten: expected 1, got 1.25 at [0, 0]`, `input has overwritten "
-    "memory after it`, `memory full of bytes 0xff before the call, loss: ...`, `expected memory of "
-    "its own`, `expected no memory growth, but 100 more calls took ...`",
     advice="Stay within the tensors, return memory of your own, and fill it completely.",
     cost=Cost.QUICK,
     held=lambda case: Held(operands=3, results=3),
@@ -163,8 +160,6 @@ def allocations_case(case: Case) -> Case:
 @check(
     place=330,
     catches="copied operands, temporaries of full size",
-    failure="`sliced: expected no memory beside the loss and the gradient of 1.0 MiB, but a call "
-    "held 2.0 MiB more`",
     advice="Make no copy of an operand and no temporary of its size.",
     adapt=allocations_case,
     one_process=COPIES,

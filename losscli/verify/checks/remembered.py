@@ -24,8 +24,6 @@ LATER = 24
     place=300,
     catches="answers found again by address, by elements or by a checksum; a part that is kept "
     "while another operand changes; results that a later call overwrites",
-    failure="`new contents in the target alone, loss: ...`, `one new element in the input, at [3, "
-    "8], input gradient: ...`, `call 1 of 24 in another thread, read after the last, loss: ...`",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "
     "call writes.",
     cost=Cost.QUICK,

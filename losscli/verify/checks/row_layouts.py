@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.losses.domain import CLASSES
-from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
-from losscli.verify.checks.layouts import STORED, Relayout, permuted
+from losscli.verify.checks.layouts import STORED, Relayout, every_second, permuted
 
 SHAPE = (13, 201)
 """Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
@@ -65,8 +63,6 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
 @check(
     place=90,
     catches="kernels that assume classes side by side, the last dimension taken for the classes",
-    failure="`a dimension behind the classes, input gradient for 1: expected ...`, and then all "
-    "wrong layouts",
     advice="Use the strides of rows and classes; the classes are dimension 1.",
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
@@ -116,7 +112,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
                 title = name.replace("input", operand.name)
                 yield title, partial(_laid_out, problem, operand.name, STORED[known][0])
             continue
-        relayouts = {"of every second of more": _every_second}
+        relayouts = {"of every second of more": every_second}
         if not operand.shared:
             relayouts["of one number, repeated"] = lambda values: values[:1].expand(values.shape)
         for how, relayout in relayouts.items():
@@ -151,11 +147,6 @@ def _of_dtypes(problem: Problem) -> set[str]:
     """Return the names of the layouts that differ in the dtype of class numbers alone."""
     names = [o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS]
     return {_of_dtype(name, dtype) for name in names for dtype in NUMBERS[1:]}
-
-
-def _every_second(values: Tensor) -> Tensor:
-    whole = values.new_full((2 * len(values),), no_value(values.dtype))
-    return whole[::2].copy_(values)
 
 
 def _laid_out(problem: Problem, name: str, relayout: Relayout) -> Problem:

@@ -103,7 +103,6 @@ def _is_special(variant: str) -> bool:
     place=70,
     catches="exponentials that overflow, masked rows that become NaN, a mean that counts ignored "
     "rows, a gradient of ignored rows",
-    failure="`logits of 1e4, loss: expected 30301.1685, got inf`, and then all wrong rows",
     advice="Subtract the largest logit before the exponential, and take a class of -inf and a row "
     "that is ignored as what they are.",
     cost=Cost.QUICK,
@@ -219,7 +218,6 @@ def _has_numbers(case: Case) -> bool:
 @check(
     place=160,
     catches="a read beyond the row that comes back as a loss",
-    failure="`target of -1: expected an error, got none`",
     advice="Look whether a target is a class before it is an index.",
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),

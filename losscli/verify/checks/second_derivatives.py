@@ -51,8 +51,6 @@ large that no other one counts beside it."""
 @check(
     place=290,
     catches="second derivatives that are silently zero or wrong",
-    failure="`of the incoming gradient: expected 1.89, got 0 at [0, 0]; rounding explains at most "
-    "3.6e-06`; skipped where the gradients have no graph and say so",
     advice="Make backward differentiable, or mark it once_differentiable, so that a second "
     "derivative raises and is never silently zero.",
     cost=Cost.QUICK,
