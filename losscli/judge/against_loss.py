@@ -65,7 +65,7 @@ ALL_CHECKS = named(lambda check: check.cost <= Cost.FULL)
 QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
 """The checks that a loss without a gradient can pass."""
-AT_DEFAULTS = named(lambda check: check.at_defaults or check.name in FORWARD_CHECKS)
+AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
 """Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
 ONE_PROCESS = 2**28
 """Elements from which on one process takes the times, not several: each makes and checks gigabytes

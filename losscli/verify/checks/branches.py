@@ -13,8 +13,8 @@ from torch import Tensor
 
 from losscli.cases import Case
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, LOSS, Shape
-from losscli.truth.distances import index_of, misfit
+from losscli.losses import ELEMENT, LOSS
+from losscli.truth.distances import first_difference, misfit
 from losscli.truth.problem import Problem
 from losscli.truth.terms import elements
 from losscli.verify.checks.check import Cost, Tally, check
@@ -42,7 +42,6 @@ def has_branches(case: Case) -> bool:
     asks=has_branches,
     needs="losses with a kink, and cases with elements",
     units=(ELEMENT,),
-    at_defaults=True,
 )
 def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every branch of the loss, and its kinks.
@@ -107,16 +106,11 @@ def short_operands(case: Case) -> dict[str, Tensor]:
     repeats, operands = 1, {}
     for operand in case.spec.operands[1:]:
         values = [value for value in operand.domain.short for _ in range(repeats)]
-        operands[operand.name] = _repeated(values, case.shapes[operand.name])
+        shape = case.shapes[operand.name]
+        turns = torch.tensor(values, dtype=torch.float64).repeat(-(-prod(shape) // len(values)))
+        operands[operand.name] = turns[: prod(shape)].view(shape)
         repeats *= len(operand.domain.short)
     return operands
-
-
-def _repeated(values: Sequence[float], shape: Shape) -> Tensor:
-    """Return values, which repeat, in a shape."""
-    count = prod(shape)
-    repeated = torch.tensor(values, dtype=torch.float64).repeat(-(-count // len(values)))
-    return repeated[:count].view(shape)
 
 
 def _between(kinks: tuple[float, ...]) -> list[float]:
@@ -274,19 +268,7 @@ def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) ->
             wrong = misfit(got, shape, like, like.dtype)
             if not wrong and got is not None:
                 (truth,) = truths
-                wrong = _differs(got, truth.value.to(got.dtype))
+                wrong = first_difference(got, truth.value.to(got.dtype), 17, " exactly")
+                wrong = wrong and f"{wrong}; these additions are exact in every order"
             if wrong:
                 tally.fail(wrong, f"{where}, incoming gradient {number:g}, {part}: ")
-
-
-def _differs(got: Tensor, due: Tensor) -> str:
-    """Say where a result is not what is due; empty if it is. The sign of a zero is not judged."""
-    off = (got.detach() != due).flatten()
-    if not off.any():
-        return ""
-    number = int(off.int().argmax())
-    want, found = float(due.flatten()[number]), float(got.flatten()[number])
-    return (
-        f"expected {want:.17g} exactly, got {found:.17g} at {[*index_of(number, due.shape)]}; "
-        "these additions are exact in every order"
-    )

@@ -198,8 +198,6 @@ class Check:
     needs_gpu: bool = False
     needs_gradient: bool = True
     """Whether a Model without a gradient is not asked."""
-    at_defaults: bool = False
-    """Whether ``judge --quick`` makes it at the defaults of a loss as well."""
     recompiles: bool = False
     """Whether each layout, shape or loss that it has would be compiled anew."""
     captures: bool = False

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import no_value
@@ -200,17 +199,17 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield each layout by its name."""
     if problem.case.spec.unit == MODEL:
         for name, relayout in OF_ALL.items():
-            every = (relayout,) * len(problem.operands)
-            make = partial(_laid_out, problem, problem.operands, *every)
-            yield name, problem.variant(name, make)
+            every = dict.fromkeys(problem.operands, relayout)
+            yield name, problem.variant(name, partial(laid_out, problem, every))
         return
     for name, relayouts in STORED.items():
-        make = partial(_laid_out, problem, problem.operands, *relayouts)
+        lie = dict(zip(problem.operands, relayouts, strict=False))
+        make = partial(laid_out, problem, lie)
         yield name, problem.variant(name, make)
-    for number, operand in enumerate(problem.case.spec.names[2:], 2):
+    for operand in problem.case.spec.names[2:]:
         for how, relayout in LATER.items():
-            name, where = f"{operand} {how}", (*(_as_is,) * number, relayout)
-            yield name, problem.variant(name, partial(_whole, problem, operand, where))
+            name = f"{operand} {how}"
+            yield name, problem.variant(name, partial(_whole, problem, operand, relayout))
     for name, shapes in broadcast_shapes(*problem.case.shape).items():
         yield name, problem.variant(name, partial(problem.reshaped, *shapes))
     for name, (target, *both) in SQUARE.items():
@@ -248,22 +247,22 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     return problem.like({**problem.operands, name: values.to(dtype)})
 
 
-def _whole(problem: Problem, name: str, relayouts: tuple[Relayout, ...]) -> Problem:
-    """Return the problem with an operand of the whole shape, in layouts."""
+def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
+    """Return the problem with an operand of the whole shape, in a layout."""
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
     # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return _laid_out(problem, {**problem.operands, name: values}, *relayouts)
+    return problem.like({**problem.operands, name: relayout(values)})
 
 
-def _laid_out(problem: Problem, operands: Operands, *relayouts: Relayout) -> Problem:
-    """Return the problem of operands in layouts, those without one as they are."""
-    given = zip(operands, relayouts, strict=False)
-    return problem.like(operands | {name: relayout(operands[name]) for name, relayout in given})
+def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
+    """Return the problem with some operands in layouts."""
+    operands = problem.operands
+    return problem.like({**operands, **{n: lay(operands[n]) for n, lay in relayouts.items()}})
 
 
 def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:
     own = problem.reshaped(input, target)
-    return _laid_out(own, own.operands, *relayouts)
+    return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))

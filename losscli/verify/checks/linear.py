@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import torch
 from msgspec import structs
@@ -44,14 +45,16 @@ def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> L
     return hidden, weight
 
 
+_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
+
+
 def _with_tie(layer: Layer) -> Layer:
     """Return a layer with a class whose logits are those of another, far above the rest."""
-    hidden, weight = _with_offset(layer, CONFIDENT, slice(ONE_CLASS, ONE_CLASS + 1))
+    hidden, weight = _with_offset(layer, CONFIDENT, _ONE)
     weight[-1] = weight[ONE_CLASS]
     return hidden, weight
 
 
-_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 VALUES: dict[str, Callable[[Layer], Layer]] = {
     "logits around 1e4": lambda layer: _with_offset(layer, LARGE),
     "logits around -1e4": lambda layer: _with_offset(layer, -LARGE),
@@ -148,9 +151,7 @@ def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _layouts(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     own = problem.operands
-    for (name, values), (title, change) in (
-        (item, layout) for item in own.items() for layout in LAYOUTS.items()
-    ):
+    for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
         if values.dim() == 2 or change is every_second:
             yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
     for title, shape in LEADING.items():
@@ -162,11 +163,7 @@ def _leading(problem: Problem, shape: Shape) -> Problem:
     count = torch.Size(shape).numel()
     hidden, numbers = problem.case.spec.names[:2]
     own: Operands = dict(problem.operands)
-    own[hidden] = (
-        own[hidden][:count].reshape(*shape, -1)
-        if count
-        else own[hidden].new_empty((*shape, own[hidden].shape[-1]))
-    )
+    own[hidden] = own[hidden][:count].reshape(*shape, own[hidden].shape[-1])
     own[numbers] = own[numbers][:count].reshape(shape)
     return problem.like(own)
 

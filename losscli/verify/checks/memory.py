@@ -18,7 +18,7 @@ from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
 from losscli.runs.records import FAIL
-from losscli.truth.distances import index_of
+from losscli.truth.distances import first_difference
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.inputs import NO_CLASS
 from losscli.truth.problem import Problem
@@ -68,13 +68,8 @@ class _Guarded:
 
 
 def _where(now: Tensor, before: Tensor) -> str:
-    """Name the first element that differs."""
-    differs = (now != before).flatten()
-    if not differs.any():
-        return ""
-    number = int(differs.int().argmax())
-    was, got = float(before.flatten()[number]), float(now.flatten()[number])
-    return f": expected {was:.9g}, got {got:.9g} at {[*index_of(number, now.shape)]}"
+    where = first_difference(now, before)
+    return where and f": {where}"
 
 
 @check(

@@ -13,7 +13,7 @@ from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.losses.domain import CLASSES
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
-from losscli.verify.checks.layouts import STORED, Relayout, every_second, permuted
+from losscli.verify.checks.layouts import STORED, every_second, laid_out, permuted
 
 SHAPE = (13, 201)
 """Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
@@ -102,7 +102,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
     """Yield each layout by its name."""
     first, *others = problem.case.spec.operands
     for known, name in INPUTS.items():
-        yield name, partial(_laid_out, problem, first.name, STORED[known][0])
+        yield name, partial(laid_out, problem, {first.name: STORED[known][0]})
     for operand in others:
         for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
             name = _of_dtype(operand.name, dtype)
@@ -110,13 +110,13 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
         if problem.operands[operand.name].dim() == problem.prediction.dim():
             for known, name in INPUTS.items():
                 title = name.replace("input", operand.name)
-                yield title, partial(_laid_out, problem, operand.name, STORED[known][0])
+                yield title, partial(laid_out, problem, {operand.name: STORED[known][0]})
             continue
         relayouts = {"of every second of more": every_second}
         if not operand.shared:
             relayouts["of one number, repeated"] = lambda values: values[:1].expand(values.shape)
         for how, relayout in relayouts.items():
-            yield f"{operand.name} {how}", partial(_laid_out, problem, operand.name, relayout)
+            yield f"{operand.name} {how}", partial(laid_out, problem, {operand.name: relayout})
     is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
     spec = problem.case.spec
     most = spec.most_dimensions if isinstance(spec, RowSpec) else None
@@ -149,10 +149,6 @@ def _of_dtypes(problem: Problem) -> set[str]:
     return {_of_dtype(name, dtype) for name in names for dtype in NUMBERS[1:]}
 
 
-def _laid_out(problem: Problem, name: str, relayout: Relayout) -> Problem:
-    return problem.like({**problem.operands, name: relayout(problem.operands[name])})
-
-
 def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     """Return the problem with class numbers of a dtype; unsigned ones ignore nothing."""
     values = problem.operands[name]
@@ -163,4 +159,4 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     """Return the problem of a shape with the dimensions of its prediction in another order."""
     own = problem.reshaped(shape)
-    return _laid_out(own, own.case.spec.names[0], partial(permuted, order=order))
+    return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})

@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
@@ -95,10 +94,6 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _is_special(variant: str) -> bool:
-    return any(each in variant for each in ("infinity", "NaN", "zeros"))
-
-
 @check(
     place=70,
     catches="exponentials that overflow, masked rows that become NaN, a mean that counts ignored "
@@ -108,7 +103,7 @@ def _is_special(variant: str) -> bool:
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     units=(ROW,),
-    limits=_is_special,
+    limits=lambda variant: any(each in variant for each in ("infinity", "NaN", "zeros")),
 )
 def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check rows whose values need care.
@@ -211,10 +206,6 @@ def ignoring(
 ROW_OF_WRONG = 4
 
 
-def _has_numbers(case: Case) -> bool:
-    return any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands)
-
-
 @check(
     place=160,
     catches="a read beyond the row that comes back as a loss",
@@ -222,7 +213,7 @@ def _has_numbers(case: Case) -> bool:
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
     units=(ROW, HIDDEN_STATE),
-    asks=_has_numbers,
+    asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
     needs="losses of class numbers",
 )
 def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:

@@ -1,9 +1,4 @@
-"""Checks the derivatives of the gradients.
-
-The judge is float64 autograd through the reference, relative to the largest derivative. The check
-is skipped with a reason for an implementation that raises, because it says honestly that it has no
-second derivatives.
-"""
+"""Checks the derivatives of the gradients by float64 autograd through the reference."""
 
 from __future__ import annotations
 

@@ -69,11 +69,7 @@ LONG_ROW = 4096
 ROW_SHAPES: tuple[Shape, ...] = (
     # and a single row so long that several threads or blocks share it
     *((3 if length > LONG_ROW else 5, length) for length in ROW_LENGTHS),
-    (0, 7),
-    (1, 1000),
-    (1031, 3),
-    (67, 129),
-    (1, 132099),
+    *((0, 7), (1, 1000), (1031, 3), (67, 129), (1, 132099)),
 )
 
 
@@ -97,15 +93,8 @@ def row_lengths(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 TOKENS: tuple[Shape, ...] = (
-    (1, 1, 1),
-    (1, 24, 1000),
-    (5, 1, 7),
-    (3, 8, 1),
-    (0, 24, 101),
-    (1031, 8, 3),
-    (129, 64, 129),
-    (67, 33, 1025),
-    (3, 16, 50257),
+    *((1, 1, 1), (1, 24, 1000), (5, 1, 7), (3, 8, 1), (0, 24, 101)),
+    *((1031, 8, 3), (129, 64, 129), (67, 33, 1025), (3, 16, 50257)),
 )
 """Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
 
@@ -131,31 +120,18 @@ def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
 Shapes = tuple[Shape, Shape]
 _ROWS: list[Shapes] = [
     ((rows, columns), (columns,))
-    for rows, columns in (
-        (100, 2),
-        (100, 4),
-        (100, 8),
-        (80, 12),
-        (40, 24),
-        (5, 1023),
-        (5, 1024),
-        (5, 1025),
-        (5, 1500),
-        (3, 2048),
-        (3, 4099),
-        (3, 4100),
-        (2, 8195),
+    for rows, lengths in (
+        *((100, (2, 4, 8)), (80, (12,)), (40, (24,))),
+        *((5, (1023, 1024, 1025, 1500)), (3, (2048, 4099, 4100)), (2, (8195,))),
     )
+    for columns in lengths
 ]
 _COLUMNS: list[Shapes] = [
     ((rows, columns), (rows, 1)) for rows, columns in ((100, 3), (33, 64), (3, 1500))
 ]
 _SEVERAL: list[Shapes] = [
-    ((1100, 7, 9), (7, 1)),
-    ((5, 1), (40, 5, 7)),
-    ((40, 5, 7), (40, 1, 1)),
-    ((40, 5, 7), (5, 7)),
-    ((40, 5, 7), (40, 1, 7)),
+    *(((1100, 7, 9), (7, 1)), ((5, 1), (40, 5, 7))),
+    *(((40, 5, 7), shape) for shape in ((40, 1, 1), (5, 7), (40, 1, 7))),
 ]
 _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 """More than the blocks that a GPU holds at a time take at once; a CPU takes a while for them."""

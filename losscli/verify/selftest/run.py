@@ -80,12 +80,10 @@ def plan(device: str) -> list[SelfTest]:
             if own:
                 tests.append(SelfTest(wrong, own, honest=False))
         for implementation in HONEST:
-            if implementation.unavailable(cases[0]):
-                continue
-            if implementation.name != "compile":
-                tests.append(SelfTest(implementation, cases, honest=True))
-            elif loss == COMPILED:
-                tests.append(SelfTest(implementation, cases[:1], honest=True))
+            compiled = implementation.name == "compile"
+            if not implementation.unavailable(cases[0]) and (not compiled or loss == COMPILED):
+                own = cases[:1] if compiled else cases
+                tests.append(SelfTest(implementation, own, honest=True))
     return tests
 
 
