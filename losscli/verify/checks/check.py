@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -28,6 +28,15 @@ COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
 
 
+Variants = Iterable[tuple[str, Callable[[], Problem]]]
+"""Problems that are made of one, by name."""
+
+
+def usual(problem: Problem) -> tuple[Incoming]:
+    """Return the usual incoming gradient alone."""
+    return (problem.usual,)
+
+
 class Tally(Worst):
     """What a check finds: the worst counts. Variants that are judged by name are all named."""
 
@@ -37,12 +46,7 @@ class Tally(Worst):
         first: bool = False,
         name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
     ) -> None:
-        """Begin.
-
-        Args:
-            first: report the first variant that fails, not the worst.
-            name: how several variants that fail are named.
-        """
+        """``first``: report the first variant that fails; ``name``: name several that fail."""
         super().__init__()
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
@@ -97,23 +101,15 @@ class Tally(Worst):
         incoming: Incoming,
         answer: Answer,
         *,
-        loss: bool = True,
         by_incoming: bool = False,
         any_for_nan: bool = False,
     ) -> None:
         """Judge the loss and the gradients of a variant, and count them.
 
-        Args:
-            variant: the name.
-            problem: whose answer it is.
-            incoming: what the gradients were multiplied by.
-            answer: with the gradients that ``incoming`` asked for.
-            loss: whether the loss counts.
-            by_incoming: whether the gradients are named by what came in, too.
-            any_for_nan: whether any gradient is right where the truth is NaN.
+        ``by_incoming``: whether the gradients are named by what came in, too. ``any_for_nan``:
+        whether any gradient is right where the truth is NaN.
         """
-        if loss:
-            self.count(variant, LOSS, problem.judge_loss(answer.loss))
+        self.count(variant, LOSS, problem.judge_loss(answer.loss))
         of = f" for {incoming.name}" if by_incoming else ""
         for operand in incoming.wrt:
             gradient = answer.gradients[operand]
@@ -124,18 +120,26 @@ class Tally(Worst):
         self,
         problem: Problem,
         subject: Subject,
-        variants: Iterable[tuple[str, Callable[[], Problem]]],
+        variants: Variants,
+        incoming: Callable[[Problem], Sequence[Incoming]] = lambda own: (own.usual, own.others[-1]),
+        *,
+        fresh: bool = False,
+        any_for_nan: bool = False,
     ) -> None:
-        """Judge all of each variant, by its name, for an incoming gradient of 1 and one other.
+        """Judge all of each variant, by its name, but of those that the loss's function refuses.
 
-        Any gradient is right where the truth is NaN.
+        ``incoming``: what comes in; several are named. ``fresh``: whether each variant has an
+        implementation that has seen no other.
         """
         for name, make in variants:
             variant = problem.variant(name, make)
-            for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
-                answer = subject.answer(variant.call(incoming))
+            if variant.refused:
+                continue
+            own, several = subject.again() if fresh else subject, incoming(variant)
+            for each in dict.fromkeys(several):
+                answer, named = own.answer(variant.call(each)), len(several) > 1
                 self.judge_variant(
-                    name, variant, incoming, answer, by_incoming=True, any_for_nan=True
+                    name, variant, each, answer, by_incoming=named, any_for_nan=any_for_nan
                 )
 
     def finish(self, problem: Problem, implementation: str, check: str) -> VerifyResult:
@@ -203,7 +207,7 @@ class Check:
     captures: bool = False
     """Whether it captures calls in graphs."""
     one_process: str = ""
-    """The reason that it does not run where operands are split over ranks; nothing if it does."""
+    """Why it does not run where operands are split over ranks; empty if it does."""
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
     results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -13,7 +13,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Incoming, Problem
-from losscli.verify.checks.check import Cost, Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, Variants, check, small_case
 
 Relayout = Callable[[Tensor], Tensor]
 """Give values another layout; some give up most of the values as well."""
@@ -184,47 +184,36 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     Most shapes are not square, so that a wrong axis cannot fit; some are, because a transposed read
     of a square operand has the right shape.
     """
-    for name, variant in _variants(problem):
-        if variant.refused:
-            continue
-        fresh = subject.again()
-        first, *others = _incoming(variant)
-        for incoming in dict.fromkeys((first, *others)):
-            answer = fresh.answer(variant.call(incoming))
-            loss = incoming is first
-            tally.judge_variant(name, variant, incoming, answer, loss=loss, by_incoming=True)
+    tally.judge_variants(problem, subject, _variants(problem), _incoming, fresh=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
+def _variants(problem: Problem) -> Variants:
     """Yield each layout by its name."""
     if problem.case.spec.unit == MODEL:
         for name, relayout in OF_ALL.items():
             every = dict.fromkeys(problem.operands, relayout)
-            yield name, problem.variant(name, partial(laid_out, problem, every))
+            yield name, partial(laid_out, problem, every)
         return
     for name, relayouts in STORED.items():
         lie = dict(zip(problem.operands, relayouts, strict=False))
-        make = partial(laid_out, problem, lie)
-        yield name, problem.variant(name, make)
+        yield name, partial(laid_out, problem, lie)
     for operand in problem.case.spec.names[2:]:
         for how, relayout in LATER.items():
-            name = f"{operand} {how}"
-            yield name, problem.variant(name, partial(_whole, problem, operand, relayout))
+            yield f"{operand} {how}", partial(_whole, problem, operand, relayout)
     for name, shapes in broadcast_shapes(*problem.case.shape).items():
-        yield name, problem.variant(name, partial(problem.reshaped, *shapes))
+        yield name, partial(problem.reshaped, *shapes)
     for name, (target, *both) in SQUARE.items():
-        make = partial(_reshaped, problem, (target[0],) * 2, target, *both)
-        yield name, problem.variant(name, make)
+        yield name, partial(_reshaped, problem, (target[0],) * 2, target, *both)
     for name, orders in PERMUTED.items():
         stored = (partial(permuted, order=order) for order in orders)
-        yield name, problem.variant(name, partial(_reshaped, problem, FIVE, FIVE, *stored))
+        yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
     own = problem.prediction.dtype
     may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
     for operand in problem.case.spec.names[1:]:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
             if dtype != own and (dtype.is_floating_point or may_be_integers[operand]):
-                name = f"{operand} of {str(dtype).removeprefix('torch.')}"
-                yield name, problem.variant(name, partial(_mixed, problem, operand, dtype))
+                name = str(dtype).removeprefix("torch.")
+                yield f"{operand} of {name}", partial(_mixed, problem, operand, dtype)
 
 
 def _incoming(variant: Problem) -> tuple[Incoming, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -19,9 +19,9 @@ from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Incoming, Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Cost, Tally, Variants, check, of_shape, usual
 from losscli.verify.checks.layouts import Relayout, every_second, inside, transposed
 from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
 
@@ -85,10 +85,10 @@ def linear_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     above or below the others, ties, equal logits, hidden states of zeros; tokens ignored (none, the
     first, every second, all but one, all).
     """
-    tally.judge_variants(problem, subject, _variants(problem))
+    tally.judge_variants(problem, subject, _variants(problem), any_for_nan=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _variants(problem: Problem) -> Variants:
     for name, change in VALUES.items():
         yield name, partial(_changed, problem, change)
     if ignored_index(problem.case.params) is not None:
@@ -138,18 +138,18 @@ def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     For losses of hidden states: operands transposed, in every second place and cut out of larger
     ones, with NaN between; one hidden state alone, two and three dimensions of tokens.
     """
-    for name, make in _layouts(problem):
-        variant = problem.variant(name, make)
-        incoming = variant.usual
-        if problem.case.reduction == "none":
-            shape = variant.oracle.unreduced_shape
-            own = incoming.grad_output[: shape.numel()].reshape(shape)
-            incoming = replace(incoming, grad_output=own)
-        answer = subject.again().answer(variant.call(incoming))
-        tally.judge_variant(name, variant, incoming, answer)
+    tally.judge_variants(problem, subject, _layouts(problem), _of_tokens, fresh=True)
 
 
-def _layouts(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _of_tokens(problem: Problem) -> tuple[Incoming]:
+    """Return the usual incoming gradient, in the shape of the tokens."""
+    if problem.case.reduction != "none":
+        return usual(problem)
+    shape, values = problem.oracle.unreduced_shape, problem.usual.grad_output
+    return (replace(problem.usual, grad_output=values[: shape.numel()].reshape(shape)),)
+
+
+def _layouts(problem: Problem) -> Variants:
     own = problem.operands
     for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
         if values.dim() == 2 or change is every_second:

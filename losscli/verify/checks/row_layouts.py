@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -12,7 +11,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.losses.domain import CLASSES
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import COPIES, Cost, Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Cost, Tally, Variants, check, of_shape
 from losscli.verify.checks.layouts import STORED, every_second, laid_out, permuted
 
 SHAPE = (13, 201)
@@ -98,7 +97,7 @@ def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
             tally.judge_variant(name, variant, incoming, answer, by_incoming=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _variants(problem: Problem) -> Variants:
     """Yield each layout by its name."""
     first, *others = problem.case.spec.operands
     for known, name in INPUTS.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -18,7 +18,7 @@ from losscli.losses.domain import SHARES
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Cost, Tally, check, of_shape, paths
+from losscli.verify.checks.check import Cost, Tally, Variants, check, of_shape, paths
 
 SHAPE = (12, 131)
 """Odd rows; the planted class goes through all of a vector's lanes."""
@@ -114,10 +114,10 @@ def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     classes that sum up to more than 1, or of one class alone; rows ignored or masked (none, the
     first, every second, all but one, all).
     """
-    tally.judge_variants(problem, subject, _variants(problem))
+    tally.judge_variants(problem, subject, _variants(problem), any_for_nan=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _variants(problem: Problem) -> Variants:
     """Yield each kind of rows by its name, first in the prediction, then in others like it."""
     spec = problem.case.spec
     assert isinstance(spec, RowSpec)

@@ -12,7 +12,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem, operand_of
-from losscli.verify.checks.check import Cost, Tally, check, of_shape, takes_one_row
+from losscli.verify.checks.check import Cost, Tally, Variants, check, of_shape, takes_one_row, usual
 
 LARGEST_POWER = 14
 """16,384 elements, more than a tile of any kernel here."""
@@ -44,22 +44,13 @@ def sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     primes.
     """
     shapes = {f"{size}{_UNIT}": ((size,), (size,)) for size in SIZES}
-    _judge_shapes(problem, subject, tally, shapes)
+    tally.judge_variants(problem, subject, _of(problem, shapes), usual)
 
 
-def _judge_shapes(
-    problem: Problem,
-    subject: Subject,
-    tally: Tally,
-    shapes: Mapping[str, tuple[Shape, Shape | None]],
-) -> None:
-    """Judge the loss and all gradients of each shape of prediction and target, by its name."""
+def _of(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]) -> Variants:
+    """Yield a problem of each shape of prediction and target."""
     for name, shape in shapes.items():
-        variant = problem.variant(name, partial(problem.reshaped, *shape))
-        if variant.refused:
-            continue
-        answer = subject.answer(variant.call(variant.usual))
-        tally.judge_variant(name, variant, variant.usual, answer)
+        yield name, partial(problem.reshaped, *shape)
 
 
 ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
@@ -89,7 +80,7 @@ def row_lengths(problem: Problem, subject: Subject, tally: Tally) -> None:
     single row, also one of 132,099 classes, a thousand rows of three classes, no rows.
     """
     shapes = {f"{shape[0]} rows of {shape[1]}": (shape, None) for shape in ROW_SHAPES}
-    _judge_shapes(problem, subject, tally, shapes)
+    tally.judge_variants(problem, subject, _of(problem, shapes), usual)
 
 
 TOKENS: tuple[Shape, ...] = (
@@ -114,7 +105,7 @@ def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     tokens, sizes around the tiles of products.
     """
     shapes = {"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS}
-    _judge_shapes(problem, subject, tally, shapes)
+    tally.judge_variants(problem, subject, _of(problem, shapes), usual)
 
 
 Shapes = tuple[Shape, Shape]
@@ -160,7 +151,7 @@ def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     if problem.case.device != "cpu":
         shapes += _ON_A_GPU
     named = {f"{input} with {target}": (input, target) for input, target in shapes}
-    _judge_shapes(problem, subject, tally, named)
+    tally.judge_variants(problem, subject, _of(problem, named), usual)
 
 
 BYTES = 2**25

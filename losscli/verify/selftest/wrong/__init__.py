@@ -71,15 +71,10 @@ def _bound(
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,
 ) -> Implementation:
-    """Return a mistake as an implementation.
+    """Return a mistake as an implementation, with ``claims`` among its fields.
 
-    Args:
-        name: of the mistake.
-        bind: as that of :class:`Implementation`, whose fields ``claims`` are as well.
-        applies: whether it is a mistake in a case: only where there are branches is one to be left
-            out.
-        units: whether it is planted into losses of elements, of rows, of hidden states.
-        claims: further fields.
+    ``applies``: whether it is a mistake in a case: only where there are branches is one to be left
+    out. ``units``: whether it is planted into losses of elements, of rows, of hidden states.
     """
 
     def unavailable(case: Case) -> Reason | None:
