@@ -6,11 +6,12 @@ select results. Where no key names them, tables show contiguous operands and an 
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
 at which they were measured, which `ages.py` finds out from git. `functions: element` and
 `functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation;
-`reasons: all` are the reasons of verdicts.
+`reasons: all` are the reasons of verdicts; `checks: all` the checks of verify.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -41,6 +42,7 @@ from losscli.runs.judgements import IMPOSSIBLE, SLOWER
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size, format_ulp
+from losscli.verify.checks import CHECKS
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
@@ -50,6 +52,7 @@ RESULTS = DOCS / "results"
 DOCUMENTS = (
     DOCS.parent / "README.md",
     DOCS / "training-code.md",
+    DOCS / "verification.md",
     DOCS / "judging.md",
     DOCS / "performance.md",
     DOCS / "sharded.md",
@@ -491,6 +494,16 @@ def reasons() -> str:
     return _table(["code", "verdict", "what happened", "what to do"], rows)
 
 
+def checks() -> str:
+    """Return a row per check: what it tests, as its docstring says, and what it catches."""
+    rows = []
+    for name, check in CHECKS.items():
+        title, *more = inspect.cleandoc(check.judge.__doc__ or "").split("\n\n")[:2]
+        text = " ".join([title.removeprefix("Check "), *more]).replace("``", "`")
+        rows.append([f"`{name}`", " ".join(text.split()), check.catches])
+    return _table(["check", "what it tests", "what it catches"], rows)
+
+
 def _beside_peers(run: Run) -> list[list[Cell]]:
     """Return the cells of each case and pass, of each table of the config that has peers in it."""
     groups: dict[tuple[str, str], list[Cell]] = {}
@@ -582,6 +595,7 @@ OF_CODE: dict[str, Callable[[str], str]] = {
     functions.__name__: functions,
     walls.__name__: lambda _: walls(),
     reasons.__name__: lambda _: reasons(),
+    checks.__name__: lambda _: checks(),
 }
 """Tables of what the code says, by kind; they take what stands in place of a file."""
 KINDS: dict[str, Callable[[Run], str]] = {

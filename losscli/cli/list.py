@@ -128,6 +128,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 _LAYOUTS: dict[str, Callable[[Entries], str]] = {
     "losses": _table_of_losses,
+    "checks": lambda checks: _wrapped(list(checks.items())),
     "columns": lambda columns: _wrapped(list(columns.items())),
 }
 """How the kinds are laid out whose lines are too long for a terminal."""

@@ -22,7 +22,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.reasons import Code
-from losscli.verify.checks import CHECKS
+from losscli.verify.checks import Cost, named
 from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
 
@@ -60,19 +60,13 @@ SIZES: Mapping[Unit, Sizes] = {
         (256, 128, 4096),
     ),
 }
-SMALL_CHECKS = ("value", "gradients")
-LEFT_OUT = ("changed_operands",)
-"""Operands that get other memory between forward and backward: no training step does that."""
-ALL_CHECKS = tuple(name for name in CHECKS if name not in LEFT_OUT)
-QUICK_CHECKS = (
-    *("layouts", "broadcasts", "branches", "coverage", "remembered", "memory", "specials", "steps"),
-    *("left_behind", "determinism", "retained", "second_derivatives", "graphs"),
-    *("row_values", "row_layouts", "row_relations", "linear_values", "linear_layouts"),
-)
-AT_DEFAULTS = ("value", "branches")
-"""Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
-FORWARD_CHECKS = ("value",)
+SMALL_CHECKS = named(lambda check: check.cost == Cost.FIRST)
+ALL_CHECKS = named(lambda check: check.cost <= Cost.FULL)
+QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
+FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
 """The checks that a loss without a gradient can pass."""
+AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
+"""Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
 ONE_PROCESS = 2**28
 """Elements from which on one process takes the times, not several: each makes and checks gigabytes
 anew, which takes most of a minute."""

@@ -16,8 +16,10 @@ from losscli.implementations.definitions import Definition
 from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.sandbox.requests import ModelArguments, ModelState
+from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
+from losscli.losses import MODEL
 from losscli.model_case import NAME, Argument, ModelCase
 from losscli.truth.model import (
     ModelOracle,
@@ -27,23 +29,9 @@ from losscli.truth.model import (
     make_model_inputs,
 )
 from losscli.truth.problem import Problem
-from losscli.verify.checks import CHECKS
+from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 
-SMALL_CHECKS = ("value", "gradients")
-ALL_CHECKS = (
-    *("value", "gradients", "layouts", "specials", "retained", "accumulation", "steps"),
-    *("second_derivatives", "remembered", "memory", "left_behind", "determinism"),
-)
-"""The checks that need to know nothing of the formula."""
-GPU_CHECKS: tuple[str, ...] = ("graphs", "streams", "captured_backward")
-"""Those of a GPU, of which ``--quick`` makes the first."""
-FEW_CHECKS = ("value", "gradients", "layouts", "left_behind", "determinism")
-"""The checks of large arguments: others would make dozens of copies, or a hundred calls."""
-FORWARD_CHECKS = (
-    *("value", "layouts", "specials", "remembered", "memory", "determinism", "streams", "graphs"),
-)
-"""The checks that a module without a gradient can pass."""
 FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
 """Elements of an argument from which few checks are made; and from which only the usual values."""
 ROWS = 37
@@ -131,11 +119,7 @@ class AnyModel:
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
         """Yield the other checks in rounds, each of which has to be passed."""
         for small, full in zip(self.smallest, self.full, strict=True):
-            names = ALL_CHECKS if small.largest <= FEW_ELEMENTS else FEW_CHECKS
-            gpu = GPU_CHECKS if self.device != "cpu" else ()
-            if self.job.quick:
-                gpu = gpu[:1]
-            yield self._of_draws(small, (*names, *gpu), trains)
+            yield self._of_draws(small, self._asked(small), trains)
             if small is not full:
                 yield self._of_draws(full, SMALL_CHECKS, trains)
 
@@ -171,6 +155,18 @@ class AnyModel:
         """Whether the process of the reference has ended."""
         return any(worker.died for worker in remote.workers.known(self.reference_file))
 
+    def _asked(self, case: ModelCase) -> tuple[str, ...]:
+        """Return the checks of a case: of large arguments few, those of a GPU by the job."""
+        most = Cost.FULL if case.largest <= FEW_ELEMENTS else Cost.FEW
+        on_gpu = Cost.QUICK if self.job.quick else Cost.FULL
+        return named(
+            lambda check: (
+                MODEL in check.units
+                and check.cost <= (on_gpu if check.needs_gpu else most)
+                and not (check.needs_gpu and self.device == "cpu")
+            )
+        )
+
     def _of_draws(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
         """Yield the checks with the usual values, and few with each of the others."""
         yield self._checks(case, names, trains)
@@ -184,7 +180,7 @@ class AnyModel:
     def _checks(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Checks:
         if not trains:
             case = case.with_result(case.output, case.output_dtype, given=())
-            names = tuple(name for name in names if name in FORWARD_CHECKS)
+            names = tuple(name for name in names if not CHECKS[name].needs_gradient)
         implementation = find_implementation(self.job.file)
         return Checks(case, tuple((implementation, CHECKS[name]) for name in names))
 

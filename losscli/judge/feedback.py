@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from losscli.config.check_names import ADVICE
 from losscli.implementations import CUSTOM
 from losscli.judge.parts import REFERENCE, JudgeReason, Speed
 from losscli.reasons import Code, Word
@@ -42,69 +43,10 @@ _OUTCOMES: dict[Code, str] = {
 }
 """What a check did that did not fail."""
 
-CHECK_ADVICE: dict[str, str] = {
-    "value": "Check the formula, the parameters and the reduction; sum in float64, or in float32 "
-    "tile by tile.",
-    "input_gradient": "Derive the loss by the input again; multiply by the incoming gradient, and "
-    "by 1/N for a mean.",
-    "target_gradient": "Derive the loss by the target too, where it requires a gradient: it is not "
-    "that of the input, and not always its negative.",
-    "coverage": "Read and write every element once; check the index arithmetic and the tail.",
-    "branches": "Check each branch of the formula, and on which side its edges belong.",
-    "layouts": "Do not assume contiguous, aligned operands: use the strides, or call "
-    "contiguous(). A target of shape (N,) follows the last dimension.",
-    "sizes": "Handle sizes that are no multiple of the tile, single elements and empty tensors.",
-    "broadcasts": "Broadcast as PyTorch does, from the last dimension on.",
-    "bulk": "Write every element of large results; use 64-bit indices.",
-    "rounding": "Round to the nearest once, at the end; compute 16-bit dtypes in float32.",
-    "exact": "Avoid needless roundings: no reciprocal where a division is meant, no fast math.",
-    "float64_sums": "Sum float64 in float64, pairwise or compensated; never in float32.",
-    "specials": "Let NaN and infinities through as PyTorch does; form no square that overflows.",
-    "parts": "Multiply each element by its own incoming gradient; it is not the same for all rows.",
-    "retained": "Change no saved tensor in backward: it may run twice.",
-    "accumulation": "Return the gradient and let autograd add it to .grad.",
-    "steps": "Use the incoming gradient of this call, not one that was kept from another.",
-    "changed_operands": "Save operands with ctx.save_for_backward; keep no raw pointers.",
-    "numeric": "The gradient is not that of the loss: derive it again.",
-    "second_derivatives": "Make backward differentiable, or mark it once_differentiable, so that a "
-    "second derivative raises and is never silently zero.",
-    "remembered": "Compute every call from all of its operands, on any thread, into memory that no "
-    "later call writes.",
-    "memory": "Stay within the tensors, return memory of your own, and fill it completely.",
-    "left_behind": Code.LEFT_BEHIND.advice,
-    "allocations": "Make no copy of an operand and no temporary of its size.",
-    "determinism": "Sum in an order that does not depend on timing: no floating-point atomics.",
-    "streams": "Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
-    "graphs": "Do not synchronise, allocate outside PyTorch or read values on the host.",
-    "captured_backward": "Launch all work of backward on the current stream.",
-    "row_values": "Subtract the largest logit before the exponential, and take a class of -inf and "
-    "a row that is ignored as what they are.",
-    "row_lengths": "Handle rows of any length: the last classes, one class, more than a block has.",
-    "row_layouts": "Use the strides of rows and classes; the classes are dimension 1.",
-    "row_relations": "Subtract the largest logit of each row, treat all classes alike, and derive "
-    "the gradient from the loss: that of a row sums to zero.",
-    "row_bulk": "Write every class of each row, however large the gradient is.",
-    "linear_values": "Subtract the largest logit before the exponential; leave ignored tokens out "
-    "of the loss, of its mean and of all gradients.",
-    "linear_sizes": "Handle any number of tokens and classes and any width, one and none too.",
-    "linear_layouts": "Use the strides of the hidden states and the weight, or call contiguous().",
-    "linear_plans": "Add the parts of the logits up to what the whole gives.",
-    "wrong_targets": "Look whether a target is a class before it is an index.",
-}
-"""What to change where a check failed, by the name of its result."""
-
-_GRADIENT = "_gradient"
-GRADIENT_ADVICE = (
-    "Derive the loss by each operand that requires a gradient, and multiply by the incoming "
-    "gradient, and by 1/N for a mean."
-)
-"""What to change where the gradient of a further operand is wrong."""
-
 
 def advice_of(check: str) -> str:
-    """Return what to change where a check failed; empty where there is nothing to say."""
-    further = GRADIENT_ADVICE if check.endswith(_GRADIENT) else ""
-    return CHECK_ADVICE.get(check, further)
+    """Return what to change where a check failed, by the name of its result; empty of none."""
+    return ADVICE.get("gradients" if check.endswith("_gradient") else check, "")
 
 
 def advice(reason: JudgeReason) -> str:

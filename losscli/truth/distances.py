@@ -114,6 +114,16 @@ def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
     return powers_of_two.clamp_(min=limits.tiny).mul_(limits.eps)
 
 
+def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "") -> str:
+    """Say where a result first differs from what is due; empty if at most in signs of zeros."""
+    off = (got.detach() != due).flatten()
+    if not off.any():
+        return ""
+    number = int(off.int().argmax())
+    want, found = (f"{float(each.flatten()[number]):.{digits}g}" for each in (due, got))
+    return f"expected {want}{exactly}, got {found} at {[*index_of(number, due.shape)]}"
+
+
 def index_of(number: int, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the index of an element by its number in the flattened tensor.
 

@@ -167,13 +167,7 @@ def split(
 ) -> list[Checks]:
     """Return a job for the case and for each other that a check makes of it.
 
-    A check that does not apply to the case is left out.
-
-    Args:
-        case: what is verified.
-        trials: the implementations and checks.
-        loosened: ULP that are granted.
-        beside: the losses that a check may call in between.
+    A check that does not apply to the case is left out. For the rest see :class:`Checks`.
     """
     by_case: dict[Case, list[Trial]] = {}
     for implementation, check in trials:

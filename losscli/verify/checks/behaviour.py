@@ -16,20 +16,25 @@ from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import NO_ORDER, Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check, small_case
 from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
 from losscli.verify.memory_plan import Held
 
 
-@check(adapt=small_case)
+@check(
+    place=320,
+    catches="a call that changes the process for later calls",
+    advice="Restore every flag, seed, thread count and environment variable that you set.",
+    cost=Cost.FEW,
+    adapt=small_case,
+)
 def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check that a call changes no state of the process.
 
-    Catches: a call that changes the number of threads, the default dtype, random states, grad mode,
-    flush-denormal mode, flags of TF32 and determinism, environment variables, signal handlers or
-    functions of torch and Python, for all later code. The check names each change and restores the
-    state, so that the change affects no other result. The other checks fail for such a change as
-    well, because some changes happen only in the first call of a process.
+    Threads, default dtype and device, random states, grad mode, autocast, flush-denormal mode,
+    flags of TF32 and determinism, the environment, signal handlers and functions of torch and
+    Python, before and after binding, forward and backward; every other check compares them too and
+    restores them.
     """
     call = problem.call(problem.usual)
     none = {name: torch.zeros_like(problem.operands[name]) for name in call.wrt}
@@ -68,17 +73,23 @@ def threaded_case(case: Case) -> Case:
     return case.reshaped((parts * PART // COLUMNS, COLUMNS))
 
 
-@check(adapt=threaded_case, mean_for_sum=True, held=lambda case: Held(results=2))
+@check(
+    place=340,
+    catches="atomics, races; a warning where the spread stays within the tolerance",
+    advice="Sum in an order that does not depend on timing: no floating-point atomics.",
+    cost=Cost.FEW,
+    adapt=threaded_case,
+    mean_for_sum=True,
+    held=lambda case: Held(results=2),
+    needs_gradient=False,
+)
 def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that repeated calls return the same bits.
 
-    Catches: atomics or a race in a sum, a result read before it is finished, memory that is read
-    before it is written. Twenty runs on the same operands, each with a new loss and new gradients,
-    have to agree bitwise. An implementation whose runs differ within the tolerances of the oracle
-    gets a warning with the largest difference in ULP; beyond them it fails. The check runs on the
-    largest size: the more blocks and threads share a sum, the more orders are possible. On a CPU a
-    kernel gives a small case to one thread, so there it runs on one that gives all of them several
-    parts.
+    Twenty runs on the largest case; one whose runs differ within the tolerances gets a warning.
+
+    The more blocks and threads share a sum, the more orders are possible. On a CPU a kernel gives a
+    small case to one thread, so there it runs on one that gives all of them several parts.
     """
     off: dict[str, float] = {}
     incoming = problem.usual
@@ -107,20 +118,20 @@ def rounds(case: Case) -> int:
 
 
 @check(
+    place=350,
+    catches="launches on the default stream, scratch memory that is shared",
+    advice="Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     once=False,
     needs_gpu=True,
     one_process=NO_ORDER,
     held=lambda case: Held(operands=4, results=2 + 2 * rounds(case), streams=2),
+    needs_gradient=False,
 )
 def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls on other streams than the default one.
 
-    Catches: kernels launched on the default stream instead of the current one, scratch memory or
-    counters that two launches share, memory that is reused while another stream still needs it. The
-    loss and both gradients are computed on a side stream, on contents that arrive on that stream
-    just before, then on two streams at once, on two inputs in turn. Each has to equal the run on
-    the default stream: bitwise, if the subject is deterministic there, else within the tolerances
-    of the oracle.
+    A side stream, on contents that arrive there just before, then two streams at once on two
+    inputs; on a GPU.
     """
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
@@ -140,21 +151,22 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 @check(
+    place=360,
+    catches="host synchronisation, results cached by address, counters that are not reset",
+    advice="Do not synchronise, allocate outside PyTorch or read values on the host.",
+    cost=Cost.QUICK,
     once=False,
     needs_gpu=True,
     one_process=NO_ORDER,
     held=lambda case: Held(operands=3, results=4 + 2 * rounds(case), streams=4),
+    needs_gradient=False,
+    captures=True,
 )
 def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls that a CUDA graph captured.
 
-    Catches: a synchronisation or an allocation that no capture allows, a result cached by the
-    address or the identity of its operands, scratch memory that a replay finds used, counters that
-    are not reset from replay to replay, two graphs that share scratch memory. Forward alone and
-    forward with backward are captured and replayed twice, with new contents in the same operands in
-    between; then two graphs are replayed at once on two streams, and one beside plain calls. Each
-    replay has to equal the plain call: bitwise, if the subject is deterministic, else within the
-    tolerances of the oracle.
+    Forward alone and forward with backward, replayed with new contents in the same operands; two
+    graphs at once, and one beside plain calls; on a GPU.
     """
     sibling = problem.sibling()
     forward = Incoming("none", (), problem.ones)

@@ -14,11 +14,11 @@ from torch import Tensor
 from losscli.cases import Case
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, LOSS, Shape
-from losscli.truth.distances import index_of, misfit
+from losscli.losses import ELEMENT, LOSS
+from losscli.truth.distances import first_difference, misfit
 from losscli.truth.problem import Problem
 from losscli.truth.terms import elements
-from losscli.verify.checks.check import Tally, check
+from losscli.verify.checks.check import Cost, Tally, check
 
 STARVED = 0.01
 """A branch with a smaller share of the elements could be wrong, and a mean hardly show it."""
@@ -34,6 +34,11 @@ def has_branches(case: Case) -> bool:
 
 
 @check(
+    place=40,
+    catches="a formula of one branch, a missing clamp, `<` for `<=` where it matters, a parameter "
+    "that is rounded to float32 first",
+    advice="Check each branch of the formula, and on which side its edges belong.",
+    cost=Cost.QUICK,
     once=False,
     asks=has_branches,
     needs="losses with a kink, and cases with elements",
@@ -42,14 +47,13 @@ def has_branches(case: Case) -> bool:
 def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every branch of the loss, and its kinks.
 
-    Catches: a formula of one branch only, a missing clamp, ``<`` for ``<=`` where it matters, a
-    kink in the wrong place. A case does not test a branch that its inputs do not reach (uniform
-    inputs never clamp a hinge with a margin of 1.5), or a kink that they do not meet. So the check
-    also runs a small case with inputs on every branch, exactly at the kinks, and at the next
-    numbers below and above them. A kink that the dtype cannot represent lies between two numbers:
-    an implementation that is held to the oracle has to be right on both sides of it. The check
-    counts the share of the elements on each side of each kink, and the result names a branch with
-    less than 1 %. The check does not apply to a loss without a kink.
+    The check counts the elements on each side of each kink, and runs a small case with values on
+    every branch, on the kinks and next to them; for losscli's own kernels also next to kinks that
+    the dtype rounds.
+
+    A case does not test a branch that its inputs do not reach (uniform inputs never clamp a hinge
+    with a margin of 1.5), or a kink that they do not meet. The result names a branch with less than
+    1 % of the elements.
     """
     shares = problem.branch_shares
     # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
@@ -103,16 +107,11 @@ def short_operands(case: Case) -> dict[str, Tensor]:
     repeats, operands = 1, {}
     for operand in case.spec.operands[1:]:
         values = [value for value in operand.domain.short for _ in range(repeats)]
-        operands[operand.name] = _repeated(values, case.shapes[operand.name])
+        shape = case.shapes[operand.name]
+        turns = torch.tensor(values, dtype=torch.float64).repeat(-(-prod(shape) // len(values)))
+        operands[operand.name] = turns[: prod(shape)].view(shape)
         repeats *= len(operand.domain.short)
     return operands
-
-
-def _repeated(values: Sequence[float], shape: Shape) -> Tensor:
-    """Return values, which repeat, in a shape."""
-    count = prod(shape)
-    repeated = torch.tensor(values, dtype=torch.float64).repeat(-(-count // len(values)))
-    return repeated[:count].view(shape)
 
 
 def _between(kinks: tuple[float, ...]) -> list[float]:
@@ -171,17 +170,20 @@ def _few_bits(value: float) -> float:
     return math.copysign(min(max(power, _SMALLEST), _LARGEST), value)
 
 
-@check(adapt=exact_case, units=(ELEMENT,))
+@check(
+    place=200,
+    catches="a reciprocal, constant or result that is off by a unit in the last place, which every "
+    "tolerance passes",
+    advice="Avoid needless roundings: no reciprocal where a division is meant, no fast math.",
+    adapt=exact_case,
+    units=(ELEMENT,),
+)
 def exact(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check results on inputs whose arithmetic is exact in any order.
+    """Check results on inputs whose arithmetic is exact in any order, bit for bit.
 
-    Catches: a loss or gradient that is off by a unit in the last place and within every tolerance:
-    a reciprocal or a constant that is not the nearest, a truncated result, a term that is added
-    twice. The inputs and parameters are numbers of few bits, and a mean is over a power of two, so
-    that the accumulator represents all elements, products and sums exactly: the value and all
-    gradients have to be the oracle's, rounded once. The check tests each branch alone, on each side
-    of each kink, and all branches together. It leaves out a branch whose loss of such numbers is
-    itself not of few bits, such as an exponential.
+    Numbers of few bits, on each branch alone and on all branches together, with powers of two as
+    parameters. A branch whose loss of such numbers is itself not of few bits, such as an
+    exponential, is left out.
     """
     asked = list(exact_branches(problem))
     for name, _, own in asked:
@@ -267,19 +269,7 @@ def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) ->
             wrong = misfit(got, shape, like, like.dtype)
             if not wrong and got is not None:
                 (truth,) = truths
-                wrong = _differs(got, truth.value.to(got.dtype))
+                wrong = first_difference(got, truth.value.to(got.dtype), 17, " exactly")
+                wrong = wrong and f"{wrong}; these additions are exact in every order"
             if wrong:
                 tally.fail(wrong, f"{where}, incoming gradient {number:g}, {part}: ")
-
-
-def _differs(got: Tensor, due: Tensor) -> str:
-    """Say where a result is not what is due; empty if it is. The sign of a zero is not judged."""
-    off = (got.detach() != due).flatten()
-    if not off.any():
-        return ""
-    number = int(off.int().argmax())
-    want, found = float(due.flatten()[number]), float(got.flatten()[number])
-    return (
-        f"expected {want:.17g} exactly, got {found:.17g} at {[*index_of(number, due.shape)]}; "
-        "these additions are exact in every order"
-    )

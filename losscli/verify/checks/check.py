@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from losscli.cases import Case
 from losscli.implementations import Implementation
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape, Spec, Unit
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Spec, Unit
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
@@ -27,6 +28,15 @@ COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
 
 
+Variants = Iterable[tuple[str, Callable[[], Problem]]]
+"""Problems that are made of one, by name."""
+
+
+def usual(problem: Problem) -> tuple[Incoming]:
+    """Return the usual incoming gradient alone."""
+    return (problem.usual,)
+
+
 class Tally(Worst):
     """What a check finds: the worst counts. Variants that are judged by name are all named."""
 
@@ -36,12 +46,7 @@ class Tally(Worst):
         first: bool = False,
         name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
     ) -> None:
-        """Begin.
-
-        Args:
-            first: report the first variant that fails, not the worst.
-            name: how several variants that fail are named.
-        """
+        """``first``: report the first variant that fails; ``name``: name several that fail."""
         super().__init__()
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
@@ -96,23 +101,15 @@ class Tally(Worst):
         incoming: Incoming,
         answer: Answer,
         *,
-        loss: bool = True,
         by_incoming: bool = False,
         any_for_nan: bool = False,
     ) -> None:
         """Judge the loss and the gradients of a variant, and count them.
 
-        Args:
-            variant: the name.
-            problem: whose answer it is.
-            incoming: what the gradients were multiplied by.
-            answer: with the gradients that ``incoming`` asked for.
-            loss: whether the loss counts.
-            by_incoming: whether the gradients are named by what came in, too.
-            any_for_nan: whether any gradient is right where the truth is NaN.
+        ``by_incoming``: whether the gradients are named by what came in, too. ``any_for_nan``:
+        whether any gradient is right where the truth is NaN.
         """
-        if loss:
-            self.count(variant, LOSS, problem.judge_loss(answer.loss))
+        self.count(variant, LOSS, problem.judge_loss(answer.loss))
         of = f" for {incoming.name}" if by_incoming else ""
         for operand in incoming.wrt:
             gradient = answer.gradients[operand]
@@ -123,18 +120,26 @@ class Tally(Worst):
         self,
         problem: Problem,
         subject: Subject,
-        variants: Iterable[tuple[str, Callable[[], Problem]]],
+        variants: Variants,
+        incoming: Callable[[Problem], Sequence[Incoming]] = lambda own: (own.usual, own.others[-1]),
+        *,
+        fresh: bool = False,
+        any_for_nan: bool = False,
     ) -> None:
-        """Judge all of each variant, by its name, for an incoming gradient of 1 and one other.
+        """Judge all of each variant, by its name, but of those that the loss's function refuses.
 
-        Any gradient is right where the truth is NaN.
+        ``incoming``: what comes in; several are named. ``fresh``: whether each variant has an
+        implementation that has seen no other.
         """
         for name, make in variants:
             variant = problem.variant(name, make)
-            for incoming in dict.fromkeys((variant.usual, variant.others[-1])):
-                answer = subject.send(variant.call(incoming))
+            if variant.refused:
+                continue
+            own, several = subject.again() if fresh else subject, incoming(variant)
+            for each in dict.fromkeys(several):
+                answer, named = own.send(variant.call(each)), len(several) > 1
                 self.judge_variant(
-                    name, variant, incoming, answer, by_incoming=True, any_for_nan=True
+                    name, variant, each, answer, by_incoming=named, any_for_nan=any_for_nan
                 )
 
     def finish(self, problem: Problem, implementation: str, check: str) -> VerifyResult:
@@ -150,15 +155,39 @@ class Tally(Worst):
         return result if result.reason else replace(result, reason=self.note)
 
 
+class Cost(IntEnum):
+    """Which judging makes a check: each makes those before it as well."""
+
+    FIRST = 0
+    """Any, before all others, at every size."""
+    FEW = 1
+    """That of a Model's large arguments: it takes few calls and copies."""
+    QUICK = 2
+    """That of ``judge --quick``."""
+    FULL = 3
+    UNJUDGED = 4
+    """None: no training step does what it looks at."""
+
+
 @dataclass(frozen=True)
 class Check:
-    """One check."""
+    """One check: all that is known of it; every list and table of checks follows from these.
+
+    Its docstring says in its first two paragraphs what it tests.
+    """
 
     name: str
     judge: Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
     """Count what is found in the tally, or yield results that are not those of a tally.
 
     SubjectError where the subject raised."""
+    place: int
+    """Checks run in this order."""
+    catches: str
+    """The mistakes that it finds."""
+    advice: str
+    """What to change where it fails."""
+    cost: Cost = Cost.FULL
     pass_: PassName = "forward_backward"
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
     adapt: Callable[[Case], Case] = lambda case: case
@@ -171,14 +200,20 @@ class Check:
     """Whether, of losscli's own kernels, a mean also speaks for a sum: they are one code path, and
     differ in a factor that other checks test."""
     needs_gpu: bool = False
+    needs_gradient: bool = True
+    """Whether a Model without a gradient is not asked."""
+    recompiles: bool = False
+    """Whether each layout, shape or loss that it has would be compiled anew."""
+    captures: bool = False
+    """Whether it captures calls in graphs."""
     one_process: str = ""
-    """The reason that it does not run where operands are split over ranks; nothing if it does."""
+    """Why it does not run where operands are split over ranks; empty if it does."""
     held: Callable[[Case], Held] = lambda case: Held()
     """What it holds in memory at once."""
     results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
     """The names of its results of a loss, if they differ from the check's name."""
-    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE)
-    """Whether the check applies to losses of elements, of rows, of hidden states."""
+    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE, MODEL)
+    """Whether the check applies to losses of elements, of rows, of hidden states, to a Model."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True
@@ -208,7 +243,7 @@ class Check:
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return the reason that the check does not apply, or None if it does."""
         if case.spec.unit not in self.units:
-            units = " or ".join(self.units)
+            units = " or ".join(unit for unit in self.units if unit != MODEL)
             text = f"the check {self.name} applies only to losses that each {units} has"
             return Reason(Code.NOT_APPLICABLE, text)
         if self.asks(case) and self.concerns(implementation):

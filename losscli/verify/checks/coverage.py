@@ -1,13 +1,4 @@
-"""Checks that every part of the operands is read, and has its own gradient.
-
-Catches: a kernel that reads one row in a hundred, a dropped tail, a 32-bit index, an element read
-in place of another, a gradient written to another element. All elements get values with the
-smallest loss, usually zero, so that the loss of a single changed element shows. Then one element
-per tile of each operand is changed so that it costs a known amount: the loss has
-to change by the oracle's amount, and the gradients and unreduced losses have to change there and
-nowhere else. One call changes as many elements as the dtype of the loss can distinguish from one
-fewer; where the loss is off, the check bisects until it can name missed elements.
-"""
+"""Checks that every part of the operands is read, and has its own gradient."""
 
 from __future__ import annotations
 
@@ -31,7 +22,7 @@ from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem, operand_of
 from losscli.truth.terms import elements, largest_terms
 from losscli.truth.tolerances import VALUE_ULP, Outcome, describe, judge_elements, judge_sums
-from losscli.verify.checks.check import Tally, check, paths
+from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.checks.probes import (
     TILE,
     Perturbation,
@@ -85,9 +76,24 @@ class _Probe:
         return f"{self.name} {[*index_of(int(self.numbers[number]), self.operand.shape)]}"
 
 
-@check(held=lambda case: Held(operands=2, results=2), units=(ELEMENT,))
+@check(
+    place=30,
+    catches="rows or tails that are not read, 32-bit indices, a gradient that lands elsewhere",
+    advice="Read and write every element once; check the index arithmetic and the tail.",
+    cost=Cost.QUICK,
+    held=lambda case: Held(operands=2, results=2),
+    units=(ELEMENT,),
+)
 def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge what has a shape with all elements changed at once, then the loss by groups."""
+    """Check that every part of the operands is read, and has its own gradient.
+
+    All elements have the least loss, usually zero. One in each tile, both ends and the tail are
+    changed so that each costs a known amount: the loss has to change by it, gradients and unreduced
+    losses there and nowhere else.
+
+    One call changes as many elements as the dtype of the loss can distinguish from one fewer; where
+    the loss is off, the check bisects until it can name missed elements.
+    """
     if problem.oracle.shape.numel():
         first, second, *later = problem.case.spec.names
         own = least_loss_values(problem.case, second) != least_loss_values(problem.case)

@@ -14,7 +14,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Accumulate, Call, ChangedData, Forward, RetainGraph
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, RowSpec
+from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, compare, misfit
@@ -24,24 +24,28 @@ from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.checks.check import COPIES, Tally, check, small_case, takes_one_row
+from losscli.verify.checks.check import COPIES, Cost, Tally, check, small_case, takes_one_row
 
 
 @check(
+    place=20,
+    catches="a gradient that is zero, absent, detached or of the wrong sign, a small one that is "
+    "taken for zero, an incoming gradient that is ignored or applied twice, a broadcast that is "
+    "not summed over",
+    advice="Derive the loss by each operand that requires a gradient, and multiply by the incoming "
+    "gradient, and by 1/N for a mean; the gradient of the target is not always the negative of the "
+    "input's.",
+    cost=Cost.FIRST,
     once=False,
     results=lambda spec: tuple(f"{name}_gradient" for name in spec.differentiable),
 )
 def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check the gradients of all operands.
 
-    Catches: a zero, absent or detached gradient, a wrong sign or branch, 1/rows for 1/N, a gradient
-    that belongs to another element, an incoming gradient that is ignored or applied twice, a
-    target's gradient that is not summed over the broadcast dimensions, digits lost to a stored
-    gradient that underflows, a small gradient that is taken for zero. The check computes the
-    gradient of each operand alone with an incoming gradient of 1, as in most training loops; then
-    that of the prediction with 32768, as under a gradient scaler, and those of all with -3/1024 (in
-    float16 with -3, and for a mean with about N), or with a tensor of normal values without a
-    reduction.
+    That of each alone for an incoming gradient of 1, as in most training loops; that of the
+    prediction for 32768, as under a gradient scaler; those of all for -3/1024 (in float16 for -3,
+    and for about N in a mean of N elements), or without a reduction for a tensor. The results are
+    reported as `input_gradient`, `target_gradient` and so on.
     """
     worst = {name: Worst() for name in problem.wrt}
     for incoming in (*problem.alone, *problem.others):
@@ -56,16 +60,19 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
         yield worst[name].result(problem, subject.name, f"{name}_gradient", error, torchs)
 
 
-@check(adapt=small_case)
+@check(
+    place=240,
+    catches="a stored gradient that is scaled in place, buffers that the first pass consumes, "
+    "results that a later pass overwrites",
+    advice="Change no saved tensor in backward: it may run twice.",
+    cost=Cost.QUICK,
+    adapt=small_case,
+)
 def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check several backward passes through one retained graph.
+    """Check four backward passes through one retained graph.
 
-    Catches: a stored gradient that is scaled in place, so that the second pass scales it twice;
-    buffers that the first pass frees or consumes although the graph is retained; a result of the
-    first pass that is returned again for any incoming gradient, or that a later pass overwrites.
-    The check differentiates one loss four times, with incoming gradients of -3, 1, -3 and 1
-    (without a reduction a tensor, its double and both again). The oracle judges each gradient when
-    it is computed, and once more after the last pass. One size is enough.
+    Two incoming gradients in turn; each result is judged when it is computed, and once more after
+    the last pass.
     """
     one, other = _two_incoming(problem)
     asked = (one, other, one, other)
@@ -95,15 +102,17 @@ _SHARE = -0.75
 """The share of the gradient that is there before: were one small, the other would hide it."""
 
 
-@check(adapt=small_case)
+@check(
+    place=250,
+    catches="a `.grad` that is cleared, overwritten or added to twice",
+    advice="Return the gradient and let autograd add it to .grad.",
+    adapt=small_case,
+)
 def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that gradients are added to an existing ``.grad``.
 
-    Catches: a backward pass that clears ``.grad``, overwrites it or adds to it by itself, and one
-    that returns memory which it continues to use, so that a sum changes behind the optimizer's
-    back. All operands start with a ``.grad`` of the opposite sign; two losses of them are computed
-    and differentiated one after the other. The expected ``.grad`` is the earlier one plus twice the
-    gradient of a plain call, within the tolerance of sums. One size is enough.
+    Two losses on operands whose ``.grad`` is -0.75 times the gradient of a plain call; the sum is
+    judged within the tolerance of sums.
     """
     found = subject.send(problem.call(problem.usual)).gradients
     once = {name: gradient for name, gradient in found.items() if gradient is not None}
@@ -163,16 +172,24 @@ def changed_case(case: Case) -> Case:
     return small.reshaped(small.shape, small.shape[-1:])
 
 
-@check(adapt=changed_case, one_process=COPIES)
+@check(
+    place=270,
+    catches="backward uses the current sizes, strides or addresses although forward ran with "
+    "others",
+    advice="Save operands with ctx.save_for_backward; keep no raw pointers.",
+    cost=Cost.UNJUDGED,
+    adapt=changed_case,
+    one_process=COPIES,
+    recompiles=True,
+)
 def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check operands that get other memory between forward and backward.
 
-    Catches: a backward pass that uses the current sizes, strides or addresses of the operands
-    instead of those in forward, and so writes beyond the end of a gradient or permutes it. The
-    check sets ``x.data`` to a tensor of another shape: an error passes, as PyTorch raises one, and
-    so does the gradient of the earlier contents. Then it sets ``x.data`` to the same values with
-    other strides: only the right gradient passes. The other shape is smaller, so that a wrong
-    access does not crash this process, and it fits the other operand where that is of one row.
+    ``x.data`` is set to another shape, where an error passes, as PyTorch raises one, and so does
+    the gradient of the earlier contents; and to the same values with other strides.
+
+    The other shape is smaller, so that a wrong access does not crash this process, and it fits the
+    other operand where that is of one row.
     """
     subject.send(problem.call(problem.usual))  # who raises in any call says so plainly
     for number, (change, (change_data, may_raise)), name in product(
@@ -197,25 +214,27 @@ MARGIN = 2.0**-6
 
 
 @check(
+    place=280,
+    catches="a gradient that is not that of the loss, even where the oracle is wrong in the same "
+    "way",
+    advice="The gradient is not that of the loss: derive it again.",
     adapt=lambda case: replace(small_case(case), scale=1.0),
     asks=lambda case: case.dtype == "float64" and not case.spec.stops_gradient(case.params),
     needs="float64, and a formula without constant factors",
+    units=(ELEMENT, ROW, HIDDEN_STATE),
 )
 def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the gradients against differences of the loss itself, in float64.
 
-    Catches: a gradient that is not that of the loss, whatever the oracle holds to be the truth. The
-    oracle takes its gradients from autograd through the reference, so a reference whose derivative
-    is wrong would let the same mistake pass. This check needs neither: along random directions of
-    -1 and 1 the loss a step ahead, less the loss a step behind, over two steps, has to be the
-    product of the gradient and the direction.
+    Along random directions of -1 and 1 the loss a step ahead, less the loss a step behind, over two
+    steps, has to be the product of the gradient and the direction.
 
     A difference at step ``h`` is off by its truncation, which shrinks with ``h`` squared, and by
     the rounding of the losses over ``h``. Richardson's extrapolation from ``h`` and ``h / 2`` is
     left with less than the two differ by; a loss of piecewise second degree, as those here, has no
     truncation at all. The rounding is bounded by that of sums, of the sum of magnitudes. Inputs
     near a kink, where there is no derivative to be met, or near an end of their domain are moved
-    away from it first. Only where the config asks for float64: no other dtype has the digits.
+    away from it first. No other dtype has the digits.
     """
     own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
     weights = own.usual.grad_output

@@ -1,29 +1,19 @@
-"""Checks operands of other strides and broadcasts.
-
-Catches: a kernel that assumes contiguous operands, ignores a storage offset, loads vectors from
-unaligned addresses, uses the strides of one operand for the other, reads gaps, broadcasts along the
-wrong axis, does not sum a gradient over the broadcast axis or sums it over the wrong one, or reads
-an operand of one dtype as another or rounds it to another. Most shapes are not square, so that a
-wrong axis cannot fit; some are square, because a transposed read of a square operand has the right
-shape. Gaps and memory before offsets hold NaN, which a wrong read brings into the result. One size
-is enough.
-"""
+"""Checks operands of other strides and broadcasts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from losscli.cases import Case
-from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import no_value
 from losscli.truth.problem import Incoming, Problem
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, Variants, check, small_case
 
 Relayout = Callable[[Tensor], Tensor]
 """Give values another layout; some give up most of the values as well."""
@@ -33,17 +23,18 @@ def _as_is(values: Tensor) -> Tensor:
     return values
 
 
-def _transposed(values: Tensor) -> Tensor:
+def transposed(values: Tensor) -> Tensor:
+    """Store two dimensions the other way round."""
     return values.t().contiguous().t()
 
 
-def _every_second_column(values: Tensor) -> Tensor:
-    rows, columns = values.shape
-    wide = values.new_full((rows, 2 * columns), no_value(values.dtype))[:, ::2]
-    return wide.copy_(values)
+def every_second(values: Tensor) -> Tensor:
+    """Store values in every second place of memory that holds no values between them."""
+    wide = values.new_full((*values.shape[:-1], 2 * values.shape[-1]), no_value(values.dtype))
+    return wide[..., ::2].copy_(values)
 
 
-def _inside(*beside: int) -> Relayout:
+def inside(*beside: int) -> Relayout:
     """Make values a view of a tensor that has more to their left and right, above and below."""
 
     def relayout(values: Tensor) -> Tensor:
@@ -84,13 +75,13 @@ def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 STORED: dict[str, tuple[Relayout, Relayout]] = {
-    "both operands transposed": (_transposed, _transposed),
-    "input transposed": (_transposed, _as_is),
-    "target transposed": (_as_is, _transposed),
-    "every second column of a wider input": (_every_second_column, _as_is),
-    "every second column of wider operands": (_every_second_column, _every_second_column),
-    "operands cut out of larger ones": (_inside(3, 4, 1, 1), _inside(3, 4, 1, 1)),
-    "input without its last column, target without its first": (_inside(0, 1), _inside(1, 0)),
+    "both operands transposed": (transposed, transposed),
+    "input transposed": (transposed, _as_is),
+    "target transposed": (_as_is, transposed),
+    "every second column of a wider input": (every_second, _as_is),
+    "every second column of wider operands": (every_second, every_second),
+    "operands cut out of larger ones": (inside(3, 4, 1, 1), inside(3, 4, 1, 1)),
+    "input without its last column, target without its first": (inside(0, 1), inside(1, 0)),
     "one row expanded to the input": (_expanded_rows, _as_is),
     "one column expanded to the target": (
         _as_is,
@@ -111,8 +102,8 @@ OF_ALL: dict[str, Relayout] = {
 """How the operands of a Model lie, whatever shapes and dtypes they have."""
 
 LATER: dict[str, Relayout] = {
-    "transposed": _transposed,
-    "of every second column of a wider one": _every_second_column,
+    "transposed": transposed,
+    "of every second column of a wider one": every_second,
     "of one row expanded": _expanded_rows,
     "of one row": lambda values: values[0].clone(),
     "of one column": lambda values: values[:, :1].clone(),
@@ -140,8 +131,8 @@ def broadcast_shapes(rows: int, columns: int) -> dict[str, tuple[Shape, Shape]]:
 SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square operands": ((64, 64), _as_is, _as_is),
     "square operands of an odd size": ((37, 37), _as_is, _as_is),
-    "square operands, the input transposed": ((37, 37), _transposed, _as_is),
-    "square operands, the target transposed": ((37, 37), _as_is, _transposed),
+    "square operands, the input transposed": ((37, 37), transposed, _as_is),
+    "square operands, the target transposed": ((37, 37), _as_is, transposed),
     "square input, target of one row": ((37,), _as_is, _as_is),
     "square input, target of one column": ((37, 1), _as_is, _as_is),
 }
@@ -169,50 +160,60 @@ def _is_limit(variant: str) -> bool:
     return variant not in (*broadcast_shapes(1, 1), *CONTIGUOUS) and not variant.endswith(REPEATED)
 
 
-@check(adapt=layout_case, mean_for_sum=True, units=(ELEMENT,), limits=_is_limit)
+@check(
+    place=50,
+    catches="a kernel that assumes contiguous or aligned operands, a wrong axis, one dtype read as "
+    "another",
+    advice="Do not assume contiguous, aligned operands: use the strides, or call contiguous(). A "
+    "target of shape (N,) follows the last dimension.",
+    cost=Cost.FEW,
+    adapt=layout_case,
+    mean_for_sum=True,
+    units=(ELEMENT, MODEL),
+    limits=_is_limit,
+    needs_gradient=False,
+    recompiles=True,
+)
 def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
-    for name, variant in _variants(problem):
-        if variant.refused:
-            continue
-        fresh = subject.again()
-        first, *others = _incoming(variant)
-        for incoming in dict.fromkeys((first, *others)):
-            answer = fresh.send(variant.call(incoming))
-            loss = incoming is first
-            tally.judge_variant(name, variant, incoming, answer, loss=loss, by_incoming=True)
+    """Check operands of other strides and broadcasts.
+
+    Transposed, sliced, strided, expanded and misaligned operands, five dimensions in permuted
+    orders, square and other operands, broadcasts of either operand, also in the middle dimension,
+    targets of other dtypes, integers included; NaN in every gap.
+
+    Most shapes are not square, so that a wrong axis cannot fit; some are, because a transposed read
+    of a square operand has the right shape.
+    """
+    tally.judge_variants(problem, subject, _variants(problem), _incoming, fresh=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
+def _variants(problem: Problem) -> Variants:
     """Yield each layout by its name."""
     if problem.case.spec.unit == MODEL:
         for name, relayout in OF_ALL.items():
-            every = (relayout,) * len(problem.operands)
-            make = partial(_laid_out, problem, problem.operands, *every)
-            yield name, problem.variant(name, make)
+            every = dict.fromkeys(problem.operands, relayout)
+            yield name, partial(laid_out, problem, every)
         return
     for name, relayouts in STORED.items():
-        make = partial(_laid_out, problem, problem.operands, *relayouts)
-        yield name, problem.variant(name, make)
-    for number, operand in enumerate(problem.case.spec.names[2:], 2):
+        lie = dict(zip(problem.operands, relayouts, strict=False))
+        yield name, partial(laid_out, problem, lie)
+    for operand in problem.case.spec.names[2:]:
         for how, relayout in LATER.items():
-            name, where = f"{operand} {how}", (*(_as_is,) * number, relayout)
-            yield name, problem.variant(name, partial(_whole, problem, operand, where))
+            yield f"{operand} {how}", partial(_whole, problem, operand, relayout)
     for name, shapes in broadcast_shapes(*problem.case.shape).items():
-        yield name, problem.variant(name, partial(problem.reshaped, *shapes))
+        yield name, partial(problem.reshaped, *shapes)
     for name, (target, *both) in SQUARE.items():
-        make = partial(_reshaped, problem, (target[0],) * 2, target, *both)
-        yield name, problem.variant(name, make)
+        yield name, partial(_reshaped, problem, (target[0],) * 2, target, *both)
     for name, orders in PERMUTED.items():
         stored = (partial(permuted, order=order) for order in orders)
-        yield name, problem.variant(name, partial(_reshaped, problem, FIVE, FIVE, *stored))
+        yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
     own = problem.prediction.dtype
     may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
     for operand in problem.case.spec.names[1:]:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
             if dtype != own and (dtype.is_floating_point or may_be_integers[operand]):
-                name = f"{operand} of {str(dtype).removeprefix('torch.')}"
-                yield name, problem.variant(name, partial(_mixed, problem, operand, dtype))
+                name = str(dtype).removeprefix("torch.")
+                yield f"{operand} of {name}", partial(_mixed, problem, operand, dtype)
 
 
 def _incoming(variant: Problem) -> tuple[Incoming, ...]:
@@ -235,22 +236,22 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     return problem.like({**problem.operands, name: values.to(dtype)})
 
 
-def _whole(problem: Problem, name: str, relayouts: tuple[Relayout, ...]) -> Problem:
-    """Return the problem with an operand of the whole shape, in layouts."""
+def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
+    """Return the problem with an operand of the whole shape, in a layout."""
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
     # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return _laid_out(problem, {**problem.operands, name: values}, *relayouts)
+    return problem.like({**problem.operands, name: relayout(values)})
 
 
-def _laid_out(problem: Problem, operands: Operands, *relayouts: Relayout) -> Problem:
-    """Return the problem of operands in layouts, those without one as they are."""
-    given = zip(operands, relayouts, strict=False)
-    return problem.like(operands | {name: relayout(operands[name]) for name, relayout in given})
+def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
+    """Return the problem with some operands in layouts."""
+    operands = problem.operands
+    return problem.like({**operands, **{n: lay(operands[n]) for n, lay in relayouts.items()}})
 
 
 def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:
     own = problem.reshaped(input, target)
-    return _laid_out(own, own.operands, *relayouts)
+    return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))

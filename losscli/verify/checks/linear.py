@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import torch
 from msgspec import structs
@@ -19,10 +20,10 @@ from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.inputs import no_value
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Incoming, Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import COPIES, Tally, check, of_shape
+from losscli.verify.checks.check import COPIES, Cost, Tally, Variants, check, of_shape, usual
+from losscli.verify.checks.layouts import Relayout, every_second, inside, transposed
 from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
 
 SHAPE = (12, 24, 131)
@@ -45,14 +46,16 @@ def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> L
     return hidden, weight
 
 
+_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
+
+
 def _with_tie(layer: Layer) -> Layer:
     """Return a layer with a class whose logits are those of another, far above the rest."""
-    hidden, weight = _with_offset(layer, CONFIDENT, slice(ONE_CLASS, ONE_CLASS + 1))
+    hidden, weight = _with_offset(layer, CONFIDENT, _ONE)
     weight[-1] = weight[ONE_CLASS]
     return hidden, weight
 
 
-_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 VALUES: dict[str, Callable[[Layer], Layer]] = {
     "logits around 1e4": lambda layer: _with_offset(layer, LARGE),
     "logits around -1e4": lambda layer: _with_offset(layer, -LARGE),
@@ -66,21 +69,27 @@ VALUES: dict[str, Callable[[Layer], Layer]] = {
 """What the operands hold."""
 
 
-@check(adapt=of_shape(SHAPE, scale=1.0), units=(HIDDEN_STATE,))
+@check(
+    place=120,
+    catches="exponentials that overflow, also where all logits are large alike, confident tokens "
+    "whose loss loses all digits, a mean that counts ignored tokens, a gradient of theirs",
+    advice="Subtract the largest logit before the exponential; leave ignored tokens out of the "
+    "loss, of its mean and of all gradients.",
+    cost=Cost.QUICK,
+    adapt=of_shape(SHAPE, scale=1.0),
+    units=(HIDDEN_STATE,),
+)
 def linear_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check hidden states and weights whose logits need care.
 
-    Catches: a maximum that is not subtracted, so that exponentials overflow, also where all logits
-    are large alike; a loss of a very confident token that loses all digits; ties; ignored tokens
-    whose loss or gradient is not 0, or which a mean counts, and NaN, or none, where all are
-    ignored; an incoming gradient that is not multiplied by each token's own. Half of the targets
-    are the class that is far from the others. The check judges the loss and all gradients, for an
-    incoming gradient of 1 and one other.
+    For losses of hidden states: logits around 1e4 and -1e4 and of some thousands, one class far
+    above or below the others, ties, equal logits, hidden states of zeros; tokens ignored (none, the
+    first, every second, all but one, all).
     """
-    tally.judge_variants(problem, subject, _variants(problem))
+    tally.judge_variants(problem, subject, _variants(problem), any_for_nan=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _variants(problem: Problem) -> Variants:
     for name, change in VALUES.items():
         yield name, partial(_changed, problem, change)
     if ignored_index(problem.case.params) is not None:
@@ -97,58 +106,10 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
     return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
 
 
-SIZES: tuple[Shape, ...] = (
-    (1, 1, 1),
-    (1, 24, 1000),
-    (5, 1, 7),
-    (3, 8, 1),
-    (0, 24, 101),
-    (1031, 8, 3),
-    (129, 64, 129),
-    (67, 33, 1025),
-    (3, 16, 50257),
-)
-"""Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
-
-
-@check(adapt=of_shape(SHAPE), mean_for_sum=True, units=(HIDDEN_STATE,))
-def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the sizes of hidden states.
-
-    Catches: the last tokens, numbers or classes left out; one class or one number in a hidden
-    state; no tokens at all. The check judges the loss and all gradients.
-    """
-    for shape in SIZES:
-        name = "{} tokens of {}, {} classes".format(*shape)
-        variant = problem.variant(name, partial(problem.reshaped, shape))
-        answer = subject.send(variant.call(variant.usual))
-        tally.judge_variant(name, variant, variant.usual, answer)
-
-
-def _strided(values: Tensor) -> Tensor:
-    """Return the values in every second place of memory that holds no values between them."""
-    shape = (*values.shape[:-1], 2 * values.shape[-1])
-    whole = values.new_full(shape, no_value(values.dtype))
-    whole[..., ::2] = values
-    return whole[..., ::2]
-
-
-def _transposed(values: Tensor) -> Tensor:
-    return values.t().contiguous().t() if values.dim() == 2 else values
-
-
-def _cut_out(values: Tensor) -> Tensor:
-    """Return the values inside of larger memory."""
-    shape = [extent + 2 for extent in values.shape]
-    whole = values.new_full(shape, no_value(values.dtype))
-    inner = whole[(slice(1, -1),) * values.dim()]
-    return inner.copy_(values)
-
-
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
-    "transposed": _transposed,
-    "in every second place": _strided,
-    "cut out of a larger one": _cut_out,
+LAYOUTS: dict[str, Relayout] = {
+    "transposed": transposed,
+    "in every second place": every_second,
+    "cut out of a larger one": inside(1, 1, 1, 1),
 }
 """How the memory of an operand lies."""
 ALONE = "one hidden state alone"
@@ -162,6 +123,10 @@ LEADING: dict[str, Shape] = {
 
 
 @check(
+    place=140,
+    catches="kernels that assume contiguous rows, gradients in other strides",
+    advice="Use the strides of the hidden states and the weight, or call contiguous().",
+    cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     mean_for_sum=True,
     units=(HIDDEN_STATE,),
@@ -171,27 +136,24 @@ LEADING: dict[str, Shape] = {
 def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check hidden states and weights of other strides, and tokens in several dimensions.
 
-    Catches: a kernel that assumes contiguous rows, a gradient in other strides that is wrong, one
-    hidden state without a dimension of tokens, several of these, targets of other dtypes read as
-    int64. Memory between values holds NaN, and what is no class.
+    For losses of hidden states: operands transposed, in every second place and cut out of larger
+    ones, with NaN between; one hidden state alone, two and three dimensions of tokens.
     """
-    for name, make in _layouts(problem):
-        variant = problem.variant(name, make)
-        incoming = variant.usual
-        if problem.case.reduction == "none":
-            shape = variant.oracle.unreduced_shape
-            own = incoming.grad_output[: shape.numel()].reshape(shape)
-            incoming = replace(incoming, grad_output=own)
-        answer = subject.again().send(variant.call(incoming))
-        tally.judge_variant(name, variant, incoming, answer)
+    tally.judge_variants(problem, subject, _layouts(problem), _of_tokens, fresh=True)
 
 
-def _layouts(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _of_tokens(problem: Problem) -> tuple[Incoming]:
+    """Return the usual incoming gradient, in the shape of the tokens."""
+    if problem.case.reduction != "none":
+        return usual(problem)
+    shape, values = problem.oracle.unreduced_shape, problem.usual.grad_output
+    return (replace(problem.usual, grad_output=values[: shape.numel()].reshape(shape)),)
+
+
+def _layouts(problem: Problem) -> Variants:
     own = problem.operands
-    for (name, values), (title, change) in (
-        (item, layout) for item in own.items() for layout in LAYOUTS.items()
-    ):
-        if values.dim() == 2 or change is _strided:
+    for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
+        if values.dim() == 2 or change is every_second:
             yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
     for title, shape in LEADING.items():
         yield title, partial(_leading, problem, shape)
@@ -202,11 +164,7 @@ def _leading(problem: Problem, shape: Shape) -> Problem:
     count = torch.Size(shape).numel()
     hidden, numbers = problem.case.spec.names[:2]
     own: Operands = dict(problem.operands)
-    own[hidden] = (
-        own[hidden][:count].reshape(*shape, -1)
-        if count
-        else own[hidden].new_empty((*shape, own[hidden].shape[-1]))
-    )
+    own[hidden] = own[hidden][:count].reshape(*shape, own[hidden].shape[-1])
     own[numbers] = own[numbers][:count].reshape(shape)
     return problem.like(own)
 
@@ -238,15 +196,19 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
     return implementation.temporaries == 0 and (case.device != "cpu" or case.item_bytes >= 4)
 
 
-@check(adapt=of_shape(PLAN_SHAPE), units=(HIDDEN_STATE,))
+@check(
+    place=150,
+    catches="parts that do not add up, a target in another slice, more memory than the budget",
+    advice="Add the parts of the logits up to what the whole gives.",
+    adapt=of_shape(PLAN_SHAPE),
+    units=(HIDDEN_STATE,),
+)
 def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every way in which the logits are made in parts, by budgets of memory.
 
-    Catches: parts that do not add up, sums of gradients in 16 bits, a target that lies in another
-    slice, a maximum that slices do not share, more memory than the budget. There is a budget for
-    all logits at once, for chunks of tokens and for slices of the classes. The check judges the
-    loss and all gradients, for incoming gradients of 1 and one other, and of losscli's own kernels
-    the memory of a call: it may be the budget and a few numbers for each token.
+    For losses of hidden states: a budget for all logits at once, for chunks of tokens and for
+    slices of classes; of losscli's own kernels also what a call holds: it may be the budget and a
+    few numbers for each token.
     """
     for kind, budget in _budgets(problem.case).items():
         case = structs.replace(

@@ -16,14 +16,14 @@ from losscli.cases import Case
 from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.implementations.requests import Call, ExtraBytes, Growth, Poisoned, SharedMemory
 from losscli.implementations.subject import Subject
-from losscli.losses import ROW
+from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
 from losscli.runs.records import FAIL
-from losscli.truth.distances import index_of
+from losscli.truth.distances import first_difference
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.inputs import NO_CLASS
 from losscli.truth.problem import Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import COPIES, Tally, check
+from losscli.verify.checks.check import COPIES, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
 from losscli.verify.memory_plan import Held
 
@@ -68,30 +68,29 @@ class _Guarded:
 
 
 def _where(now: Tensor, before: Tensor) -> str:
-    """Name the first element that differs."""
-    differs = (now != before).flatten()
-    if not differs.any():
-        return ""
-    number = int(differs.int().argmax())
-    was, got = float(before.flatten()[number]), float(now.flatten()[number])
-    return f": expected {was:.9g}, got {got:.9g} at {[*index_of(number, now.shape)]}"
+    where = first_difference(now, before)
+    return where and f": {where}"
 
 
-@check(held=lambda case: Held(operands=3, results=3), one_process=COPIES)
+@check(
+    place=310,
+    catches="inputs overwritten, reads and writes beyond the ends, results from uninitialised "
+    "memory, leaks",
+    advice="Stay within the tensors, return memory of your own, and fill it completely.",
+    cost=Cost.QUICK,
+    held=lambda case: Held(operands=3, results=3),
+    one_process=COPIES,
+    needs_gradient=False,
+)
 def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that an implementation reads and writes only its own memory.
 
-    Catches: overwritten inputs, elements read or written beyond the ends of a buffer, outputs that
-    are not fully written or that share memory with the operands or with the outputs of an earlier
-    call, memory that is kept from call to call.
+    Operands between bands of NaN and of large values, memory that is full of a pattern before the
+    call, a hundred calls that may not take more memory each time.
 
-    The operands lie between bands of NaN, then of large values: the result has to be that of plain
-    operands, and bands and operands have to stay unchanged. Before other calls, all bytes of an
-    earlier result, and blocks of its size and of the size of scratch memory, are filled with a
-    pattern and freed, so that an allocator hands them out again: the result has to be the same for
-    two patterns. Each result has to equal plain calls: bitwise if the implementation is
-    deterministic, otherwise within the tolerances of the oracle. Last, a hundred calls on operands
-    of some ten thousand elements may not take more memory each time.
+    All bytes of an earlier result, and blocks of its size and of the size of scratch memory, are
+    filled with a pattern and freed, so that an allocator hands them out again: the result has to be
+    the same for two patterns.
     """
     # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, operands={n: each.clone() for n, each in problem.operands.items()})
@@ -154,20 +153,21 @@ def allocations_case(case: Case) -> Case:
 
 
 @check(
+    place=330,
+    catches="copied operands, temporaries of full size",
+    advice="Make no copy of an operand and no temporary of its size.",
     adapt=allocations_case,
     one_process=COPIES,
     asks=lambda case: case.reduction == "mean" and not case.spec.composed_of,
     needs="means of losses with kernels of their own",
+    units=(ELEMENT, ROW, HIDDEN_STATE),
     concerns=lambda implementation: implementation.temporaries == 0,
 )
 def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the memory that a call takes beyond its results.
 
-    Catches: operands that are copied because they are not contiguous, have mixed dtypes or repeat,
-    and temporaries of full size. PyTorch's own allocators measure the peak memory of a forward and
-    backward pass, for each layout of a config; beyond the loss and the gradient a call may hold
-    nothing as large as half of the prediction. The check applies to implementations whose memory
-    plan has no temporaries.
+    The peak memory of forward and backward, in each layout of a config: at most half of the
+    prediction; only for implementations that plan no temporaries, and only for means.
     """
     for layout in LAYOUTS:
         case = _laid_out(problem.case, layout)

@@ -1,14 +1,4 @@
-"""Checks incoming gradients that differ by row, and batches in parts.
-
-Catches: an incoming gradient that is judged by its first row, taken for one number because it does
-not move along a dimension, or read as if it were contiguous; a mean of the means of parts of other
-sizes; a batch whose parts do not add up to the whole. Without a reduction the incoming gradient has
-a first row of zeros, is negative all over, is one row or one column that repeats with a stride of
-0, or lies transposed in memory. With one, the batch is computed in parts of few rows and many: the
-losses of the parts, added up, and their gradients, side by side, have to be those of the whole
-within the tolerances of the oracle. A part's share of a mean is of few bits, so nothing is rounded
-on the way to it.
-"""
+"""Checks incoming gradients that differ by row, and batches in parts."""
 
 from __future__ import annotations
 
@@ -17,7 +7,7 @@ from torch import Tensor
 
 from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT
+from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check, of_shape
@@ -32,9 +22,23 @@ SPLITS: dict[str, Rows] = {
 }
 
 
-@check(adapt=of_shape(SHAPE))
+@check(
+    place=230,
+    catches="an incoming gradient judged by its first row or its strides, a mean of means, a batch "
+    "whose parts do not add up",
+    advice="Multiply each element by its own incoming gradient; it is not the same for all rows.",
+    adapt=of_shape(SHAPE),
+    units=(ELEMENT, ROW, HIDDEN_STATE),
+)
 def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge each incoming gradient or split; the worst counts, and all are named."""
+    """Check incoming gradients that differ by row, and batches in parts.
+
+    Without a reduction, incoming gradients with a first row of zeros, negative, of one row, column
+    or number with stride 0, transposed; a batch in parts of few and of many rows, which have to add
+    up to the whole.
+
+    A part's share of a mean is of few bits, so nothing is rounded on the way to it.
+    """
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
             answer = subject.send(problem.call(incoming))

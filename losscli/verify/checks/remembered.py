@@ -13,7 +13,7 @@ from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check, small_case
 from losscli.verify.checks.plain_calls import PlainCalls
 from losscli.verify.memory_plan import Held
 
@@ -21,20 +21,22 @@ LATER = 24
 """Calls whose answers are read when all are done: more than a ring of buffers has."""
 
 
-@check(adapt=small_case, held=lambda case: Held(operands=4, results=2 + LATER))
+@check(
+    place=300,
+    catches="answers found again by address, by elements or by a checksum; a part that is kept "
+    "while another operand changes; results that a later call overwrites",
+    advice="Compute every call from all of its operands, on any thread, into memory that no later "
+    "call writes.",
+    cost=Cost.QUICK,
+    adapt=small_case,
+    held=lambda case: Held(operands=4, results=2 + LATER),
+    needs_gradient=False,
+)
 def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that no answer is that of an earlier call.
 
-    Catches: answers that are found again by address, by identity, by some elements, by a checksum
-    or by comparing one operand with a kept copy; a part that is computed of one operand and kept
-    while another changes; results that a later call overwrites; answers that another thread does
-    not get.
-
-    The same operands get new contents: one operand after the other, a single element of each, at a
-    place that follows from the seed, and the prediction in another order, which has the same sum.
-    The oracle judges each answer. Then a thread of its own makes 24 calls on two contents in turn;
-    their answers, read when all are done, have to equal plain calls: bitwise if the implementation
-    is deterministic, otherwise within the tolerances of the oracle.
+    New contents in the same operands: in one of them, in one element, in another order; 24 calls in
+    another thread, whose results are read after the last and have to equal plain calls.
     """
     operands = {name: operand.clone() for name, operand in problem.operands.items()}
     incoming = problem.usual

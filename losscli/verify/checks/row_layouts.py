@@ -1,27 +1,18 @@
-"""Checks rows of other strides, with dimensions behind the classes, and targets of other dtypes.
-
-Catches: a kernel that assumes that classes lie side by side, that rows begin at an aligned address
-or follow each other without a gap; that takes the last dimension for the classes where others
-follow them; that reads class numbers of one dtype as another. Gaps and memory before offsets hold
-NaN, and what is no class. One size is enough.
-"""
+"""Checks rows of other strides, with dimensions behind the classes, and targets of other dtypes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject
 from losscli.losses import CLASS_NUMBERS, ROW, RowSpec, Shape
 from losscli.losses.domain import CLASSES
-from losscli.truth.inputs import no_value
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import COPIES, Tally, check, of_shape
-from losscli.verify.checks.layouts import STORED, Relayout, permuted
+from losscli.verify.checks.check import COPIES, Cost, Tally, Variants, check, of_shape
+from losscli.verify.checks.layouts import STORED, every_second, laid_out, permuted
 
 SHAPE = (13, 201)
 """Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
@@ -69,6 +60,10 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
 
 
 @check(
+    place=90,
+    catches="kernels that assume classes side by side, the last dimension taken for the classes",
+    advice="Use the strides of rows and classes; the classes are dimension 1.",
+    cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     mean_for_sum=True,
     units=(ROW,),
@@ -76,7 +71,12 @@ NUMBERS = (torch.int64, torch.int32, torch.uint8)
     one_process=COPIES,
 )
 def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge the loss and all gradients of each layout; the worst counts, and all are named."""
+    """Check rows of other strides, and targets of other dtypes.
+
+    For losses over rows: transposed, sliced, strided, expanded and misaligned rows, one row without
+    a batch, dimensions behind the classes in several orders, class numbers in int64, int32 and
+    uint8. Gaps hold NaN, and what is no class.
+    """
     own = subject.implementation.held_to_oracle
     # A formula that takes the last dimension for the classes finds numbers that are none. On a GPU
     # that ends the process of an honest file, which is to give another answer or to refuse.
@@ -97,11 +97,11 @@ def row_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
             tally.judge_variant(name, variant, incoming, answer, by_incoming=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _variants(problem: Problem) -> Variants:
     """Yield each layout by its name."""
     first, *others = problem.case.spec.operands
     for known, name in INPUTS.items():
-        yield name, partial(_laid_out, problem, first.name, STORED[known][0])
+        yield name, partial(laid_out, problem, {first.name: STORED[known][0]})
     for operand in others:
         for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
             name = _of_dtype(operand.name, dtype)
@@ -109,13 +109,13 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
         if problem.operands[operand.name].dim() == problem.prediction.dim():
             for known, name in INPUTS.items():
                 title = name.replace("input", operand.name)
-                yield title, partial(_laid_out, problem, operand.name, STORED[known][0])
+                yield title, partial(laid_out, problem, {operand.name: STORED[known][0]})
             continue
-        relayouts = {"of every second of more": _every_second}
+        relayouts = {"of every second of more": every_second}
         if not operand.shared:
             relayouts["of one number, repeated"] = lambda values: values[:1].expand(values.shape)
         for how, relayout in relayouts.items():
-            yield f"{operand.name} {how}", partial(_laid_out, problem, operand.name, relayout)
+            yield f"{operand.name} {how}", partial(laid_out, problem, {operand.name: relayout})
     is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
     spec = problem.case.spec
     most = spec.most_dimensions if isinstance(spec, RowSpec) else None
@@ -148,15 +148,6 @@ def _of_dtypes(problem: Problem) -> set[str]:
     return {_of_dtype(name, dtype) for name in names for dtype in NUMBERS[1:]}
 
 
-def _every_second(values: Tensor) -> Tensor:
-    whole = values.new_full((2 * len(values),), no_value(values.dtype))
-    return whole[::2].copy_(values)
-
-
-def _laid_out(problem: Problem, name: str, relayout: Relayout) -> Problem:
-    return problem.like({**problem.operands, name: relayout(problem.operands[name])})
-
-
 def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     """Return the problem with class numbers of a dtype; unsigned ones ignore nothing."""
     values = problem.operands[name]
@@ -167,4 +158,4 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     """Return the problem of a shape with the dimensions of its prediction in another order."""
     own = problem.reshaped(shape)
-    return _laid_out(own, own.case.spec.names[0], partial(permuted, order=order))
+    return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})

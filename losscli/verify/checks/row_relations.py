@@ -1,9 +1,5 @@
 """Checks what has to hold between answers of an implementation, whatever the oracle says.
 
-Catches: a mistake that the reference formula shares with a kernel, of which no comparison of the
-two tells; a largest logit that several rows share; a kernel that depends on the order of the
-classes, or on how many rows there are; a gradient that does not belong to the loss.
-
 The spec says which of these hold for a loss (losscli/losses/rows/relations.py):
 
 - a number that is added to all logits of a row, another one for each row, changes neither the loss
@@ -47,7 +43,7 @@ from losscli.truth.excuse import LUCK
 from losscli.truth.problem import Problem
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import Tally, check, of_shape
+from losscli.verify.checks.check import Cost, Tally, check, of_shape
 
 SHAPE = (12, 131)
 """Rows of no whole vectors; no extent of the one is that of the other."""
@@ -337,9 +333,24 @@ RELATIONS = (
 )
 
 
-@check(adapt=of_shape(SHAPE, scale=1.0), units=(ROW,))
+@check(
+    place=100,
+    catches="a mistake that the reference formula makes as well, a maximum that rows share, "
+    "results that depend on the order of the classes",
+    advice="Subtract the largest logit of each row, treat all classes alike, and derive the "
+    "gradient from the loss: that of a row sums to zero.",
+    cost=Cost.QUICK,
+    adapt=of_shape(SHAPE, scale=1.0),
+    units=(ROW,),
+)
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge each relation that holds for the loss; the worst counts, and all are named."""
+    """Check what has to hold between answers of an implementation.
+
+    For losses over rows, each where the spec says that it holds: a number added to all logits of a
+    row, the sum of each row's gradient, classes in another order, the mean of a batch in parts,
+    rows of one 1 against class numbers, exchanged operands, a cross entropy against a divergence
+    and an entropy.
+    """
     base = problem.variant("a few rows ignored", lambda: _base(problem))
     base = replace(base, beside=problem.beside)
     for relation in RELATIONS:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Forward
@@ -20,7 +19,7 @@ from losscli.losses.domain import SHARES
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Tally, check, of_shape, paths
+from losscli.verify.checks.check import Cost, Tally, Variants, check, of_shape, paths
 
 SHAPE = (12, 131)
 """Odd rows; the planted class goes through all of a vector's lanes."""
@@ -96,26 +95,30 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _is_special(variant: str) -> bool:
-    return any(each in variant for each in ("infinity", "NaN", "zeros"))
-
-
-@check(adapt=of_shape(SHAPE, scale=1.0), units=(ROW,), limits=_is_special)
+@check(
+    place=70,
+    catches="exponentials that overflow, masked rows that become NaN, a mean that counts ignored "
+    "rows, a gradient of ignored rows",
+    advice="Subtract the largest logit before the exponential, and take a class of -inf and a row "
+    "that is ignored as what they are.",
+    cost=Cost.QUICK,
+    adapt=of_shape(SHAPE, scale=1.0),
+    units=(ROW,),
+    limits=lambda variant: any(each in variant for each in ("infinity", "NaN", "zeros")),
+)
 def row_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check rows whose values need care.
 
-    Catches: a maximum that is not subtracted, so that exponentials overflow; rows of minus infinity
-    but for one class, as masked logits are, that become NaN; a loss of a very confident row that
-    loses all digits; ties; log-probabilities of some classes whose sum is not 1; vectors of length
-    0, or of very different lengths; operands that are equal or opposite; ignored or masked rows
-    whose loss or gradient is not 0, or which a mean counts; NaN that a masked row holds; NaN, or
-    none, where all rows are ignored. The check judges the loss and all gradients, for an incoming
-    gradient of 1 and one other.
+    For losses over rows: a class far above or below the others, logits of 1e4 and around it, ties,
+    rows of minus infinity but for one class, vectors of zeros, short and long ones, operands that
+    are equal or opposite, each in rows of 131 and of 1,031 numbers; log-probabilities of some
+    classes that sum up to more than 1, or of one class alone; rows ignored or masked (none, the
+    first, every second, all but one, all).
     """
-    tally.judge_variants(problem, subject, _variants(problem))
+    tally.judge_variants(problem, subject, _variants(problem), any_for_nan=True)
 
 
-def _variants(problem: Problem) -> Iterator[tuple[str, Callable[[], Problem]]]:
+def _variants(problem: Problem) -> Variants:
     """Yield each kind of rows by its name, first in the prediction, then in others like it."""
     spec = problem.case.spec
     assert isinstance(spec, RowSpec)
@@ -204,24 +207,22 @@ def ignoring(
 ROW_OF_WRONG = 4
 
 
-def _has_numbers(case: Case) -> bool:
-    return any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands)
-
-
 @check(
+    place=160,
+    catches="a read beyond the row that comes back as a loss",
+    advice="Look whether a target is a class before it is an index.",
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
     units=(ROW, HIDDEN_STATE),
-    asks=_has_numbers,
+    asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
     needs="losses of class numbers",
 )
 def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check class numbers that are no class.
 
-    Catches: a read beyond the end of a row, or before its begin, that comes back as a loss. On the
-    CPU each such target has to raise an error, as PyTorch's does, and the call after it has to be
-    right. On a GPU, where PyTorch's assertion ends the process's use of the device, the check
-    applies to losscli's own kernels, which promise NaN for the row.
+    On a CPU each has to raise an error, as PyTorch's does, and the call after it has to be right.
+    On a GPU, where PyTorch's assertion ends the process's use of the device, losscli's own kernels
+    have to give NaN for the row.
     """
     on_cpu = problem.case.device == "cpu"
     name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS)

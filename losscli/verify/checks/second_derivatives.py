@@ -1,12 +1,4 @@
-"""Checks the derivatives of the gradients.
-
-Catches: second derivatives that are silently zero, wrong in sign or in a branch, or not summed over
-broadcast dimensions; an incoming gradient without a second derivative. The gradients of all
-operands are multiplied by values of both signs and added, and this sum is differentiated for all
-operands and the incoming gradient. The judge is float64 autograd through the reference, relative to
-the largest derivative. The check is skipped with a reason for an implementation that raises,
-because it says honestly that it has no second derivatives.
-"""
+"""Checks the derivatives of the gradients by float64 autograd through the reference."""
 
 from __future__ import annotations
 
@@ -39,7 +31,7 @@ from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import REFERENCE_FACTOR, unit_roundoff
-from losscli.verify.checks.check import Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check, small_case
 
 ROUNDINGS = 32
 """A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
@@ -52,9 +44,21 @@ FROM_ENDS = 1 / 16
 large that no other one counts beside it."""
 
 
-@check(adapt=small_case)
+@check(
+    place=290,
+    catches="second derivatives that are silently zero or wrong",
+    advice="Make backward differentiable, or mark it once_differentiable, so that a second "
+    "derivative raises and is never silently zero.",
+    cost=Cost.QUICK,
+    adapt=small_case,
+)
 def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
-    """Judge each derivative; the first that is wrong counts."""
+    """Check the derivatives of the gradients.
+
+    The gradients of all operands are multiplied by values of both signs and added, and this sum is
+    differentiated for all operands and the incoming gradient; skipped where the gradients have no
+    graph and say so.
+    """
     operands = problem.case.spec.operands
     if any(operand.smooth for operand in operands):
         smooth = {each.name: each.smoothed(problem.operands[each.name]) for each in operands}

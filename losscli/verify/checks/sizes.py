@@ -9,10 +9,10 @@ import torch
 
 from losscli.implementations.requests import Call
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, LOSS, ROW, Shape
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem, operand_of
-from losscli.verify.checks.check import Tally, check, of_shape, takes_one_row
+from losscli.verify.checks.check import Cost, Tally, Variants, check, of_shape, takes_one_row, usual
 
 LARGEST_POWER = 14
 """16,384 elements, more than a tile of any kernel here."""
@@ -28,36 +28,29 @@ def _sizes(failed: list[str]) -> str:
 
 
 @check(
+    place=60,
+    catches="dropped tails, whole vectors treated as ragged ones",
+    advice="Handle sizes that are no multiple of the tile, single elements and empty tensors.",
     adapt=of_shape((1,), (1,)),
     tally=partial(Tally, first=True, name=_sizes),
     mean_for_sum=True,
     units=(ELEMENT,),
+    recompiles=True,
 )
 def sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check sizes around those at which kernels switch code paths.
 
-    Catches: a dropped tail of one element, a whole vector, warp or tile that is treated as a ragged
-    one or the other way round, empty tensors, a single element. Vectors, groups of lanes, warps and
-    tiles are powers of two: so the check runs the sizes zero and one, each power of two up to a
-    tile, its neighbours, and a few primes, in one dimension, for the loss and all gradients.
+    Empty tensors, one element, each power of two up to a tile with its neighbours, and a few
+    primes.
     """
     shapes = {f"{size}{_UNIT}": ((size,), (size,)) for size in SIZES}
-    _judge_shapes(problem, subject, tally, shapes)
+    tally.judge_variants(problem, subject, _of(problem, shapes), usual)
 
 
-def _judge_shapes(
-    problem: Problem,
-    subject: Subject,
-    tally: Tally,
-    shapes: Mapping[str, tuple[Shape, Shape | None]],
-) -> None:
-    """Judge the loss and all gradients of each shape of prediction and target, by its name."""
+def _of(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]) -> Variants:
+    """Yield a problem of each shape of prediction and target."""
     for name, shape in shapes.items():
-        variant = problem.variant(name, partial(problem.reshaped, *shape))
-        if variant.refused:
-            continue
-        answer = subject.send(variant.call(variant.usual))
-        tally.judge_variant(name, variant, variant.usual, answer)
+        yield name, partial(problem.reshaped, *shape)
 
 
 ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
@@ -67,81 +60,98 @@ LONG_ROW = 4096
 ROW_SHAPES: tuple[Shape, ...] = (
     # and a single row so long that several threads or blocks share it
     *((3 if length > LONG_ROW else 5, length) for length in ROW_LENGTHS),
-    (0, 7),
-    (1, 1000),
-    (1031, 3),
-    (67, 129),
-    (1, 132099),
+    *((0, 7), (1, 1000), (1031, 3), (67, 129), (1, 132099)),
 )
 
 
-@check(adapt=of_shape((1, 2)), tally=partial(Tally, first=True), mean_for_sum=True, units=(ROW,))
+@check(
+    place=80,
+    catches="the last classes of a row left out, read twice, or read from the next row",
+    advice="Handle rows of any length: the last classes, one class, more than a block has.",
+    adapt=of_shape((1, 2)),
+    tally=partial(Tally, first=True),
+    mean_for_sum=True,
+    units=(ROW,),
+)
 def row_lengths(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check rows of the lengths at which kernels switch code paths.
 
-    Catches: the last classes of a row that does not fill a vector, a warp or a block left out, read
-    twice or read from the next row; a row of one class; no rows at all; one row more than a block
-    takes. Few rows of each length, for the loss and all gradients.
+    For losses over rows: 1 to 50,257 classes around the sizes of vectors, warps and blocks, a
+    single row, also one of 132,099 classes, a thousand rows of three classes, no rows.
     """
     shapes = {f"{shape[0]} rows of {shape[1]}": (shape, None) for shape in ROW_SHAPES}
-    _judge_shapes(problem, subject, tally, shapes)
+    tally.judge_variants(problem, subject, _of(problem, shapes), usual)
+
+
+TOKENS: tuple[Shape, ...] = (
+    *((1, 1, 1), (1, 24, 1000), (5, 1, 7), (3, 8, 1), (0, 24, 101)),
+    *((1031, 8, 3), (129, 64, 129), (67, 33, 1025), (3, 16, 50257)),
+)
+"""Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
+
+
+@check(
+    place=130,
+    catches="tails of tokens, widths or classes",
+    advice="Handle any number of tokens and classes and any width, one and none too.",
+    adapt=of_shape((12, 24, 131)),
+    mean_for_sum=True,
+    units=(HIDDEN_STATE,),
+)
+def linear_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check the sizes of hidden states.
+
+    For losses of hidden states: one token, one number, one class, a vocabulary of 50,257, no
+    tokens, sizes around the tiles of products.
+    """
+    shapes = {"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS}
+    tally.judge_variants(problem, subject, _of(problem, shapes), usual)
 
 
 Shapes = tuple[Shape, Shape]
 _ROWS: list[Shapes] = [
     ((rows, columns), (columns,))
-    for rows, columns in (
-        (100, 2),
-        (100, 4),
-        (100, 8),
-        (80, 12),
-        (40, 24),
-        (5, 1023),
-        (5, 1024),
-        (5, 1025),
-        (5, 1500),
-        (3, 2048),
-        (3, 4099),
-        (3, 4100),
-        (2, 8195),
+    for rows, lengths in (
+        *((100, (2, 4, 8)), (80, (12,)), (40, (24,))),
+        *((5, (1023, 1024, 1025, 1500)), (3, (2048, 4099, 4100)), (2, (8195,))),
     )
+    for columns in lengths
 ]
 _COLUMNS: list[Shapes] = [
     ((rows, columns), (rows, 1)) for rows, columns in ((100, 3), (33, 64), (3, 1500))
 ]
 _SEVERAL: list[Shapes] = [
-    ((1100, 7, 9), (7, 1)),
-    ((5, 1), (40, 5, 7)),
-    ((40, 5, 7), (40, 1, 1)),
-    ((40, 5, 7), (5, 7)),
-    ((40, 5, 7), (40, 1, 7)),
+    *(((1100, 7, 9), (7, 1)), ((5, 1), (40, 5, 7))),
+    *(((40, 5, 7), shape) for shape in ((40, 1, 1), (5, 7), (40, 1, 7))),
 ]
 _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 """More than the blocks that a GPU holds at a time take at once; a CPU takes a while for them."""
 
 
 @check(
+    place=170,
+    catches="the end of a row inside a vector or tile, a buffer that is too small for the repeated "
+    "part",
+    advice="Broadcast as PyTorch does, from the last dimension on.",
+    cost=Cost.QUICK,
     adapt=of_shape((1,), (1,)),
     mean_for_sum=True,
     units=(ELEMENT,),
     asks=takes_one_row,
     needs="losses whose target may be one row",
+    recompiles=True,
 )
 def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check broadcasts around the sizes at which kernels switch code paths.
 
-    Catches: mistakes at the end of a repeated row inside a tile or a vector, in a row of one vector
-    or of an odd number of them, in a buffer that is too small for the repeated part, in the place
-    of an element's repeats at which a tile begins, and in elements that repeat in several
-    dimensions or in the middle one. Repeated rows have a few vectors, about a tile, and more than a
-    tile; columns have a few rows, and more than a tile. The check judges the loss and all
-    gradients.
+    Rows and columns that repeat, of a few vectors, around a tile and beyond, in several dimensions
+    and in the middle one; of losses whose function takes such shapes.
     """
     shapes = [*_ROWS, *_COLUMNS, *_SEVERAL]
     if problem.case.device != "cpu":
         shapes += _ON_A_GPU
     named = {f"{input} with {target}": (input, target) for input, target in shapes}
-    _judge_shapes(problem, subject, tally, named)
+    tally.judge_variants(problem, subject, _of(problem, named), usual)
 
 
 BYTES = 2**25
@@ -155,6 +165,9 @@ _MOST_JUDGED = 16
 
 
 @check(
+    place=180,
+    catches="cache lines that are not written where stores bypass the caches",
+    advice="Write every element of large results; use 64-bit indices.",
     adapt=of_shape((PERIOD,), (PERIOD,)),
     asks=lambda case: case.reduction == "none",
     needs="losses without a reduction",
@@ -163,16 +176,19 @@ _MOST_JUDGED = 16
 def bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check results that are larger than the caches.
 
-    Catches: cache lines that are not written where stores bypass the caches; on a CPU also by a
-    kernel for large tensors alone, but what a GPU's kernels treat as large begins beyond this.
-    Without a reduction the operands are a few thousand elements, repeated: so each repeat of the
-    loss and of the gradients has to equal the first one, or be right by the oracle. The call before
-    has other contents, so that no memory holds the results already.
+    Results of 32 MiB without a reduction, made of a few thousand elements that repeat: each repeat
+    has to equal the first one, or be right by the oracle.
+
+    On a CPU this also finds what a kernel for large tensors alone leaves out; what a GPU's kernels
+    treat as large begins beyond this.
     """
     _judge_repeats(problem, subject, tally, 64)
 
 
 @check(
+    place=110,
+    catches="cache lines that are not written where stores bypass the caches",
+    advice="Write every class of each row, however large the gradient is.",
     adapt=of_shape(ROWS_PERIOD, scale=1.0),
     asks=lambda case: case.reduction == "none",
     needs="losses without a reduction",
@@ -181,10 +197,8 @@ def bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
 def row_bulk(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check gradients of rows that are larger than the caches.
 
-    Catches: cache lines that are not written where stores bypass the caches. Without a reduction
-    the operands are a few dozen rows, repeated: so each repeat of the losses and of the gradients
-    of what the rows do not share has to equal the first one, or be right by the oracle. The call
-    before has other contents, so that no memory holds the results already.
+    For losses over rows without a reduction: gradients of 32 MiB, made of a few dozen rows that
+    repeat, of which each repeat has to equal the first one, or be right by the oracle.
     """
     _judge_repeats(problem, subject, tally, 11)
 

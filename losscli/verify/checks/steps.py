@@ -18,7 +18,7 @@ from losscli.runs.records import FAIL
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import describe
-from losscli.verify.checks.check import NO_ORDER, Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check, small_case
 from losscli.verify.checks.plain_calls import distance
 from losscli.verify.memory_plan import Held
 
@@ -89,19 +89,21 @@ class Due:
                 tally.fail(reason, f"{title}, {name} gradient: ")
 
 
-@check(adapt=small_case)
+@check(
+    place=260,
+    catches="a gradient that was computed for the incoming gradient of another call, loss, head or "
+    "stream",
+    advice="Use the incoming gradient of this call, not one that was kept from another.",
+    cost=Cost.QUICK,
+    adapt=small_case,
+    recompiles=True,
+)
 def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check incoming gradients over a sequence of training steps.
 
-    Catches: a gradient that was computed for the incoming gradient of another call, in an
-    implementation that expects the last incoming gradient again; an expectation that two losses,
-    two heads of one loss or two streams share; digits that depend on whether an expectation was
-    right. Steps of forward and backward have the same incoming gradient several times, then
-    another, ten different ones in turn, and the first again. Then two heads of one shape have
-    different weights in one backward pass, alone and with other losses of the run between them; on
-    a GPU, steps with different incoming gradients run on two streams at once. Each gradient has to
-    be right by the oracle, and bit for bit that of a backward pass through a retained graph for the
-    same number, if two of those agree. One size is enough.
+    The same one several times, then another, ten different ones, the first again; two heads with
+    different weights in one backward pass, other losses of the run between them; on a GPU two
+    streams at once; bit for bit against a retained graph, if two of those agree.
     """
     due = Due.of(problem, subject)
     for number, value in enumerate(STEPS, 1):
@@ -176,21 +178,21 @@ REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 
 
 @check(
+    place=370,
+    catches="a captured backward pass that skips what a replay needs",
+    advice="Launch all work of backward on the current stream.",
     adapt=small_case,
     needs_gpu=True,
     one_process=NO_ORDER,
     held=lambda case: Held(operands=4, results=8, streams=4),
+    captures=True,
 )
 def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check backward passes that a CUDA graph captured.
 
-    Catches: work that a captured backward pass leaves out because it was not needed during the
-    capture, or in the replay before; an expectation that one replay changes for the next; memory
-    that belongs to the capture alone. The check captures a whole step and replays it with incoming
-    gradients that change between replays; it captures backward alone and replays it with 2 and then
-    with 1; and it captures forward and backward separately by
-    ``torch.cuda.make_graphed_callables``. Each gradient has to be right by the oracle, and bit for
-    bit that of a retained graph, as in the check of steps.
+    Backward captured alone and replayed with incoming gradients of 2 and then 1, a captured
+    training step, and both passes captured separately by ``make_graphed_callables``; on a GPU. Each
+    gradient has to be that of a retained graph, bit for bit.
     """
     due = Due.of(problem, subject)
     call = problem.call(problem.filled(1.0, problem.wrt))

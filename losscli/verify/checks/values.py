@@ -26,18 +26,24 @@ from losscli.truth.oracle import Truth
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import to_error
-from losscli.verify.checks.check import Tally, check, of_shape, paths
+from losscli.verify.checks.check import Cost, Tally, check, of_shape, paths
 
 
-@check(pass_="forward", once=False)
+@check(
+    place=10,
+    catches="a wrong formula, constant, parameter or axis, a sum where a mean is expected, "
+    "elements left out, an accumulator that is too narrow, a wrong shape or dtype",
+    advice="Check the formula, the parameters and the reduction; sum in float64, or in float32 "
+    "tile by tile.",
+    cost=Cost.FIRST,
+    pass_="forward",
+    once=False,
+    needs_gradient=False,
+)
 def value(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the loss itself.
+    """Check the loss, alone and on the path that also computes a gradient.
 
-    Catches: a wrong formula, constant or parameter, a wrong branch, elements that are left out or
-    read twice, a wrong broadcast axis, a sum where a mean is expected, an accumulator that is too
-    narrow, a result of the wrong shape, dtype or device. The check computes the loss twice: alone,
-    and on the path that prepares the gradient of the prediction, because fused kernels have a
-    separate path for that.
+    Fused kernels have a separate path for that.
     """
     for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
         judged = problem.judge_loss(subject.send(Forward(problem.operands, wrt)))
@@ -51,18 +57,24 @@ PLACE = (7, 19)
 """The index of the value: in the middle of a vector, far from either end."""
 
 
-@check(adapt=of_shape(SPECIALS_SHAPE), limits=lambda variant: True)
+@check(
+    place=220,
+    catches="values that are replaced, flushed to zero or overflow",
+    advice="Let NaN and infinities through as PyTorch does; form no square that overflows.",
+    cost=Cost.QUICK,
+    adapt=of_shape(SPECIALS_SHAPE),
+    limits=lambda variant: True,
+    needs_gradient=False,
+)
 def specials(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check NaN, infinities and other values at the ends of a dtype's range.
 
-    Catches: NaN or infinity that is replaced or clamped away, a branch that compares the wrong way
-    on NaN, a gradient that differs from PyTorch's there, subnormals flushed to zero, squares that
-    overflow needlessly. Of losses that add up squares these have to be in range. A value that
-    PyTorch's own formula refuses is left out. Where PyTorch's own gradient is NaN any gradient
-    passes, because that of torch.compile differs there; the loss, which is NaN as well, has to be
-    NaN. The check plants one value at a time, first in the prediction, then in each other operand
-    (but not where values are discrete, as signs are), then in all of these, among ordinary values;
-    one small size is enough.
+    NaN, infinities, subnormals, negative zero, squares out of range (in range for losses that add
+    up squares), one at a time, in each operand and in all together.
+
+    A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is NaN any
+    gradient passes, because that of torch.compile differs there; the loss, which is NaN as well,
+    has to be NaN.
     """
     for name, variant in _variants(problem):
         answer = subject.send(variant.call(variant.usual))
@@ -160,6 +172,9 @@ def rounding_case(case: Case) -> Case:
 
 
 @check(
+    place=190,
+    catches="results that are truncated instead of rounded to nearest, each within one ULP",
+    advice="Round to the nearest once, at the end; compute 16-bit dtypes in float32.",
     adapt=rounding_case,
     asks=lambda case: case.reduction == "none" and case.item_bytes == 2,
     needs="float16 and bfloat16 without a reduction",
@@ -168,13 +183,12 @@ def rounding_case(case: Case) -> Case:
 def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check 16-bit results for a bias of their rounding.
 
-    Catches: results that are truncated, or rounded up, instead of rounded to nearest. Each is
-    within a unit in the last place, so no tolerance of an element finds it; but the average error
-    of many results rounded to nearest is near zero, and that of truncated results is half a unit.
-    The check applies to the loss and the gradients without a reduction, in 16 bits; with 32 bits
-    and more the roundings of intermediate values have a bias as well. The average is that of the
-    differences from the correctly rounded results, because a parameter (a margin of 0.1 in
-    bfloat16, for example) can bias these results too.
+    The mean difference of some ten thousand results from the correctly rounded ones: near zero
+    where each is rounded to nearest, half a unit where it is truncated.
+
+    With 32 bits and more the roundings of intermediate values have a bias as well. The differences
+    are those from the correctly rounded results, because a parameter (a margin of 0.1 in bfloat16,
+    for example) can bias these too.
     """
     incoming, oracle = problem.usual, problem.oracle
     answer = subject.send(problem.call(incoming))
@@ -229,6 +243,9 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 
 @check(
+    place=210,
+    catches="a sum that loses more than a unit in the last place",
+    advice="Sum float64 in float64, pairwise or compensated; never in float32.",
     pass_="forward",
     adapt=lambda case: case.reshaped(
         (SUMMED_ELEMENTS,), (SUMMED_ELEMENTS,), distribution="uniform"
@@ -241,11 +258,9 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the accuracy of float64 sums.
 
-    Catches: a float64 sum that loses digits because no wider type can carry it. The loss of many
-    equal numbers, and of numbers of several distributions, has to be within a unit in the last
-    place of the exact sum of the implementation's own elements without a reduction: so only the sum
-    is judged. The check applies to implementations that promise it; PyTorch's own sums are off by
-    several units.
+    Sums of 65,537 float64 numbers, equal and of several distributions, against the exact sum of the
+    implementation's own elements; for `custom` only, as PyTorch's own sums are off by several
+    units.
     """
     each = bind(subject.implementation, replace(problem.case, reduction="none"))
     for name, operands in _summed_operands(problem):

@@ -24,7 +24,7 @@ from losscli.losses import (
 from losscli.ranks.placements import VOCABULARY
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS
+from losscli.verify.checks import CHECKS, Cost
 from losscli.verify.runner import Checks
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
@@ -46,10 +46,6 @@ PARAMETERS: dict[str, dict[str, float]] = {
 """The parameters of losses whose mistakes know no others; other losses have none at its default."""
 COMPILED = next(iter(LOSSES))
 """The only loss that is compiled: compiling takes longer than all the rest."""
-NOT_COMPILED = ("layouts", "sizes", "broadcasts", "steps", "changed_operands")
-"""Checks for which each layout, shape or loss would be compiled anew: minutes for what is PyTorch's
-own, whose compiler divides by the size of nothing besides."""
-
 NOT_CAPTURED = ("weighted_cross_entropy", "functional")
 """A loss and what no graph captures of it: PyTorch's own mean with a weight and label smoothing
 selects the rows that count, and so waits for the GPU."""
@@ -84,12 +80,10 @@ def plan(device: str) -> list[SelfTest]:
             if own:
                 tests.append(SelfTest(wrong, own, honest=False))
         for implementation in HONEST:
-            if implementation.unavailable(cases[0]):
-                continue
-            if implementation.name != "compile":
-                tests.append(SelfTest(implementation, cases, honest=True))
-            elif loss == COMPILED:
-                tests.append(SelfTest(implementation, cases[:1], honest=True))
+            compiled = implementation.name == "compile"
+            if not implementation.unavailable(cases[0]) and (not compiled or loss == COMPILED):
+                own = cases[:1] if compiled else cases
+                tests.append(SelfTest(implementation, own, honest=True))
     return tests
 
 
@@ -156,17 +150,18 @@ def _results(
 ) -> Iterator[VerifyResult]:
     """Yield the results of each check on each case, the cheap ones first."""
     for case in test.cases:
-        left_out: tuple[str, ...] = ()
-        if test.implementation.name == "compile":
-            left_out = NOT_COMPILED
-        if (case.loss, test.implementation.name) == NOT_CAPTURED:
-            left_out += ("graphs", "captured_backward")
+        compiled = test.implementation.name == "compile"
+        uncaptured = (case.loss, test.implementation.name) == NOT_CAPTURED
         trials = [
             (test.implementation, check)
             for check in CHECKS.values()
-            if not check.missing(case) and check.name not in left_out
+            if not check.missing(case)
+            # What is PyTorch's own would be compiled for minutes, and its compiler divides by the
+            # size of nothing besides.
+            and not (compiled and check.recompiles)
+            and not (uncaptured and check.captures)
+            and (case.shape not in (LONG, NARROW) or check.cost == Cost.FIRST)
+            and (case.shape != LONG or not check.needs_gradient)
         ]
-        only = {LONG: ("value",), NARROW: ("value", "gradients")}.get(case.shape)
-        trials = [trial for trial in trials if only is None or trial[1].name in only]
         for job in runner.split(case, trials):
             yield from run_job(job)

@@ -23,16 +23,12 @@ from losscli.verify.selftest.surgery import Linear, Stored, graft, regrade
 from losscli.verify.selftest.wrong import behaviour, gradients, linear, rows, topk, values
 
 
-def _is_reduced(case: Case) -> bool:
-    return case.reduction != "none"
+def _by(*reductions: str) -> Callable[[Case], bool]:
+    """Return whether a case has one of these reductions."""
+    return lambda case: case.reduction in reductions
 
 
-def _is_not_reduced(case: Case) -> bool:
-    return case.reduction == "none"
-
-
-def _is_mean(case: Case) -> bool:
-    return case.reduction == "mean"
+_REDUCED, _MEAN, _UNREDUCED = _by("mean", "sum"), _by("mean"), _by("none")
 
 
 def _has_kinks(case: Case) -> bool:
@@ -47,11 +43,6 @@ def _nothing_is_left_at_a_kink(case: Case) -> bool:
     return any(float(unreduced(case, kink, *others)) == 0 for kink in at[:-1])
 
 
-def _takes_anything(case: Case) -> bool:
-    """Tell whether the input may be NaN: what PyTorch refuses to compute has no result to miss."""
-    return not case.spec.operands[0].refused
-
-
 def _target_has_gradient(case: Case) -> bool:
     return case.spec.operands[1].differentiable
 
@@ -64,7 +55,7 @@ def _smooths(case: Case) -> bool:
 def _counts_rows(case: Case) -> bool:
     """Tell whether rows may count nothing in a mean."""
     counts = getattr(case.spec, "counts", None) is not None
-    return _is_mean(case) and (counts or case.spec.unit == HIDDEN_STATE)
+    return _MEAN(case) and (counts or case.spec.unit == HIDDEN_STATE)
 
 
 def _of(*losses: str) -> Callable[[Case], bool]:
@@ -80,15 +71,10 @@ def _bound(
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,
 ) -> Implementation:
-    """Return a mistake as an implementation.
+    """Return a mistake as an implementation, with ``claims`` among its fields.
 
-    Args:
-        name: of the mistake.
-        bind: as that of :class:`Implementation`, whose fields ``claims`` are as well.
-        applies: whether it is a mistake in a case: only where there are branches is one to be left
-            out.
-        units: whether it is planted into losses of elements, of rows, of hidden states.
-        claims: further fields.
+    ``applies``: whether it is a mistake in a case: only where there are branches is one to be left
+    out. ``units``: whether it is planted into losses of elements, of rows, of hidden states.
     """
 
     def unavailable(case: Case) -> Reason | None:
@@ -162,11 +148,11 @@ WRONG: tuple[Implementation, ...] = (
     _elements("branch scaled", values.scaled_below, _has_kinks),
     _elements("branches swapped", values.mirrored, _has_kinks),
     _elements("wrong axis", values.wrong_axis, lambda case: case.target_shape != case.shape),
-    _elements("sum for mean", lambda case, *x: formula(case, *x, reduction="sum"), _is_mean),
+    _elements("sum for mean", lambda case, *x: formula(case, *x, reduction="sum"), _MEAN),
     _elements(
         "1/rows for 1/N",
         lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0],
-        _is_mean,
+        _MEAN,
     ),
     _all("ignored incoming", _of_incoming(torch.ones_like)),
     _all("squared incoming", _of_incoming(torch.square)),
@@ -174,7 +160,7 @@ WRONG: tuple[Implementation, ...] = (
     _elements(
         "small gradients lost",
         lambda case, x, *more: formula(case, regrade(x, lambda g: g * (g.abs() > 1e-6)), *more),
-        _is_mean,
+        _MEAN,
     ),
     _elements(
         "wrong sign",
@@ -188,12 +174,13 @@ WRONG: tuple[Implementation, ...] = (
     ),
     _all("detached", _changed(Tensor.detach)),
     _all("float16 inside", values.half_inside),
-    _elements("narrow accumulator", values.narrow_accumulator, _is_reduced),
+    _elements("narrow accumulator", values.narrow_accumulator, _REDUCED),
     _elements("assumes contiguous", values.contiguous),
     _elements(
         "NaN scrubbed",
         lambda case, x, *more: formula(case, torch.nan_to_num(x), *more),
-        _takes_anything,
+        # What PyTorch refuses to compute has no result to miss.
+        lambda case: not case.spec.operands[0].refused,
     ),
     _all("in place", behaviour.in_place),
     _bound("cached", behaviour.cached),
@@ -202,13 +189,13 @@ WRONG: tuple[Implementation, ...] = (
     _elements("beyond the end", behaviour.beyond_the_end),
     _all("unsteady", _of_value(behaviour.unsteady)),
     _all("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
-    _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _is_reduced),
+    _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _REDUCED),
     _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
     _all("no curvature", _through(Linear)),
-    _all("scales in place", _through(Stored), _is_reduced),
+    _all("scales in place", _through(Stored), _REDUCED),
     _all("clears .grad", gradients.clears_gradients),
     _bound("last incoming", gradients.last_incoming),
-    _bound("habit", gradients.habit, _is_reduced),
+    _bound("habit", gradients.habit, _REDUCED),
     # What a captured backward pass does not need for an incoming gradient of 1.
     _all(
         "skips in a capture",
@@ -227,9 +214,9 @@ WRONG: tuple[Implementation, ...] = (
         _of_value(lambda loss: torch.nextafter(loss, torch.full_like(loss, torch.inf))),
         has_exact_values,
     ),
-    _bound("first row decides", gradients.first_row_decides, _is_not_reduced),
-    _elements("one number", _of_incoming(gradients.one_number), _is_not_reduced),
-    _elements("mean of means", values.mean_of_means, _is_mean),
+    _bound("first row decides", gradients.first_row_decides, _UNREDUCED),
+    _elements("one number", _of_incoming(gradients.one_number), _UNREDUCED),
+    _elements("mean of means", values.mean_of_means, _MEAN),
     _rows("counts ignored rows", rows.counts_ignored, _counts_rows),
     _rows(
         "weight forgotten",
@@ -259,7 +246,7 @@ WRONG: tuple[Implementation, ...] = (
         (ROW, HIDDEN_STATE),
         "incoming of the first row",
         _of_incoming(lambda g: g[:1].expand(g.shape) if g.dim() else g),
-        _is_not_reduced,
+        _UNREDUCED,
     ),
     # On a GPU the check is of what promises NaN.
     _rows("clamps targets", rows.clamps_targets, _smooths, held_to_oracle=True),
@@ -304,7 +291,7 @@ WRONG: tuple[Implementation, ...] = (
     _elements(
         "copies",
         lambda case, *operands: formula(case, *(each.contiguous() for each in operands)),
-        _is_mean,
+        _MEAN,
         temporaries=0,
     ),
 )

@@ -102,25 +102,15 @@ def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
     return reduced(case, rows, count).to(input.dtype)
 
 
-def _only_split(case: Case) -> Reason | None:
-    if case.placement and case.loss == "cross_entropy":
-        return None
-    return Reason(Code.NOT_APPLICABLE, "it takes logits that are split over ranks")
-
-
-def _reduced_alone(case: Case) -> Reason | None:
-    if case.reduction != "mean":
-        return Reason(Code.NOT_APPLICABLE, "it has a mistake in the mean alone")
-    return _only_split(case)
-
-
 def _own(name: str, description: str, does: _Mistakes) -> Implementation:
-    return Implementation(
-        name,
-        description,
-        lambda case: partial(_loss, does, case),
-        _reduced_alone if does.counts_share else _only_split,
-    )
+    def unavailable(case: Case) -> Reason | None:
+        if not (case.placement and case.loss == "cross_entropy"):
+            return Reason(Code.NOT_APPLICABLE, "it takes logits that are split over ranks")
+        if does.counts_share and case.reduction != "mean":
+            return Reason(Code.NOT_APPLICABLE, "it has a mistake in the mean alone")
+        return None
+
+    return Implementation(name, description, lambda case: partial(_loss, does, case), unavailable)
 
 
 SPLIT_WRONG = tuple(
