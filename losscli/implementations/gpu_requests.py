@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from losscli.garbage import without_garbage_collection
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import LocalSubject, Operands
 from losscli.implementations.passes import capture_graph
@@ -20,6 +19,7 @@ from losscli.implementations.requests import (
     Request,
     accept_each,
 )
+from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
 """Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream starts too

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.errors import LosscliError, first_line
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation

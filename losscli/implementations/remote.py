@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.files import UserFile

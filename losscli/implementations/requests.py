@@ -19,7 +19,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import inspection
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.local import Gradients, LocalSubject, Operands, R_co, leaves_of

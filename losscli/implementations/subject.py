@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.builtin import find_implementation
 from losscli.implementations.gpu_requests import Capture, FreeGraphs, Replay
 from losscli.implementations.implementation import Implementation

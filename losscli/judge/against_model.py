@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from msgspec.structs import replace
 
-from losscli.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
 from losscli.bench.plan import Task
-from losscli.cases import Case
+from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
+from losscli.cases.case import Case
+from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.config.schema import Timing
 from losscli.implementations import find_implementation, remote
 from losscli.implementations.definitions import Definition
@@ -20,7 +21,6 @@ from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import MODEL
-from losscli.model_case import NAME, Argument, ModelCase
 from losscli.truth.model import (
     ModelOracle,
     Reference,

@@ -38,13 +38,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from losscli.axes import SLICED, TRANSPOSED
-from losscli.cases import Case
+from losscli.cases.axes import SLICED, TRANSPOSED
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.implementations.local import Operands
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
-from losscli.model_case import ModelCase
 from losscli.truth.blocks import blocks, part
 from losscli.truth.model import make_model_inputs
 from losscli.truth.streams import OTHERS, Stream, make_generator

@@ -24,6 +24,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
+from losscli.cases.model_case import Argument, Draw, ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import find_implementation, remote
 from losscli.implementations.errors import SubjectError
@@ -31,7 +32,6 @@ from losscli.implementations.local import Gradients, Operands, R
 from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
 from losscli.implementations.sandbox.requests import ModelState
 from losscli.implementations.subject import bind
-from losscli.model_case import Argument, Draw, ModelCase
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors

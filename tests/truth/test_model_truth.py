@@ -6,8 +6,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.implementations.requests import Call, Forward, SecondDerivatives
-from losscli.model_case import NAME, Argument, ModelCase
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.distances import compare
 from losscli.truth.model import Reference, judge_model, take_infinity_for_nan, truths_at_largest

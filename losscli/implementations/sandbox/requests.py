@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from losscli.axes import GradOutput, PassName
-from losscli.cases import Case
+from losscli.cases.axes import GradOutput, PassName
+from losscli.cases.case import Case
+from losscli.cases.model_case import Argument
 from losscli.implementations.local import LocalSubject, Operands, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
@@ -19,7 +20,6 @@ from losscli.implementations.sandbox.modules import arguments_of, make, state_of
 from losscli.implementations.sandbox.state import State
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
 from losscli.losses import Shape
-from losscli.model_case import Argument
 
 _NAMES_BYTES = 2**20
 """What the names of compiled files may take beside their contents."""

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from losscli.cases import Case
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import loading
 from losscli.implementations.files import UserFile
@@ -19,7 +20,6 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.tuning import Tuning
-from losscli.model_case import ModelCase
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss

@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Accumulate, Call, ChangedData, Forward, RetainGraph

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape
 from losscli.truth.inputs import no_value

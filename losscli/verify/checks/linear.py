@@ -11,7 +11,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import ExtraBytes

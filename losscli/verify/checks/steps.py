@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import CHANGING_VALUES
+from losscli.cases.case import CHANGING_VALUES
 from losscli.implementations.gpu_requests import BackwardReplays, MakeGraphedCallables, OnStreams
 from losscli.implementations.requests import Answer, Call, Head, JointGradients, RetainGraph
 from losscli.implementations.subject import Subject, recordings

@@ -11,13 +11,13 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.axes import Distribution
-from losscli.cases import Case
+from losscli.cases.axes import Distribution
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
-from losscli.model_case import ModelCase
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import ulp
