@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,12 +14,14 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.sandbox import builds
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.processes.claims import LOCK
 from losscli.truth.problem import Problem
 
 BUILDS = """
 import os
+from pathlib import Path
 from torch.nn import functional
 
 FOLDER = os.environ["TORCH_EXTENSIONS_DIR"]
@@ -79,17 +82,17 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(BUILDS)
     case = Case("mse", (2, 3), (2, 3), "float32", "mean", "cpu", {}, "normal", 0)
-    problem, implementation = Problem.of(case), of_file(str(path))
+    problem, implementation = Problem.of(case), of_file(Source.read(str(path)))
     assert implementation.file
 
-    with remote.use(remote.Setting()):
-        with pytest.raises(SubjectError, match="compiled anew"):
-            bind(implementation, case).loss(problem.operands)
-        remote.share_build(implementation.file, "cpu")
-        remote.workers.end(implementation.file)
+    with pytest.raises(SubjectError, match="compiled anew"):
+        bind(implementation, case).loss(problem.operands)
+    built = remote.share_build(implementation, "cpu")
+    remote.workers.end(implementation.file)
 
-        loss = bind(implementation, case).loss(problem.operands)
+    loss = bind(built, case).loss(problem.operands)
 
+    Path(built.setting.built).unlink()
     remote.workers.end(implementation.file)
     assert torch.isfinite(loss)
     assert [path.name for path in scratch_directory().iterdir()] == [LOCK]

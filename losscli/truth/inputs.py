@@ -40,6 +40,7 @@ from torch import Tensor
 
 from losscli.axes import SLICED, TRANSPOSED
 from losscli.cases import Case
+from losscli.implementations import Implementation
 from losscli.implementations.call_data import Operands
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
@@ -74,10 +75,14 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
 
-def make_inputs(case: Case) -> Operands:
-    """Return the operands of a case by their names, on its device."""
+def make_inputs(case: Case, reference: Implementation | None = None) -> Operands:
+    """Return the operands of a case by their names, on its device.
+
+    ``reference``: what computes the truth of a Model, and has its parameters.
+    """
     if isinstance(case, ModelCase):
-        return make_model_inputs(case)
+        assert reference
+        return make_model_inputs(case, reference)
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):

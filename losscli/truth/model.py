@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -26,7 +26,7 @@ from msgspec import structs
 from torch import Tensor
 
 from losscli.errors import LosscliError
-from losscli.implementations import find_implementation, remote
+from losscli.implementations import Implementation, remote
 from losscli.implementations.call_data import Answer, Call, Curvature, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Gradients, bind
@@ -63,6 +63,7 @@ class Reference:
     """
 
     case: ModelCase
+    implementation: Implementation
 
     def loss(self, operands: Operands, wrt: tuple[str, ...] = ()) -> Tensor:
         """See :class:`Subject`."""
@@ -86,14 +87,13 @@ class Reference:
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Ask its worker for what is no method of a subject."""
-        file = find_implementation(self.case.model).file
-        assert file
         with self._blamed():
-            return remote.workers.of(file, self.case.device).ask(method, *arguments, case=None)
+            worker = remote.workers.of(self.implementation, self.case.device)
+            return worker.ask(method, *arguments, case=None)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         with self._blamed():
-            subject = bind(find_implementation(self.case.model), self.case)
+            subject = bind(self.implementation, self.case)
             return getattr(subject, method)(*arguments)
 
     def wrong(self, text: str) -> WrongReferenceError:
@@ -117,6 +117,7 @@ class ModelOracle(Oracle):
     """What the reference computes in float64, on the very values that the candidate gets."""
 
     case: ModelCase
+    reference: Implementation = field(kw_only=True)
 
     @property
     def shape(self) -> torch.Size:
@@ -168,7 +169,7 @@ class ModelOracle(Oracle):
     @property
     def exact(self) -> Reference:
         """The reference in float64."""
-        return Reference(self.case.of_dtype("float64"))
+        return Reference(self.case.of_dtype("float64"), self.reference)
 
 
 def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor) -> Iterator[Truth]:
@@ -200,10 +201,10 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
     return Outcome("fail", f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
 
 
-def make_model_inputs(case: ModelCase) -> Operands:
+def make_model_inputs(case: ModelCase, reference: Implementation) -> Operands:
     """Return the operands of a case: arguments that are drawn, and the reference's own state."""
     generator = make_generator(case.seed, "input")
-    state = Reference(case).state()[0] if case.state else {}
+    state = Reference(case, reference).state()[0] if case.state else {}
     operands: Operands = {}
     for argument in case.tensors:
         own = state.get(argument.name)

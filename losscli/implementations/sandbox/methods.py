@@ -119,7 +119,6 @@ class Method(NamedTuple):
 
 
 METHODS: dict[str, Method] = {
-    "mend": Method(tuple[()], None),
     "tuned": Method(tuple[()], float, lambda seconds: 0 <= seconds < math.inf),
     "compiled": Method(tuple[()], Tensor, _are_bytes, takes_long=True),
     "bound": Method(tuple[()], None, takes_long=True),

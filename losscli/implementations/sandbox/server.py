@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from losscli.errors import LosscliError, first_line
 from losscli.implementations import loading
 from losscli.implementations.call_data import Answer, Call
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
-from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
@@ -47,6 +47,7 @@ from losscli.implementations.sandbox.program import Binding, bound, import_sourc
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.sandbox.wire import Incoming, read
+from losscli.implementations.source import Source
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
@@ -85,13 +86,12 @@ class _Server:
     def __init__(self, incoming: Incoming, device: str, scratch: str) -> None:
         self.incoming, self.device, self.scratch = incoming, device, scratch
         self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int], LocalSubject] = {}
+        self.subjects: dict[tuple[Case, int, bool], LocalSubject] = {}
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
-        self.file: UserFile
+        self.file: Source
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
-        self.mends = False
         self.number = 0
         self.tuning = Tuning(lambda: None)
 
@@ -109,10 +109,9 @@ class _Server:
         return Replied(question.number, value)
 
     def _load(self, question: Load) -> Any:
-        self.file = UserFile(
-            question.named, Path(question.path), "", question.name, question.source, ""
-        )
-        self.order, self.mends = tuple(question.order), question.mends
+        path, data = Path(question.path), question.source.encode()
+        self.file = Source(question.named, path, question.revision, question.name, data)
+        self.order = tuple(question.order)
         if question.built:
             builds.unpack(
                 read(self.incoming.operands, 0, question.built).numpy().data, self.scratch
@@ -133,7 +132,7 @@ class _Server:
         # The operands have started CUDA.
         self.before = self.before.completed()
         case = request.model or request.case
-        subject = self._subject(case, request.generation) if case else None
+        subject = self._subject(case, request.generation, request.mends) if case else None
         own = getattr(self, f"do_{request.method}", None)
         asks = self._timing if request.method in TIMING else subject
         value = own(subject, *arguments) if own else getattr(asks, request.method)(*arguments)
@@ -144,23 +143,23 @@ class _Server:
             self.incoming.write_back()
         return raw
 
-    def _subject(self, case: Case, generation: int = 0) -> LocalSubject:
+    def _subject(self, case: Case, generation: int, mends: bool) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
-        key = case, generation
+        key = case, generation, mends
         if key not in self.subjects:
             for known in [each for each in self.subjects if each[0] == case]:
                 del self.subjects[known]
-            implementation = Implementation(self.file.named, "what a file defines", self._bind)
+            implementation = Implementation(self.file.named, "", partial(self._bind, mends=mends))
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bind(self, case: Case) -> BoundLoss:
+    def _bind(self, case: Case, *, mends: bool) -> BoundLoss:
         """Return what the file defines, as a case calls it."""
         assert self.module is not None
         if isinstance(case, ModelCase):
             return BoundModel(self.module, self.file.definition(""), case)
         function = bound(self.module, self._binding(case))
-        return loading.mended(function, case) if self.mends else function
+        return loading.mended(function, case) if mends else function
 
     def _binding(self, case: Case) -> Binding:
         """Return how a case calls what the file defines."""
@@ -172,12 +171,7 @@ class _Server:
         self, subject: LocalSubject | None, calls: list[Call], case: Case
     ) -> Iterator[Answer]:
         """Yield the answers of processes that look like a user's own."""
-        return unmarked.answers(self.source, self._binding(case), calls)
-
-    def do_mend(self, subject: LocalSubject | None) -> None:
-        """Reduce, reshape and convert results as is due, from now on."""
-        self.mends = True
-        self.subjects.clear()
+        return unmarked.answers(self.file, self.source, self._binding(case), calls)
 
     def do_compiled(self, subject: LocalSubject | None) -> torch.Tensor:
         """Return what has been compiled until now."""
@@ -258,7 +252,7 @@ class _Server:
         return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
 
-def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
+def _raised(error: Exception, loads: bool, file: Source) -> Raised:
     """Return an exception as an answer."""
     text = first_line(error)
     if is_out_of_memory(error):
@@ -267,7 +261,7 @@ def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
         return Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
     if cause is not None and loading.is_of_compiler(cause):
-        told = loading.first_error(cause, file.source, file.path.name)
+        told = loading.first_error(cause, file.text, file.path.name)
         return Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
         return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
