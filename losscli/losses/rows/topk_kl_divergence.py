@@ -36,7 +36,7 @@ class _Calls(RowCalls):
     """The calls of a loss that is composed of the kernels of others."""
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        found: Callable[..., Tensor] = operators.topk_kl_divergence
+        found: Callable[..., Tensor] = operators.OPERATORS["topk_kl_divergence"]
         return found
 
 
