@@ -23,8 +23,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from losscli.axes import CONTIGUOUS
-from losscli.cases import Case, format_grad_output
+from losscli.cases.axes import CONTIGUOUS
+from losscli.cases.case import Case, format_grad_output
 from losscli.compare.cells import Cell, best_peer, cells
 from losscli.compare.cells import ratio as ratio_to
 from losscli.doctor.isolation import ATTACKS

@@ -30,8 +30,10 @@ from typing import Any
 
 from losscli import sharded as sharded  # has the losses over rows take DTensors
 from losscli.linear import linear_cross_entropy, linear_token_log_probs
+from losscli.linear.topk_kl_divergence import (
+    registration as registration,  # defines torch.ops.losscli
+)
 from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
-from losscli.topk_kl_divergence import registration as registration  # defines torch.ops.losscli
 
 _specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _functions = {

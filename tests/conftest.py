@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.config.schema import PROCESSES
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.runs.records import BenchResult

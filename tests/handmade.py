@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses import find_loss
 from losscli.runs.records import (
     FAILED,

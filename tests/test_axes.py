@@ -6,10 +6,10 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from losscli.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
 from losscli.bench.memory_plan import plan_memory
 from losscli.bench.plan import plan
-from losscli.cases import Case
+from losscli.cases.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
+from losscli.cases.case import Case
 from losscli.cli import main
 from losscli.compare.cells import cells
 from losscli.compare.rows import key

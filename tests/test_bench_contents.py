@@ -5,9 +5,9 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from losscli.axes import DISTRIBUTIONS
 from losscli.bench.contents import Contents
-from losscli.cases import Case
+from losscli.cases.axes import DISTRIBUTIONS
+from losscli.cases.case import Case
 from losscli.implementations import find_implementation
 from losscli.implementations.subject import bind
 from losscli.losses import LOSSES

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.axes import PassName
 from losscli.bench import limit as limits_module
 from losscli.bench.limit import RANKED, BandwidthProbe, Limits, Mix, mixes
 from losscli.bench.sampling import interleave
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.config.schema import Timing
 from losscli.errors import UnfitError
 from tests.fake_time import ClockTimer, FakeClock

@@ -13,7 +13,7 @@ from losscli.bench.memory_plan import (
     plan_memory,
     those_that_fit,
 )
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.losses import LOSSES

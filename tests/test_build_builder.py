@@ -19,7 +19,7 @@ import pytest
 
 from losscli.build import builder as build_module
 from losscli.build.ninja import job_count
-from losscli.cases import ITEM_BYTES
+from losscli.cases.case import ITEM_BYTES
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.processes.lock import locked
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program

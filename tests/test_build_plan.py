@@ -20,7 +20,7 @@ from losscli.build.targets import (
     production,
     read_sources,
 )
-from losscli.cases import ITEM_BYTES
+from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
 from losscli.losses import EVERY_LOSS, ROW_LOSSES
 from losscli.losses import LOSSES as REAL_LOSSES

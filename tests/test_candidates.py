@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.judge import device_lock
 from losscli.judge.parts import RIGHT_WORDS, JudgeReason
 from losscli.judge.selftest import (

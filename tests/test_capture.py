@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.garbage import without_garbage_collection
 from losscli.implementations.passes import capture_graph
+from losscli.processes.garbage import without_garbage_collection
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from losscli.cases import Case, Parameters, distinct_names
+from losscli.cases.case import Case, Parameters, distinct_names
 from losscli.runs.encoding import read_object
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 
 import pytest
 
-from losscli.axes import (
+from losscli.cases.axes import (
     CHANGING,
     DTYPES,
     LAYOUTS,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from losscli.build import headers
-from losscli.directories import CACHE_VARIABLE
 from losscli.errors import UnfitError
+from losscli.files.directories import CACHE_VARIABLE
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.confinement import group, kernel, mounts, seccomp

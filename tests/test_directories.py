@@ -11,8 +11,8 @@ import pytest
 import losscli
 from losscli.build import headers
 from losscli.build.cache import user_cache
-from losscli.directories import make_private, weakness_of
 from losscli.errors import UnfitError
+from losscli.files.directories import make_private, weakness_of
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.judge.cache import user_verdicts
 from losscli.judge.device_lock import is_alone

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from losscli.axes import PASSES
+from losscli.cases.axes import PASSES
 from losscli.cli.dry_run import print_cases, print_plans
 from losscli.config.schema import Config, Exclude, LossChoice, Timing
 

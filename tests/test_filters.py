@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from losscli.axes import PASSES
 from losscli.bench.plan import plan
+from losscli.cases.axes import PASSES
 from losscli.cli.main import run
 from losscli.config.filters import parse_filter
 from losscli.config.schema import Condition, Config, Exclude, LossChoice

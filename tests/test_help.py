@@ -10,10 +10,10 @@ import pytest
 import losscli
 from losscli.cli import main, version
 from losscli.cli.main import COMMANDS
+from losscli.console.notes import is_quiet, note
+from losscli.console.streams import in_colour
 from losscli.errors import EXIT_OK, EXIT_USAGE
-from losscli.notes import is_quiet, note
 from losscli.report.output import with_verdicts_in_colour
-from losscli.streams import in_colour
 from tests.without_torch import run_without_torch
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from losscli import notes
 from losscli.cli import main
+from losscli.console import notes
 from losscli.doctor.findings import Examination, Finding
 from losscli.judge.pool import LocalPool
 from losscli.report import doctor

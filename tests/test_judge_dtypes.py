@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job

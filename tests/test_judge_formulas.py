@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.subject import bind

@@ -3,7 +3,7 @@
 import pytest
 
 from losscli.bench.plan import plan
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.parts import NAMES as PARTS

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from losscli import losses
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses import (
     EVERY_LOSS,
     EVERY_ROW_LOSS,

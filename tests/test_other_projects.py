@@ -9,7 +9,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import find_implementation, other_projects
 from losscli.implementations.subject import subject_of
 from losscli.losses import find_loss

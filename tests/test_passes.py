@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from losscli.axes import CHANGING
-from losscli.cases import CHANGING_VALUES
+from losscli.cases.axes import CHANGING
+from losscli.cases.case import CHANGING_VALUES
 from losscli.implementations.passes import Captured, PassFactory, gradients
 
 

@@ -4,14 +4,14 @@ import io
 
 import pytest
 
-from losscli import notes
 from losscli.bench.estimate import seconds_of, seconds_of_all
 from losscli.bench.plan import plan
 from losscli.build.ninja import BuildProgress
 from losscli.cli import main
 from losscli.config.loader import load_config
+from losscli.console import notes
+from losscli.console.progress import FIRST_LINE, LONGEST_WAIT, Progress
 from losscli.errors import EXIT_OK
-from losscli.progress import FIRST_LINE, LONGEST_WAIT, Progress
 from losscli.units import format_duration
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from losscli.bench.ratios import speedups
 from losscli.bench.statistics import summarize, summarize_processes
-from losscli.random_effects import deviation, next_run_half_width, student_quantile
+from losscli.runs.random_effects import deviation, next_run_half_width, student_quantile
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from losscli.record import Record
+from losscli.files.record import Record
 
 
 class Half(Record, frozen=True):

@@ -8,10 +8,10 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.errors import UsageError
+from losscli.files.record import Record
 from losscli.reasons import Code
-from losscli.record import Record
 from losscli.report.render import render
 from losscli.runs.encoding import RecordError, read_array
 from losscli.runs.reading import read_run

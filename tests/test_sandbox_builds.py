@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import remote
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError

@@ -13,8 +13,8 @@ import losscli.nn
 from docs.pages import commands, losses, plots, records
 from docs.pages.svg import axis_over
 from losscli.cli.main import group
+from losscli.files.record import Record
 from losscli.losses import EVERY_ROW_LOSS, LOSSES
-from losscli.record import Record
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult
 from losscli.verify.checks import CHECKS

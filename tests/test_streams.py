@@ -16,13 +16,13 @@ import click
 import pytest
 
 from losscli.cli import main
+from losscli.console.notes import note
+from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_BROKEN_PIPE, EXIT_OK, EXIT_UNFIT, UsageError
-from losscli.notes import note
 from losscli.report.output import show
 from losscli.report.verdict_writer import VerdictWriter
 from losscli.report.writer import Writer
 from losscli.runs.saved import runs_directory
-from losscli.streams import emit, tell
 from tests.handmade import PAIR, run
 from tests.judging import RIGHT, verdict
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import losscli.topk_kl_divergence
+import losscli.linear.topk_kl_divergence
 from losscli.functional import kl_divergence, reverse_kl_divergence, topk_kl_divergence
 from losscli.losses.rows.topk_kl_divergence import reference as formula_of
 from tests.parameters import naming
@@ -106,7 +106,7 @@ def test_chunks_of_rows_give_what_all_rows_give(
 ) -> None:
     whole = gradients(topk_kl_divergence, pair)
     for rows in (1, 5):
-        monkeypatch.setattr(losscli.topk_kl_divergence, "_CHUNK", rows * CLASSES * 8)
+        monkeypatch.setattr(losscli.linear.topk_kl_divergence, "_CHUNK", rows * CLASSES * 8)
         # A CPU computes many rows side by side and few one by one: the last bit may differ.
         torch.testing.assert_close(gradients(topk_kl_divergence, pair), whole, rtol=1e-14, atol=0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from losscli.build.plan import csrc_root, installed_torch, make_plan
 from losscli.build.targets import LOSS, Target, production, read_sources
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.cli.options import _losses
 from losscli.config.fields import check_loss
 from losscli.config.loader import load_config

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from losscli.axes import DType, PassName
+from losscli.cases.axes import DType, PassName
 
 EXIT_APART, EXIT_UNFIT = 1, 4
 ALLOWED = 0.03

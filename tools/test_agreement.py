@@ -22,7 +22,7 @@ def test_timers_may_differ_by_three_percent(capsys, ours, theirs, code):
 
 
 def test_each_agreement_case_can_run():
-    from losscli.axes import DTYPES, PASSES
+    from losscli.cases.axes import DTYPES, PASSES
     from losscli.implementations import IMPLEMENTATIONS
     from losscli.losses import LOSSES
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from losscli.axes import DTYPES
 from losscli.build.targets import LOSS, RUNTIME, Target
 from losscli.build.targets import TORCH as TORCH_PART
+from losscli.cases.axes import DTYPES
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES as REGISTRY
 from losscli.losses import ROW_FORMS, WEIGHTED, operators_for

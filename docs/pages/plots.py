@@ -7,7 +7,7 @@ from math import log10
 from pathlib import Path
 
 from docs.pages.svg import Axis, axis_over, chart, figure
-from losscli.axes import CONTIGUOUS
+from losscli.cases.axes import CONTIGUOUS
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_seconds

@@ -6,8 +6,8 @@ import ast
 import inspect
 from collections.abc import Iterator
 
-from losscli.cases import Case
-from losscli.record import Record
+from losscli.cases.case import Case
+from losscli.files.record import Record
 from losscli.runs import records
 from losscli.runs.records import Exclusion, Headline, SlowerCell
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losscli.axes import PassName
 from losscli.bench.plan import Right
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Operands, toggle
 from losscli.ranks.group import Alone, Group

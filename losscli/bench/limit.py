@@ -24,10 +24,10 @@ import msgspec
 import torch
 
 import losscli.functional  # noqa: F401 - defines the operators
-from losscli.axes import CONTIGUOUS, FORWARD_BACKWARD, PassName
 from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
-from losscli.cases import Case
+from losscli.cases.axes import CONTIGUOUS, FORWARD_BACKWARD, PassName
+from losscli.cases.case import Case
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError, first_line
 from losscli.implementations.timer import Timer

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from losscli.axes import HOST, PassName
 from losscli.bench.energy import Energy
 from losscli.bench.limit import Limit
 from losscli.bench.plan import Right, Task
 from losscli.bench.ratios import speedups
 from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
+from losscli.cases.axes import HOST, PassName
 from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
 from losscli.machine import memory

@@ -7,8 +7,8 @@ from functools import partial
 
 import torch
 
-from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.bench.contents import Contents
+from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.implementations.passes import Pass
 from losscli.ranks.group import together
 from losscli.reasons import Reason

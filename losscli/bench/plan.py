@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from losscli.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
 from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
-from losscli.cases import Case
+from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
+from losscli.cases.case import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config, Timing
 from losscli.implementations import Implementation, find_implementation, libraries

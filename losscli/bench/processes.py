@@ -17,11 +17,11 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from losscli.axes import PassName
 from losscli.bench.merging import merge, with_default_allocator
 from losscli.bench.outcome import Found, Surroundings, Untimed, results
 from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
+from losscli.cases.axes import PassName
 from losscli.config.schema import Timing
 from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file

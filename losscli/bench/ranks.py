@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from losscli.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.limit import TIMED, Limits
@@ -20,7 +19,8 @@ from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
 from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
-from losscli.cases import Case
+from losscli.cases.axes import FORWARD_BACKWARD, Mode, PassName
+from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.timer import Call, Timer, Warm, make_timer
 from losscli.implementations.wholes import check_equal, shards_of, whole_gradients

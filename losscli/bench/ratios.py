@@ -1,6 +1,6 @@
 """The ratio of the times of two implementations that were sampled side by side, with its interval.
 
-:mod:`losscli.random_effects` combines the ratios of several processes.
+:mod:`losscli.runs.random_effects` combines the ratios of several processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from losscli.bench.statistics import log_error, rank
-from losscli.random_effects import next_run_half_width
+from losscli.runs.random_effects import next_run_half_width
 from losscli.runs.records import Seconds, Speedup
 
 

@@ -16,9 +16,9 @@ from itertools import groupby
 
 import torch
 
-from losscli.axes import PassName
 from losscli.bench.contents import Contents
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.implementations.call_data import toggle
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of

@@ -9,7 +9,6 @@ from functools import cache, partial
 
 import torch
 
-from losscli.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.energy import Energy, measure
@@ -29,7 +28,8 @@ from losscli.bench.plan import Task, lineup
 from losscli.bench.remote import RemotePass, SharedTimer
 from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
-from losscli.cases import Case
+from losscli.cases.axes import DEVICE, GRAPH, HOST, Mode, PassName
+from losscli.cases.case import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError

@@ -1,6 +1,6 @@
 """Order statistics of samples, which assume no distribution: times follow no known one.
 
-:mod:`losscli.random_effects` combines the figures of several processes.
+:mod:`losscli.runs.random_effects` combines the figures of several processes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from losscli.random_effects import Z95, next_run_half_width
 from losscli.runs.quantiles import quantile
+from losscli.runs.random_effects import Z95, next_run_half_width
 from losscli.runs.records import Seconds
 
 TAIL = 40

@@ -27,7 +27,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from losscli.directories import (
+from losscli.errors import UnfitError
+from losscli.files.directories import (
     CACHE_VARIABLE,
     LOCKS,
     cache_directory,
@@ -35,7 +36,6 @@ from losscli.directories import (
     note_use,
     require_private,
 )
-from losscli.errors import UnfitError
 from losscli.processes.lock import open_lock
 
 from .ninja import render

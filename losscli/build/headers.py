@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from losscli.directories import make_private, private_folder, require_private
+from losscli.console.notes import note
 from losscli.errors import BuildError, UnfitError
+from losscli.files.directories import make_private, private_folder, require_private
 from losscli.machine.commands import command_in, first_line
-from losscli.notes import note
 from losscli.processes.lock import locked
 
 from .cache import user_cache

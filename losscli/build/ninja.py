@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
+from losscli.console.progress import Progress
 from losscli.errors import UnfitError, UsageError
-from losscli.progress import Progress
 
 from .plan import Plan, Step
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from losscli.cases import ITEM_BYTES
+from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.axes import CACHES, HOST, MODES
+from losscli.cases.axes import CACHES, HOST, MODES
 from losscli.cli.completion import OneOf
 from losscli.cli.holding import hold
 from losscli.cli.options import (
@@ -29,11 +29,11 @@ from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Timing
+from losscli.console.notes import LOADING, note, status
+from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
-from losscli.notes import LOADING, note, status
 from losscli.ranks.place import is_silent
 from losscli.runs.saved import check_run_name, prepare
-from losscli.streams import emit
 from losscli.units import parse_fraction, parse_seconds
 
 if TYPE_CHECKING:

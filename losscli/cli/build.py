@@ -13,13 +13,13 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import examples, loss_axis
 from losscli.cli.variables import option
 from losscli.cli.verify import DEFAULT_CONFIG
+from losscli.console.notes import note, status
+from losscli.console.streams import emit, tell
 from losscli.errors import UsageError
-from losscli.grouping import grouped
 from losscli.implementations import libraries
 from losscli.losses import LOSSES, ROW_LOSSES
-from losscli.notes import note, status
 from losscli.report.tables import lay_out
-from losscli.streams import emit, tell
+from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import click
 from losscli.cli.options import COMPLETE_RUNS, axis, examples, output_options
 from losscli.cli.variables import option, switch
 from losscli.compare.figures import TIME, limits_of, read_limit
+from losscli.console.notes import note, say
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
-from losscli.notes import note, say
 from losscli.runs.files import refuse_to_overwrite
 
 
@@ -77,7 +77,7 @@ def command(
     from losscli.compare.comparison import TOLERATED, compare
     from losscli.compare.gate import Comparisons, FailOn
     from losscli.compare.rows import why_unmatched
-    from losscli.garbage import without_garbage_collection
+    from losscli.processes.garbage import without_garbage_collection
     from losscli.report import comparison as reports
     from losscli.report.output import publish, width, write_report
     from losscli.report.tables import WIDTH

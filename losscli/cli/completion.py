@@ -15,8 +15,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from losscli.console.streams import emit
 from losscli.errors import LosscliError
-from losscli.streams import emit
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 Names = Callable[[], Iterable[str]]

@@ -16,10 +16,10 @@ from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config
 from losscli.config.positions import excerpt
 from losscli.config.showing import as_yaml, shown
+from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
 from losscli.report import output
 from losscli.report.phrases import count
-from losscli.streams import emit
 
 
 def _format(*choices: str) -> Decorator:

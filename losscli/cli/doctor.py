@@ -9,9 +9,9 @@ import click
 
 from losscli.cli.options import device_option, examples
 from losscli.cli.variables import switch
+from losscli.console.notes import status
+from losscli.console.streams import emit, in_colour
 from losscli.errors import EXIT_OK, EXIT_UNFIT
-from losscli.notes import status
-from losscli.streams import emit, in_colour
 
 
 @click.command("doctor")

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from losscli.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
-from losscli.cases import Case
+from losscli.cases.axes import FORWARD_BACKWARD, Mode, PassName
+from losscli.cases.case import Case
 from losscli.cli.running import refuse_empty
 from losscli.config.expansion import asked_for, excluded, expand
 from losscli.config.schema import Config
+from losscli.console.streams import emit
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation, plan_of
 from losscli.losses.linear.plan import Plan
@@ -22,7 +23,6 @@ from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.output import show
 from losscli.report.phrases import count, with_mode
 from losscli.report.tables import Side, lay_out
-from losscli.streams import emit
 from losscli.units import format_bytes, format_duration
 
 DOES_NOT_FIT = "does not fit"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from losscli.cli.variables import option
+from losscli.console.notes import note
 from losscli.errors import UsageError
 from losscli.judge.ray_address import client_address
-from losscli.notes import note
 
 if TYPE_CHECKING:
     from losscli.judge.pool import Pool

@@ -9,8 +9,8 @@ import click
 from losscli.cli.completion import OneOf
 from losscli.cli.options import COMPLETE_RUNS, examples, output_option
 from losscli.cli.variables import option
+from losscli.console.notes import note
 from losscli.errors import EXIT_OK, UsageError
-from losscli.notes import note
 from losscli.runs.files import refuse_to_overwrite
 
 FORMATS = ("bencher", "github", "openmetrics")

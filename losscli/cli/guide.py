@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from losscli.cli.options import examples
-from losscli.streams import emit
+from losscli.console.streams import emit
 
 
 @click.command("guide")

@@ -10,8 +10,8 @@ from losscli.cli.options import COMPLETE_RUNS, FILTER_HELP, examples, output_opt
 from losscli.cli.variables import option
 from losscli.config.filters import parse_filter
 from losscli.config.schema import Filter
+from losscli.console.notes import note
 from losscli.errors import EXIT_OK, UsageError
-from losscli.notes import note
 from losscli.runs.files import refuse_to_overwrite
 
 
@@ -49,8 +49,8 @@ def command(
     # What follows imports numpy: an error above answers at once.
     from losscli.compare.history import history
     from losscli.config.expansion import keeps
-    from losscli.garbage import without_garbage_collection
     from losscli.machine.commits import commits_over
+    from losscli.processes.garbage import without_garbage_collection
     from losscli.report.history import render_history
     from losscli.report.output import write_report
     from losscli.runs.reading import read_run

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.cli.completion import OneOf
 from losscli.cli.engine import farm, local_pool, on_option
 from losscli.cli.holding import hold
@@ -18,12 +18,12 @@ from losscli.cli.options import Decorator, axis, examples, named_axis, output_op
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
+from losscli.console.notes import note, say
+from losscli.console.progress import Progress
+from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError, worst
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
-from losscli.notes import note, say
-from losscli.progress import Progress
 from losscli.reasons import Code
-from losscli.streams import tell
 from losscli.units import parse_seconds
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import examples, listing_format
 from losscli.config.check_names import CATCHES
 from losscli.config.loader import shipped_configs
+from losscli.console.streams import emit
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
 from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
 from losscli.runs.columns import COLUMNS
-from losscli.streams import emit
 from losscli.units import format_bytes
 
 Entries = Mapping[str, Any]

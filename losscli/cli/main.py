@@ -19,6 +19,9 @@ import click
 from losscli.cli import dependencies, interrupts
 from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
+from losscli.console.notes import VARIABLE as QUIET_VARIABLE
+from losscli.console.notes import is_on, is_quiet, status
+from losscli.console.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
 from losscli.errors import (
     EXIT_BROKEN_PIPE,
     EXIT_FAILED,
@@ -33,10 +36,7 @@ from losscli.errors import (
     printable,
     unknown,
 )
-from losscli.notes import VARIABLE as QUIET_VARIABLE
-from losscli.notes import is_on, is_quiet, status
 from losscli.ranks.place import is_silent
-from losscli.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",

@@ -7,10 +7,10 @@ import click
 from losscli.cli.completion import OneOf
 from losscli.cli.options import examples
 from losscli.cli.variables import option
+from losscli.console.streams import emit
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, render, template_path
-from losscli.streams import emit
 
 
 @click.command("new")

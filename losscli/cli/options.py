@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from losscli.axes import CHANGING, DTYPES, LAYOUTS, PASSES
+from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
 from losscli.cli.part import part_option
 from losscli.cli.variables import option, switch

@@ -19,9 +19,9 @@ from losscli.cli.options import (
     resolve_config,
 )
 from losscli.cli.variables import option, switch
+from losscli.console.notes import LOADING, note, status
+from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
-from losscli.notes import LOADING, note, status
-from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task

@@ -14,9 +14,9 @@ from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
+from losscli.console.notes import VARIABLE as QUIET_VARIABLE
 from losscli.errors import EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.implementations import is_file
-from losscli.notes import VARIABLE as QUIET_VARIABLE
 from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives, take
 from losscli.ranks.placements import CUTS, PLACEMENTS
 

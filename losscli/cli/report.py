@@ -12,9 +12,9 @@ import click
 
 from losscli.cli.options import examples, format_option, output_option
 from losscli.cli.variables import option, switch
+from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
-from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.report.html.page import Section
@@ -59,7 +59,7 @@ def command(
         raise UsageError("a terminal cannot show a page. Name a file with -o.")
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
-    from losscli.garbage import without_garbage_collection
+    from losscli.processes.garbage import without_garbage_collection
     from losscli.report.html.page import render_page, sections
     from losscli.report.html.records import read_record
     from losscli.runs.saved import find_run

@@ -11,16 +11,16 @@ from typing import NoReturn, Protocol, TypeVar
 
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import variables
+from losscli.console.notes import note, say, status
+from losscli.console.progress import Progress
+from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
-from losscli.notes import note, say, status
-from losscli.progress import Progress
 from losscli.report.output import publish
 from losscli.report.render import conclusion, render
 from losscli.report.writer import Writer
 from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
-from losscli.streams import tell
 
 
 class Job(Protocol):

@@ -11,15 +11,15 @@ import click
 from losscli.cli.completion import OneOf, listed
 from losscli.cli.options import FORMATS, columns_option, examples, listing_format, output_option
 from losscli.cli.variables import switch
+from losscli.console.notes import note, say
+from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
-from losscli.notes import note, say
 from losscli.report.output import width, write_report
 from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
 from losscli.runs.files import is_replaceable
 from losscli.runs.holding import holder_of
 from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
-from losscli.streams import emit
 
 LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"

@@ -16,11 +16,11 @@ from losscli.cli.completion import OneOf
 from losscli.cli.holding import hold
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks, start
+from losscli.console.notes import note
+from losscli.console.progress import Progress
+from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.machine.devices import let_threads_sleep
-from losscli.notes import note
-from losscli.progress import Progress
-from losscli.streams import emit, tell
 
 if TYPE_CHECKING:
     from losscli.judge.selftest import Judged

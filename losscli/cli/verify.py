@@ -25,11 +25,11 @@ from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
+from losscli.console.notes import LOADING, status
+from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
-from losscli.notes import LOADING, status
-from losscli.streams import emit
 
 if TYPE_CHECKING:
     from losscli.ranks.place import Place

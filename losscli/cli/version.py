@@ -7,8 +7,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from losscli import __version__
-from losscli.directories import cache_directory
 from losscli.errors import UsageError
+from losscli.files.directories import cache_directory
 from losscli.machine.description import commit, compiler
 
 

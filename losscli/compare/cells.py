@@ -15,8 +15,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from losscli.grouping import grouped
 from losscli.implementations import CUSTOM, is_own
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
 from losscli.runs.records import BenchResult, Headline, Run, SlowerCell
 

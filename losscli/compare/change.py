@@ -17,7 +17,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from losscli.random_effects import deviation
+from losscli.runs.random_effects import deviation
 
 CONFIDENCE = 0.99
 """The confidence that all intervals of a comparison hold at once, however many there are."""

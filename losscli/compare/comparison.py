@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from losscli.axes import HOST, Cache, Mode, PassName
+from losscli.cases.axes import HOST, Cache, Mode, PassName
 from losscli.compare.change import Change, ratios
 from losscli.compare.figures import ENERGY, FIGURES
 from losscli.compare.noise import (
@@ -21,9 +21,9 @@ from losscli.compare.noise import (
     standard_errors,
 )
 from losscli.compare.rows import Key, key, label, timed
-from losscli.grouping import grouped
+from losscli.files.record import Record
 from losscli.machine.differences import Difference, differences
-from losscli.record import Record
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, BenchResult, Run
 

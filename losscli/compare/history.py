@@ -10,9 +10,9 @@ from statistics import median
 from losscli.compare.change_points import ChangePoints
 from losscli.compare.figures import TIME
 from losscli.compare.rows import Key, median_of, timed
-from losscli.grouping import grouped
+from losscli.files.record import Record
 from losscli.machine.differences import differences
-from losscli.record import Record
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
 
 MEMORY = "memory"

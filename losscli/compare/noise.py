@@ -14,12 +14,12 @@ from statistics import NormalDist, median
 
 import numpy as np
 
-from losscli.axes import HOST, Cache, Mode
+from losscli.cases.axes import HOST, Cache, Mode
 from losscli.compare.change import Array, process_errors, uncertainties
 from losscli.compare.rows import Key
-from losscli.grouping import grouped
+from losscli.files.record import Record
 from losscli.machine.differences import Difference
-from losscli.record import Record
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Seconds
 
 ENOUGH_CONTROLS = 6

@@ -11,7 +11,7 @@ from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean, Missing
 from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
-from losscli.record import Record
+from losscli.files.record import Record
 from losscli.runs.judgements import Judgement
 from losscli.runs.records import SCHEMA_VERSION, BenchResult
 

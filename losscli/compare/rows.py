@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
-from losscli.cases import Case
+from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
+from losscli.cases.case import Case
 from losscli.runs.records import OK, BenchResult, Run
 from losscli.units import format_size
 

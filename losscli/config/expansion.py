@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from losscli import layouts
-from losscli.axes import FORWARD, FORWARD_BACKWARD, PassName
-from losscli.cases import Case
+from losscli.cases import layouts
+from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.cases.case import Case
 from losscli.config.schema import Config, Exclude, Filter
 from losscli.losses import find_loss
 

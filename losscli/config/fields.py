@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from losscli.axes import CHANGING, GradOutput
+from losscli.cases.axes import CHANGING, GradOutput
 from losscli.config.positions import Located, each
 from losscli.config.schema import (
     ALL_LINEAR,

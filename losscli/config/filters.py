@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
 
-from losscli.axes import DISTRIBUTIONS, DTYPES, LAYOUTS, PASSES
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES, LAYOUTS, PASSES
 from losscli.config.fields import check_grad_output
 from losscli.config.schema import Condition, Filter
 from losscli.config.sizes import parse_size

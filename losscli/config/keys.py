@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from losscli.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
+from losscli.cases.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
 from losscli.config import fields
 from losscli.config.check_names import CATCHES
 from losscli.config.positions import Located, each

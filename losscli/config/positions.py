@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar, Union
 import yaml
 
 from losscli.errors import ConfigError, ConfigErrors
-from losscli.reading import CONFIG_BYTES, read_bytes
+from losscli.files.reading import CONFIG_BYTES, read_bytes
 
 T = TypeVar("T")
 S = TypeVar("S")

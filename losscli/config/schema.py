@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from losscli.axes import (
+from losscli.cases.axes import (
     COLD,
     CONTIGUOUS,
     DEVICE,

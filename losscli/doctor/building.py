@@ -20,10 +20,10 @@ from losscli.build.nvcc import searched
 from losscli.build.plan import Plan, csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target, is_unit
 from losscli.build.toolchain import dotted, find_host_compiler
-from losscli.directories import CACHE_VARIABLE
 from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
+from losscli.files.directories import CACHE_VARIABLE
 from losscli.machine.commands import first_line
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes

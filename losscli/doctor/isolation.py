@@ -18,9 +18,9 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
 from typing import Any, Final, Literal
 
-from losscli.directories import LOCKS, make_private, private_folder
 from losscli.doctor import attacks
 from losscli.errors import UnfitError
+from losscli.files.directories import LOCKS, make_private, private_folder
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.sandbox.confinement import kernel, limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from losscli.record import Record
+from losscli.files.record import Record
 
 
 class Allowance(Record, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses import MODEL
 
 Operands = dict[str, Tensor]

@@ -13,7 +13,7 @@ from losscli.reasons import Reason
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.cases import Case
+    from losscli.cases.case import Case
     from losscli.implementations.allowance import Allowance
     from losscli.implementations.source import Source
     from losscli.losses.linear.plan import Plan

@@ -11,7 +11,7 @@ from losscli.errors import BuildError, text_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.cases import Case
+    from losscli.cases.case import Case
     from losscli.implementations.definitions import Definition
     from losscli.implementations.implementation import BoundLoss
     from losscli.implementations.sandbox.program import Binding

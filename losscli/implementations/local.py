@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.errors import LosscliError, first_line
-from losscli.garbage import without_garbage_collection
 from losscli.implementations import inspection
 from losscli.implementations.call_data import (
     INCOMING_GRADIENT,
@@ -34,6 +33,7 @@ from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.wholes import of_whole
 from losscli.machine.allocations import measure_peak
 from losscli.machine.memory import is_out_of_memory
+from losscli.processes.garbage import without_garbage_collection
 from losscli.reasons import Code
 
 if TYPE_CHECKING:

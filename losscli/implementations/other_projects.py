@@ -20,7 +20,7 @@ from losscli.reasons import Code, Reason
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.cases import Case
+    from losscli.cases.case import Case
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from losscli.axes import FORWARD_BACKWARD, PassName
-from losscli.cases import grad_output_values
-from losscli.garbage import without_garbage_collection
+from losscli.cases.axes import FORWARD_BACKWARD, PassName
+from losscli.cases.case import grad_output_values
 from losscli.losses import Reduction, Shape
 from losscli.machine.allocations import measure_peak
+from losscli.processes.garbage import without_garbage_collection
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.axes import GradOutput
-    from losscli.cases import Case
+    from losscli.cases.axes import GradOutput
+    from losscli.cases.case import Case
     from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.call_data import Answer, Call, Operands
 from losscli.implementations.errors import SandboxError

@@ -13,10 +13,10 @@ from itertools import chain
 from pathlib import Path
 
 from losscli.errors import UsageError
+from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations.definitions import PAIR, Contents, Definition, NotJudgeableError
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
-from losscli.reading import SOURCE_BYTES, read_bytes
 from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"

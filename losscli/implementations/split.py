@@ -22,7 +22,7 @@ from losscli.reasons import Code, Reason
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.cases import Case
+    from losscli.cases.case import Case
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS = "cross_entropy"

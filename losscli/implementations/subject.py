@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.builtin import find_implementation
 from losscli.implementations.call_data import Answer, Call, Curvature, Head, Operands, Replay
 from losscli.implementations.implementation import Implementation

@@ -20,11 +20,11 @@ from typing import Any, Protocol
 
 import torch
 
-from losscli.axes import DEVICE, HOST, Cache, Mode
+from losscli.cases.axes import DEVICE, HOST, Cache, Mode
 from losscli.errors import LosscliError
-from losscli.garbage import without_garbage_collection
 from losscli.machine import allocator
 from losscli.machine.memory import cache_bytes
+from losscli.processes.garbage import without_garbage_collection
 
 Call = Callable[[], object]
 Clock = Callable[[], int]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
 from losscli.ranks.group import Group, joined, together
 from losscli.ranks.placements import CUTS, dimension

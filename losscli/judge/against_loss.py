@@ -9,10 +9,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
-from losscli.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, DType, PassName
 from losscli.bench.plan import Task
 from losscli.bench.plan import plan as plan_bench
-from losscli.cases import Case
+from losscli.cases.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, DType, PassName
+from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM

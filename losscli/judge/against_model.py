@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from msgspec import structs
 
-from losscli.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
 from losscli.bench.plan import Task
-from losscli.cases import Case
+from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
+from losscli.cases.case import Case
+from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.config.schema import Timing
 from losscli.implementations import Implementation, remote
 from losscli.implementations.builtin import of_file
@@ -19,7 +20,6 @@ from losscli.implementations.call_data import Call
 from losscli.implementations.definitions import Definition
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
-from losscli.model_case import NAME, Argument, ModelCase
 from losscli.truth.model import (
     ModelOracle,
     Reference,

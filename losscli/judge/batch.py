@@ -11,11 +11,11 @@ from contextlib import closing
 from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
+from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.judge.cache import VerdictCache
 from losscli.judge.job import Job
 from losscli.judge.pool import Item, Pool
 from losscli.judge.verdict import Verdict
-from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 
 

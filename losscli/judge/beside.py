@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from losscli.axes import PassName
 from losscli.bench.plan import Task
+from losscli.cases.axes import PassName
 from losscli.reasons import Code
 from losscli.runs.records import BenchResult, Seconds
 

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 import losscli
 from losscli import __version__
-from losscli.directories import make_private, note_use, private_folder, require_private
 from losscli.errors import LosscliError
+from losscli.files.directories import make_private, note_use, private_folder, require_private
 from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.implementations.source import Source
 from losscli.judge.job import Job

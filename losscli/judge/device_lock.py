@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from losscli.directories import CACHE_VARIABLE, LOCKS, make_private, private_folder
 from losscli.errors import UnfitError
+from losscli.files.directories import CACHE_VARIABLE, LOCKS, make_private, private_folder
 from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import held, open_lock, try_lock, unlock
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from losscli.errors import UnfitError, UsageError
+from losscli.files.record import Record
 from losscli.judge.cache import own_version
 from losscli.judge.job import Job
 from losscli.judge.on_node import THREADS, Order
@@ -28,7 +29,6 @@ from losscli.judge.parcel import pack
 from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.reasons import Code
-from losscli.record import Record
 from losscli.runs.encoding import RecordError, read_value
 
 AHEAD = 2

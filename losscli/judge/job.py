@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from losscli.axes import DType
+from losscli.cases.axes import DType
+from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.losses import Shape
-from losscli.record import Record
 
 
 class Job(Record, frozen=True, forbid_unknown_fields=True):

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from losscli.config.fields import check_device, check_name
 from losscli.config.sizes import LARGEST
 from losscli.errors import UsageError, unknown
+from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.reasons import Code
-from losscli.record import Record
 from losscli.runs.encoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from losscli.files.record import Record
 from losscli.reasons import Code, Word
-from losscli.record import Record
 
 REFERENCE = "reference"
 """The implementation that a file's times are compared with."""

@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from losscli.console.streams import tell
 from losscli.errors import LosscliError, UnfitError, UsageError, printable
 from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
@@ -30,7 +31,6 @@ from losscli.machine.devices import (
 from losscli.machine.memory import free_bytes
 from losscli.processes import Process, how_ended, to_parent
 from losscli.reasons import Code
-from losscli.streams import tell
 
 COMMAND = (sys.executable, "-m", "losscli", "judge-job")
 GRACE = 10.0

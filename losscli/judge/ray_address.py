@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.directories import weakness_along
 from losscli.errors import UnfitError, UsageError
-from losscli.reading import read_bytes
+from losscli.files.directories import weakness_along
+from losscli.files.reading import read_bytes
 
 ANSWER_SECONDS = 5.0
 """How long an address may take to answer at all, with the look-up of its name."""

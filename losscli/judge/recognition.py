@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from losscli.axes import DTYPES, DType
-from losscli.cases import Case
+from losscli.cases.axes import DTYPES, DType
+from losscli.cases.case import Case
 from losscli.implementations import remote
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import SandboxError, SubjectError

@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
+from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
-from losscli.record import Record
 
 _FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"

@@ -19,12 +19,13 @@ import msgspec
 import torch
 
 from losscli import __version__
-from losscli.axes import DTYPES, FORWARD
 from losscli.bench.plan import Task, lineup
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.build.diagnosis import placed_error
-from losscli.cases import Case
+from losscli.cases.axes import DTYPES, FORWARD
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
@@ -54,7 +55,6 @@ from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
 from losscli.machine import devices, memory
 from losscli.machine.description import describe
-from losscli.model_case import ModelCase
 from losscli.processes.lock import HeldError
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult

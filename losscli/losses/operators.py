@@ -2,7 +2,7 @@
 
 Without torch the losses are only described, and nothing is here. Whoever defines an operator adds
 it: ``losscli.operators.registration`` those with kernels, as ``NAME`` and ``NAME_with_grad``;
-``losscli.linear``, ``losscli.topk_kl_divergence`` and ``losscli.sharded.dtensors`` what they
+``losscli.linear``, ``losscli.linear.topk_kl_divergence`` and ``losscli.sharded.dtensors`` what they
 compose. ``losscli.functional`` and ``losscli.nn`` import them all.
 """
 

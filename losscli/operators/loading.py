@@ -26,9 +26,9 @@ from losscli.build.targets import (
     production,
     shared,
 )
+from losscli.console.notes import note, status
 from losscli.errors import BuildError, LosscliError, UsageError
 from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
-from losscli.notes import note, status
 
 if TYPE_CHECKING:
     from losscli.build.compilers import Compilers

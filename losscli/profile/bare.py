@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from losscli.axes import PassName
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.loading import binding
 from losscli.implementations.local import LocalSubject

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from losscli.axes import PassName
-from losscli.record import Record
+from losscli.cases.axes import PassName
+from losscli.files.record import Record
 
 Bound = Literal[
     "memory",

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
+from losscli.console.notes import note
 from losscli.errors import RankError, first_line
 from losscli.machine import memory
-from losscli.notes import note
 from losscli.processes import end_with_parent
 from losscli.ranks.ending import end_when_told
 from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives

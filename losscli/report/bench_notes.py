@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from statistics import geometric_mean
 
 from losscli.compare.cells import Cell, best_peer, compared, ratio
-from losscli.grouping import grouped
 from losscli.implementations import CUSTOM
 from losscli.reasons import Code
 from losscli.report.bench_table import LONG_PASSES, long_pass, what_was_timed
 from losscli.report.phrases import count, first_of, skips
 from losscli.report.tables import fill
 from losscli.runs.columns import REFERENCE
+from losscli.runs.grouping import grouped
 from losscli.runs.records import FAILED, HOST_GAPS, BenchResult, Run
 from losscli.units import figure, format_bytes, format_seconds, format_ulp
 

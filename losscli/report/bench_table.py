@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import geometric_mean
 
-from losscli.axes import CACHES, COLD, MODES, PASSES, WARM
-from losscli.cases import distinct_names
-from losscli.grouping import grouped
+from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
+from losscli.cases.case import distinct_names
 from losscli.implementations import is_own
 from losscli.report.phrases import count, with_mode
 from losscli.report.tables import Tables, beside_case, shorten
 from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAILED, SKIPPED, BenchResult, Run
 from losscli.units import figure, format_ulp

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from losscli.cases import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean
 from losscli.compare.figures import FIGURES

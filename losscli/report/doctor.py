@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from itertools import groupby
 
+from losscli.console.streams import GREEN, RED, YELLOW, coloured
 from losscli.doctor.findings import OK, PROBLEM, STATES, WARNING, Examination, State
 from losscli.errors import printable
 from losscli.report.phrases import count
 from losscli.report.tables import WIDTH
-from losscli.streams import GREEN, RED, YELLOW, coloured
 
 COLOURS: dict[State, str] = {OK: GREEN, WARNING: YELLOW, PROBLEM: RED}
 

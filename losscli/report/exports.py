@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 
-from losscli.cases import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES
 from losscli.compare.rows import label, timed
 from losscli.errors import printable

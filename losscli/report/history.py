@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from textwrap import indent
 from typing import Any
 
-from losscli.cases import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES
 from losscli.compare.history import MEMORY, History, Point, Series, Step
 from losscli.compare.rows import label

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import textwrap
 
+from losscli.console.streams import GREEN, RED, YELLOW, coloured
 from losscli.doctor.host import advice
 from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Siege, State
 from losscli.implementations.sandbox.parts import missing
 from losscli.report.phrases import count
 from losscli.report.tables import GAP, WIDTH, fill, lay_out
-from losscli.streams import GREEN, RED, YELLOW, coloured
 
 COLOURS: dict[State, str] = {HELD: GREEN, NOT_THERE: YELLOW, NOT_HELD: RED}
 HEADERS = ("wall", "what was tried", "state", "how")

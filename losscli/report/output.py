@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from losscli.console.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
 from losscli.errors import printable
 from losscli.report.tables import WIDTH
 from losscli.runs.files import write_file
-from losscli.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
 
 NARROWEST = 48
 """Characters a line that a report needs at least."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from losscli.axes import DEVICE, Mode
-from losscli.grouping import grouped
+from losscli.cases.axes import DEVICE, Mode
+from losscli.runs.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, VerifyResult
 
 _NAMED = 3

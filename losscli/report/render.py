@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from losscli.axes import WARM
-from losscli.cases import Case
+from losscli.cases.axes import WARM
+from losscli.cases.case import Case
 from losscli.report import bench_notes, bench_table, self_tests, verify_table
 from losscli.report.phrases import count
 from losscli.report.tables import (

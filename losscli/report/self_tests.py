@@ -7,8 +7,8 @@ check. Of the timer, a row is a part of the test, with the expected and the actu
 
 from __future__ import annotations
 
-from losscli.grouping import grouped
 from losscli.report.tables import Tables, fill
+from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, SelfTestResult, TimerTestResult
 from losscli.units import format_seconds
 

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from losscli.errors import one_line
-from losscli.grouping import grouped
 from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, word_of
@@ -25,6 +24,7 @@ from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.phrases import count
 from losscli.report.tables import GAP, WIDTH, beside_case, fill, lay_out, left_out
 from losscli.runs.columns import MARKS
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_duration, format_seconds, format_ulp

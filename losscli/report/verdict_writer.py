@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from losscli.console.streams import emit
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
 from losscli.report.output import show, width, write_report
@@ -17,7 +18,6 @@ from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable
 from losscli.runs.unprinted import kept
-from losscli.streams import emit
 
 SCHEMA_VERSION = 1
 

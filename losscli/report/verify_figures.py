@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from losscli.cases import Case, distinct_names
-from losscli.grouping import grouped
+from losscli.cases.case import Case, distinct_names
 from losscli.losses import ROW
 from losscli.report.tables import beside_case, shorten
+from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
 from losscli.units import format_ulp
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from losscli.grouping import grouped
 from losscli.report import verify_figures
 from losscli.report.phrases import count, skips
 from losscli.report.tables import GAP, Tables, fill
 from losscli.report.verify_figures import asked, worst
+from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 from losscli.units import format_ulp
 from losscli.verify.repeating import line

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from losscli.errors import unknown
-from losscli.record import Record
+from losscli.files.record import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 

@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from losscli.console.streams import ESCAPE
 from losscli.errors import UnfitError, UsageError
 from losscli.runs.holding import refuse_held
-from losscli.streams import ESCAPE
 
 
 def is_replaceable(path: Path) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from losscli.errors import UsageError
-from losscli.grouping import grouped
+from losscli.runs.grouping import grouped
 
 MOST_PARTS = 10_000
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from losscli.axes import CHANGING
-from losscli.cases import Case
+from losscli.cases.axes import CHANGING
+from losscli.cases.case import Case
 from losscli.errors import UsageError
+from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.losses import EVERY_LOSS
-from losscli.reading import RECORD_BYTES, read_bytes
 from losscli.runs.encoding import UNREADABLE, RecordError, read_array, read_object, read_value
 from losscli.runs.records import (
     RESULTS,

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from msgspec import field
 
-from losscli.axes import COLD, DEVICE, Cache, Mode, PassName
-from losscli.cases import Case
+from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
+from losscli.cases.case import Case
+from losscli.files.record import Record
 from losscli.reasons import Code
-from losscli.record import Record
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
 from losscli.runs.quantiles import quantile
 

@@ -6,8 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from losscli.directories import user_directory
 from losscli.errors import UnfitError, UsageError, unknown
+from losscli.files.directories import user_directory
 
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from losscli.directories import user_directory
+from losscli.console.streams import tell
 from losscli.errors import UnfitError, UsageError
+from losscli.files.directories import user_directory
 from losscli.runs.files import write_file
 from losscli.runs.saved import VARIABLE
-from losscli.streams import tell
 
 _NAME = "unprinted"
 

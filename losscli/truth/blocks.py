@@ -15,7 +15,7 @@ from losscli.losses import HIDDEN_STATE
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.cases import Case
+    from losscli.cases.case import Case
 
 Block = tuple[slice, ...]
 

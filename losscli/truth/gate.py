@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from losscli.axes import PassName
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN, VerifyResult

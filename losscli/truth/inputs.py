@@ -25,9 +25,9 @@ Each operand has values of its domain (losscli/losses/domain.py) in all of them:
 into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
 drawn with equal chances.
 
-Operands lie in memory as the case's layout says (losscli/layouts.py); they are views where it asks
-for views, and hold the values that contiguous operands would hold. What a view leaves out of its
-tensor is NaN.
+Operands lie in memory as the case's layout says (losscli/cases/layouts.py); they are views where it
+asks for views, and hold the values that contiguous operands would hold. What a view leaves out of
+its tensor is NaN.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from losscli.axes import SLICED, TRANSPOSED
-from losscli.cases import Case
+from losscli.cases.axes import SLICED, TRANSPOSED
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Operands
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
-from losscli.model_case import ModelCase
 from losscli.truth.blocks import blocks, part
 from losscli.truth.model import make_model_inputs
 from losscli.truth.streams import OTHERS, Stream, make_generator

@@ -25,12 +25,12 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
+from losscli.cases.model_case import Argument, Draw, ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, remote
 from losscli.implementations.call_data import Answer, Call, Curvature, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Gradients, bind
-from losscli.model_case import Argument, Draw, ModelCase
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors

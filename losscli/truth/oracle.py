@@ -17,7 +17,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Operands
 from losscli.losses import LOSS
 from losscli.truth.blocks import Block, block_elements, blocks, part

@@ -14,7 +14,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases import Case, grad_output_values
+from losscli.cases.case import Case, grad_output_values
+from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.call_data import Answer, Call, Operands
@@ -22,7 +23,6 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
 from losscli.machine.memory import free_bytes
-from losscli.model_case import ModelCase
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.distances import Errors, compare, misfit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Operands
 from losscli.losses import LOSS
 

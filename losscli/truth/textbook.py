@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.implementation import Implementation
 from losscli.losses import aten
 from losscli.losses.formulas import reduce

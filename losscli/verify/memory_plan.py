@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from losscli.axes import PassName
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.implementations import Implementation, reference_bytes
 from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes

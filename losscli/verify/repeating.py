@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from losscli import layouts
-from losscli.axes import (
+from losscli.cases import layouts
+from losscli.cases.axes import (
     CONTIGUOUS,
     DISTRIBUTIONS,
     DTYPES,
@@ -13,7 +13,7 @@ from losscli.axes import (
     GradOutput,
     Layout,
 )
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from losscli.build.targets import Target
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.config.expansion import asked_for, expand
 from losscli.config.schema import Config
 from losscli.errors import UsageError

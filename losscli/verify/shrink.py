@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from losscli.cases import Case
+from losscli.cases.case import Case
+from losscli.cases.layouts import impossible, input_shape, target_shape
 from losscli.implementations import Implementation, find_implementation
-from losscli.layouts import impossible, input_shape, target_shape
 from losscli.losses import MODEL
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult

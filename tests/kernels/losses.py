@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import losscli.functional  # noqa: F401 - defines the operators
-from losscli.axes import DType
-from losscli.cases import Case
+from losscli.cases.axes import DType
+from losscli.cases.case import Case
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
 from losscli.truth.tolerances import ELEMENT_ULP
 from tests.machinery import MACHINERY

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 from losscli import nn
-from losscli.axes import Distribution, DType
-from losscli.cases import Case
+from losscli.cases.axes import Distribution, DType
+from losscli.cases.case import Case
 from losscli.implementations import find_implementation
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import subject_of

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.loader import load_config
 from losscli.errors import RankError, UsageError

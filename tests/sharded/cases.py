@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from losscli import sharded
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses import LOSS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem

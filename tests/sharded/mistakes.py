@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import CUSTOM, Implementation, find_implementation
 from losscli.ranks.group import ProcessGroup, join, leave
 from losscli.ranks.place import Place

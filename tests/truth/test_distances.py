@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.truth.distances import compare, ulp
 from losscli.truth.oracle import Truth
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from losscli.axes import DISTRIBUTIONS, DTYPES
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.losses import LOSSES
 from losscli.truth import blocks, inputs
 from losscli.truth.inputs import make_grad_output, make_inputs

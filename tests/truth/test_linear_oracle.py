@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.subject import subject_of
 from losscli.losses import HIDDEN_STATE, LINEAR_LOSSES, find_loss
 from losscli.runs.records import FAIL, PASS

@@ -6,9 +6,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.call_data import Call, Curvature
-from losscli.model_case import NAME, Argument, ModelCase
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.distances import compare
 from losscli.truth.model import Reference, judge_model, take_infinity_for_nan, truths_at_largest

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.losses import REDUCTIONS
 from losscli.truth import oracle as oracle_module
 from losscli.truth.oracle import Oracle

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.subject import subject_of
 from losscli.losses import LOSS, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import FAIL, PASS

@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.subject import subject_of
 from losscli.losses import CLASS_NUMBERS, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import PASS

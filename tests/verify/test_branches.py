@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from losscli.axes import DISTRIBUTIONS, DTYPES
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import REDUCTIONS, find_loss
 from losscli.runs.records import PASS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.axes import DTYPES
+from losscli.cases.axes import DTYPES
 from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.axes import DISTRIBUTIONS, DTYPES
 from losscli.bench.contents import Contents
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import DOMAINS, LOSSES, Domain, Operand, Tolerance
 from losscli.losses.domain import COUNTS, LOG_PROBABILITIES, POSITIVE, PROBABILITIES

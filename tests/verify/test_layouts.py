@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.runs.records import FAIL, PASS
 from losscli.verify.checks import CHECKS, layouts
 from tests.verify.judging import judge, reference

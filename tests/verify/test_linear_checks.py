@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.functional import linear_cross_entropy
 from losscli.implementations import Implementation, find_implementation
 from losscli.implementations.subject import bind

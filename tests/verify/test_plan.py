@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from losscli.axes import DTYPES, PASSES
-from losscli.cases import Parameters
+from losscli.cases.axes import DTYPES, PASSES
+from losscli.cases.case import Parameters
 from losscli.config.expansion import asked_for, expand
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, off_default

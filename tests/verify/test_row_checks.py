@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import ELEMENT, ROW, ROW_FORMS, find_loss
 from losscli.runs.records import FAIL, PASS

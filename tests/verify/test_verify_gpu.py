@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from losscli.axes import DISTRIBUTIONS, DTYPES
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS, WARN

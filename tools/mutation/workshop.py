@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.axes import DTYPES
 from losscli.build.cache import user_cache
 from losscli.build.ninja import find_ninja
 from losscli.build.targets import BENCH, RUNTIME, TORCH, Target, needed
+from losscli.cases.axes import DTYPES
 from losscli.implementations import STRATEGIES
 from losscli.losses import ROW_FORMS
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from losscli.cases import Case
-from losscli.model_case import ModelCase
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.processes import Channel
 from losscli.reasons import Code
 

@@ -10,8 +10,9 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.axes import GradOutput, PassName
-from losscli.cases import Case
+from losscli.cases.axes import GradOutput, PassName
+from losscli.cases.case import Case
+from losscli.cases.model_case import Argument
 from losscli.implementations.call_data import (
     INCOMING_GRADIENT,
     Answer,
@@ -24,7 +25,6 @@ from losscli.implementations.call_data import (
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.losses import Shape
-from losscli.model_case import Argument
 
 Gradients = dict[str, Tensor | None]
 _NAMES_BYTES = 2**20

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from losscli.cases.model_case import Argument, Content, ModelCase
 from losscli.implementations.call_data import Operands
 from losscli.implementations.definitions import Definition
 from losscli.implementations.errors import SubjectError
-from losscli.model_case import Argument, Content, ModelCase
 
 _SUM_ERROR = 0.02
 """How far from one a row of probabilities may sum: 16-bit rows are rounded."""

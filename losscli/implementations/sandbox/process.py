@@ -27,9 +27,10 @@ import msgspec
 import torch
 
 from losscli.build import headers
-from losscli.cases import Case
-from losscli.directories import CACHE_VARIABLE, LOCKS, cache_directory
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError, UnfitError, printable
+from losscli.files.directories import CACHE_VARIABLE, LOCKS, cache_directory
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
@@ -58,7 +59,6 @@ from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.implementations.source import Source
 from losscli.machine import allocator
 from losscli.machine.own_processes import ancestors
-from losscli.model_case import ModelCase
 from losscli.processes import Channel, Process, how_ended
 from losscli.reasons import Code
 from losscli.units import format_bytes

@@ -7,8 +7,8 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from losscli.directories import CACHE_VARIABLE, make_private, private_folder
 from losscli.errors import UnfitError
+from losscli.files.directories import CACHE_VARIABLE, make_private, private_folder
 from losscli.processes.claims import claim_folder, remove_unclaimed
 
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from losscli.cases import Case
+from losscli.cases.case import Case
+from losscli.cases.model_case import Argument, ModelCase
 from losscli.errors import LosscliError, first_line
 from losscli.implementations import loading
 from losscli.implementations.call_data import Answer, Call
@@ -51,7 +52,6 @@ from losscli.implementations.source import Source
 from losscli.losses import Shape
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
-from losscli.model_case import Argument, ModelCase
 from losscli.processes import Channel
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.axes import DEVICE, FORWARD_BACKWARD
+from losscli.cases.axes import DEVICE, FORWARD_BACKWARD
+from losscli.cases.model_case import ModelCase
 from losscli.implementations.call_data import toggle
 from losscli.implementations.local import LocalSubject, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.sandbox.methods import Flip, Samples, TimedData, WarmData
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
-from losscli.model_case import ModelCase
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call has started may go on."""

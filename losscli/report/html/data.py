@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from losscli.cases import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.report.html.measured import Measured, pass_of
 from losscli.report.verify_figures import VALUE, asked, by_case
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from losscli.cases import Case, distinct_names
+from losscli.cases.case import Case, distinct_names
 from losscli.compare.rows import mode_and_cache
-from losscli.grouping import grouped
 from losscli.implementations import CUSTOM, is_own
 from losscli.report.bench_table import LONG_PASSES, place, short_pass
 from losscli.report.html.scales import Axis, byte_ticks
 from losscli.report.html.svg import STYLES
 from losscli.runs.columns import REFERENCE
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_size
 

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from losscli.compare.record import ComparedRow, ComparisonRecord
 from losscli.errors import UsageError
-from losscli.grouping import grouped
+from losscli.files.reading import RECORD_BYTES, read_bytes
+from losscli.files.record import Record
 from losscli.judge.verdict import Verdict
-from losscli.reading import RECORD_BYTES, read_bytes
-from losscli.record import Record
 from losscli.runs.encoding import UNREADABLE, RecordError, read_object
+from losscli.runs.grouping import grouped
 from losscli.runs.reading import read_run
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from msgspec.structs import replace
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.subject import Subject, recordings

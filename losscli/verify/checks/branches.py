@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS, Shape
 from losscli.truth.distances import index_of, misfit

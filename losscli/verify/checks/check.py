@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.axes import PassName
-from losscli.cases import Case
+from losscli.cases.axes import PassName
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Answer
 from losscli.implementations.subject import Subject

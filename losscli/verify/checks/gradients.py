@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Call, Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject

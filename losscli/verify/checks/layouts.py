@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, MODEL, Shape

@@ -10,7 +10,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject, bind

@@ -10,9 +10,9 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from losscli import layouts
-from losscli.axes import LAYOUTS, Layout
-from losscli.cases import Case
+from losscli.cases import layouts
+from losscli.cases.axes import LAYOUTS, Layout
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Call
 from losscli.implementations.inspection import GROWTH_CALLS
 from losscli.implementations.subject import Subject

@@ -10,7 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.truth.problem import Problem
 from losscli.truth.terms import elements, magnitudes
 from losscli.truth.tolerances import VALUE_ULP, sum_bound

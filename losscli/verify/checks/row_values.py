@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations.call_data import Operands
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.subject import Subject

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.cases import CHANGING_VALUES
+from losscli.cases.case import CHANGING_VALUES
 from losscli.implementations.call_data import Answer, Call, Head
 from losscli.implementations.subject import Subject, recordings
 from losscli.losses import find_loss

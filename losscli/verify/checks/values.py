@@ -11,12 +11,12 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from losscli.axes import Distribution
-from losscli.cases import Case
+from losscli.cases.axes import Distribution
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
 from losscli.implementations.call_data import Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
-from losscli.model_case import ModelCase
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import ulp

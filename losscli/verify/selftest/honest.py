@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
 from losscli.losses.rows.forms import IGNORE_INDEX

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from losscli.axes import DType
-from losscli.cases import Case
+from losscli.cases.axes import DType
+from losscli.cases.case import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation

@@ -13,13 +13,13 @@ from losscli.compare.record import (
     ComparedRun,
     ComparisonRecord,
 )
-from losscli.grouping import grouped
 from losscli.report.bench_table import SHORT_PASSES
 from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
 from losscli.report.html.measured import slug
 from losscli.report.html.panel import Cell, Group, Note, Panel, Row, State, Table
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import count, first_of
+from losscli.runs.grouping import grouped
 from losscli.units import format_seconds
 
 _FEW = 16

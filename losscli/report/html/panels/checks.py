@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from losscli.cases import distinct_names
-from losscli.grouping import grouped
+from losscli.cases.case import distinct_names
 from losscli.report.html.panel import Cell, Note, Panel, Part, Row, State, Table, telling_table
 from losscli.report.phrases import count
 from losscli.report.verify_figures import VALUE, by_case, check, own_ulp, worst
 from losscli.report.verify_table import alike
+from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.units import format_ulp
 from losscli.verify.repeating import line

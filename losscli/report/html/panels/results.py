@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median_high
 
-from losscli.cases import Case
-from losscli.grouping import grouped
+from losscli.cases.case import Case
 from losscli.report.html.forest_plot import interval, ratio
 from losscli.report.html.measured import Measured, pass_of
 from losscli.report.html.panel import Cell, Panel, Part, Row, State, Table, telling_table
 from losscli.report.html.panels.samples import strip
 from losscli.report.html.strip_plot import reach_of, sparkline
 from losscli.runs.columns import REFERENCE, mark
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAILED, OK, SKIPPED, BenchResult, Seconds
 from losscli.units import format_bytes, format_seconds, format_ulp

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import geometric_mean
 
-from losscli.cases import Case
-from losscli.grouping import grouped
+from losscli.cases.case import Case
 from losscli.report.html.forest_plot import (
     Baseline,
     ForestRow,
@@ -21,6 +20,7 @@ from losscli.report.html.panel import Group, Panel, Row, Table
 from losscli.report.html.svg import Plot
 from losscli.report.phrases import count
 from losscli.runs.columns import REFERENCE
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN
 from losscli.runs.records import BenchResult, Speedup
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.losses.rows.forms import IGNORE_INDEX

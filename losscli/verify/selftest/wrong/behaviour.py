@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.verify.selftest.formula import Make, formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft
 

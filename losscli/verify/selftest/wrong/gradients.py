@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses import ELEMENT
 from losscli.verify.selftest.formula import formula
 from losscli.verify.selftest.surgery import regrade

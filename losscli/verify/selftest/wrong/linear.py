@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from torch import Tensor
 from torch.nn.functional import linear
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses import LinearSpec, find_loss
 from losscli.losses.linear.spec import logits_of
 from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft, regrade

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.ranks.placements import share

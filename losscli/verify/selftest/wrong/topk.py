@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.losses.rows.logit_pairs import weighted_sum
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
 from losscli.verify.selftest.formula import formula, reduced

@@ -8,7 +8,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from losscli.cases import Case
+from losscli.cases.case import Case
 from losscli.verify.selftest.formula import formula, reduced, unreduced
 from losscli.verify.selftest.surgery import graft
 

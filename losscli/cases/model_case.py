@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from msgspec.structs import replace
 
-from losscli.axes import FORWARD_BACKWARD, PassName
-from losscli.cases import ITEM_BYTES, Case
+from losscli.cases.axes import FORWARD_BACKWARD, PassName
+from losscli.cases.case import ITEM_BYTES, Case
 from losscli.losses import MODEL, Domain, Operand, Shape, Spec, Unit
 from losscli.losses.domain import REAL
 from losscli.reasons import Reason

@@ -6,8 +6,8 @@ import os
 import shutil
 import sys
 
+from losscli.console.streams import tell
 from losscli.errors import one_line, printable
-from losscli.streams import tell
 
 VARIABLE = "LOSSCLI_QUIET"
 """The variable of --quiet; the option sets it for the processes that the command starts."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
-from losscli import layouts
-from losscli.axes import (
+from losscli.cases import layouts
+from losscli.cases.axes import (
     BROADCAST_MIDDLE,
     CONTIGUOUS,
     FORWARD_BACKWARD,
@@ -20,6 +20,7 @@ from losscli.axes import (
     Layout,
     PassName,
 )
+from losscli.files.record import Record
 from losscli.losses import (
     CLASS_NUMBERS,
     HIDDEN_STATE,
@@ -33,7 +34,6 @@ from losscli.losses import (
 )
 from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Code, Reason
-from losscli.record import Record
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}

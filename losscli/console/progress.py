@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from losscli.notes import has_status, note, status
+from losscli.console.notes import has_status, note, status
 from losscli.units import format_duration
 
 FIRST_LINE = 30.0

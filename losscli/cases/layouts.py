@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 
-from losscli.axes import BROADCAST_MIDDLE, SLICED, TRANSPOSED, Layout
+from losscli.cases.axes import BROADCAST_MIDDLE, SLICED, TRANSPOSED, Layout
 from losscli.losses import Shape
 
 
