@@ -15,7 +15,7 @@ from losscli.implementations.source import Source
 from losscli.judge.recognition import Recognised, UnknownLossError, recognise
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LOSSES
 from losscli.operators import loading
-from losscli.truth.problem import Judging, Problem
+from losscli.truth.problem import Problem, ThirdParty
 from tests.handmade import case_of
 from tests.parameters import naming
 
@@ -79,7 +79,7 @@ def test_what_is_right_is_computed_without_a_build():
         settings = {"reduction": spec.reductions[0], "distribution": "normal", "seed": 1}
         case = case_of(loss, shape, dtype=dtype, **settings)
         with naming(loss, dtype):
-            problem = Problem.of(case, judging=Judging())
+            problem = Problem.of(case, third_party=ThirdParty())
 
             assert list(problem.value())
             assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)

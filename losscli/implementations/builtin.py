@@ -199,7 +199,7 @@ def _of_name(name: str) -> Implementation:
         UsageError: there is no such file, or it is no Python.
     """
     file = Source.read(name)
-    _ = file.contents
+    _ = file.parsed
     return of_file(file)
 
 

@@ -137,7 +137,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Contents:
+class Parsed:
     """What a source has at its top level, by name."""
 
     definitions: Mapping[str, Definition]
@@ -154,7 +154,7 @@ class Contents:
     """Whether it uses ``__file__``."""
 
     @classmethod
-    def read(cls, source: str, path: str) -> Contents:
+    def read(cls, source: str, path: str) -> Parsed:
         """Read a source; NotJudgeableError where it is no Python."""
         try:
             tree = ast.parse(source, path)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
-from losscli.implementations.definitions import PAIR, Contents, Definition, NotJudgeableError
+from losscli.implementations.definitions import PAIR, Definition, NotJudgeableError, Parsed
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code, Reason
@@ -74,19 +74,19 @@ class Source:
             raise NotJudgeableError(Code.SYNTAX, text) from None
 
     @cached_property
-    def contents(self) -> Contents:
+    def parsed(self) -> Parsed:
         """What it defines and imports; NotJudgeableError where it is no Python."""
-        return Contents.read(self.text, str(path_of(self.named)))
+        return Parsed.read(self.text, str(path_of(self.named)))
 
     @property
     def languages(self) -> tuple[str, ...]:
         """The languages that it imports, with their versions."""
-        return languages_of(self.contents.imports)
+        return languages_of(self.parsed.imports)
 
     @property
     def imports_losscli(self) -> bool:
         """Whether it is built on losscli, whose kernels it then finds in the cache."""
-        return "losscli" in self.contents.imports
+        return "losscli" in self.parsed.imports
 
     @property
     def stands_alone(self) -> bool:
@@ -94,12 +94,12 @@ class Source:
 
         What is put together at run time is not seen.
         """
-        folder, contents = self.path.parent, self.contents
-        modules = {name.lstrip(".") for name in contents.imports}
+        folder, parsed = self.path.parent, self.parsed
+        modules = {name.lstrip(".") for name in parsed.imports}
         return not (
-            contents.names_itself
+            parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
-            or any(_is_file(folder, text) for text in contents.texts)
+            or any(_is_file(folder, text) for text in parsed.texts)
         )
 
     def definition(self, loss: str) -> Definition:
@@ -108,8 +108,8 @@ class Source:
         Raises:
             NotJudgeableError: nothing fits, or several things do.
         """
-        contents = self.contents
-        found = contents.definitions
+        parsed = self.parsed
+        found = parsed.definitions
         if self.name:
             if self.name not in found:
                 raise NotJudgeableError(
@@ -138,7 +138,7 @@ class Source:
             text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {_told(found)}")
         if len(wanted) > 1 and MODULE in wanted:
-            helpers = contents.used_by(MODULE)
+            helpers = parsed.used_by(MODULE)
             wanted = [name for name in wanted if name == MODULE or name not in helpers]
         if len(wanted) > 1:
             text = f"{self.named}: several could be meant: {', '.join(wanted)}"
@@ -185,7 +185,7 @@ class Source:
 
     def defines(self, name: str) -> bool:
         """Tell whether the file defines something of a name, if only a compiled module."""
-        return name in self.contents.definitions or name in self.contents.compiled
+        return name in self.parsed.definitions or name in self.parsed.compiled
 
 
 def is_file(name: str) -> bool:

@@ -27,7 +27,7 @@ from losscli.truth.model import (
     draws,
     make_model_inputs,
 )
-from losscli.truth.problem import Judging, Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.verify.checks import CHECKS
 from losscli.verify.runner import Checks
 
@@ -191,7 +191,9 @@ class AnyModel:
     def _is_in_domain(self, case: ModelCase) -> bool:
         """Tell whether the reference takes a draw that ``get_inputs`` would not give."""
         try:
-            truths = list(Problem.of(case, judging=Judging(reference=self.reference)).value())
+            truths = list(
+                Problem.of(case, third_party=ThirdParty(reference=self.reference)).value()
+            )
         except WrongReferenceError:
             if self.died:
                 raise

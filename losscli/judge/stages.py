@@ -59,7 +59,7 @@ from losscli.processes.lock import HeldError
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.problem import Judging, Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
@@ -179,7 +179,7 @@ def _recognised(job: Job, file: Source, device: str) -> tuple[Job, Source | None
         return job, None
     given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
     reference = given.of_module(REFERENCE_MODULE)
-    _ = reference.contents
+    _ = reference.parsed
     setting = Setting(require_isolation=job.require_isolation)
     try:
         known = recognise(of_file(reference, setting), device)
@@ -348,8 +348,8 @@ class _Judging:
 
     def _problem(self, case: Case) -> Problem:
         """Return the problem of a case, of a kernel of others."""
-        judging = Judging(self.implementation.setting.lacking, self.against.reference)
-        return Problem.of(case, judging=judging)
+        third_party = ThirdParty(self.implementation.setting.lacking, self.against.reference)
+        return Problem.of(case, third_party=third_party)
 
     def _look_unmarked(self, case: Case) -> None:
         """Find out whether it is right in processes that do not look like a judge's, either."""

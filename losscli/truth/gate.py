@@ -19,7 +19,7 @@ from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN, VerifyResult
 from losscli.truth.distances import Errors
-from losscli.truth.problem import Judging, Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 from losscli.truth.worst import Worst, to_error
 
@@ -45,8 +45,8 @@ class Gate:
             reference: what computes the truth of a Model.
         """
         values = {name: operand.detach() for name, operand in operands.items()}
-        judging = Judging(reference=reference) if reference else None
-        self.problem = Problem(case, values, loosened, excuses=False, judging=judging)
+        third_party = ThirdParty(reference=reference) if reference else None
+        self.problem = Problem(case, values, loosened, excuses=False, third_party=third_party)
 
     def judge(
         self,

@@ -86,7 +86,7 @@ def make_inputs(case: Case, reference: Implementation | None = None) -> Operands
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):
-        source = _Source(case, OTHERS[number])
+        source = _Draws(case, OTHERS[number])
         draws: dict[Domain, Draw] = {
             CLASSES: source.classes_of(case.classes, ignored_index(case.params)),
             DISTINCT_CLASSES: source.distinct_classes_of(case.classes),
@@ -96,7 +96,7 @@ def make_inputs(case: Case, reference: Implementation | None = None) -> Operands
             operand.domain, case.distribution, operand.factor(case.shape)
         )
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
-    source = _Source(case, "input")
+    source = _Draws(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
         _fill_boundary(case, operands, source)
     else:
@@ -110,7 +110,7 @@ def make_grad_output(case: Case) -> Tensor:
     empty = torch.empty(
         case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
     )
-    return _fill(empty, _Source(case, "incoming gradient").normal)
+    return _fill(empty, _Draws(case, "incoming gradient").normal)
 
 
 def _empty_input(case: Case) -> Tensor:
@@ -139,7 +139,7 @@ def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     return wider
 
 
-class _Source:
+class _Draws:
     """One stream of the seed, and the distributions drawn from it."""
 
     def __init__(self, case: Case, stream: Stream) -> None:
@@ -238,7 +238,7 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
     return tensor
 
 
-def _fill_boundary(case: Case, operands: Operands, source: _Source) -> None:
+def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
     """Place predictions on, beside and around the kinks.
 
     The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,

@@ -85,7 +85,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class Judging:
+class ThirdParty:
     """What is known where a kernel of others is judged, not one of losscli's own."""
 
     lacking: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Problem:
     """ULP that the config grants this case by name."""
     excuses: bool = True
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
-    judging: Judging | None = None
+    third_party: ThirdParty | None = None
     """Where kernels of others are judged, which may be as wrong as a textbook's formula, too."""
     beside: Beside = field(default_factory=dict)
     """The losses that a check may call in between."""
@@ -125,16 +125,16 @@ class Problem:
         loosened: float | None = None,
         beside: Beside = MappingProxyType({}),
         *,
-        judging: Judging | None = None,
+        third_party: ThirdParty | None = None,
     ) -> Problem:
         """Make the inputs of a case."""
-        operands = make_inputs(case, judging.reference if judging else None)
-        return cls(case, operands, loosened, judging=judging, beside=beside)
+        operands = make_inputs(case, third_party.reference if third_party else None)
+        return cls(case, operands, loosened, third_party=third_party, beside=beside)
 
     @property
     def of_others(self) -> bool:
         """Whether a kernel of others is judged."""
-        return self.judging is not None
+        return self.third_party is not None
 
     @property
     def prediction(self) -> Tensor:
@@ -144,7 +144,7 @@ class Problem:
     @property
     def wrt(self) -> tuple[str, ...]:
         """The names of the operands whose gradients are asked for."""
-        lacking = self.judging.lacking if self.judging else ()
+        lacking = self.third_party.lacking if self.third_party else ()
         return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
     @property
@@ -155,7 +155,7 @@ class Problem:
 
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
         """Return a problem of other operands; of the same case if none is given."""
-        return Problem(case or self.case, operands, self.loosened, judging=self.judging)
+        return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
 
     @property
     def chooses_order(self) -> bool:
@@ -165,7 +165,7 @@ class Problem:
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
         """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
         case = self.case.reshaped(shape, target_shape)
-        return Problem.of(case, self.loosened, judging=self.judging)
+        return Problem.of(case, self.loosened, third_party=self.third_party)
 
     @property
     def tolerance(self) -> str:
@@ -211,9 +211,9 @@ class Problem:
     @property
     def _reference(self) -> Implementation:
         """What computes the truth of a Model."""
-        assert self.judging
-        assert self.judging.reference
-        return self.judging.reference
+        assert self.third_party
+        assert self.third_party.reference
+        return self.third_party.reference
 
     @cached_property
     def reference_errors(self) -> Errors:
@@ -230,7 +230,7 @@ class Problem:
     def sibling(self) -> Problem:
         """Return the same case with other contents."""
         case = msgspec.structs.replace(self.case, seed=self.case.seed + 1)
-        return Problem.of(case, self.loosened, judging=self.judging)
+        return Problem.of(case, self.loosened, third_party=self.third_party)
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
         """Return a problem derived from this one; it is made once."""

@@ -31,7 +31,7 @@ from losscli.runs.records import (
     VerifyResult,
     VerifyStatus,
 )
-from losscli.truth.problem import Beside, Judging, Problem
+from losscli.truth.problem import Beside, Problem, ThirdParty
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import choose_fitting
 
@@ -63,11 +63,11 @@ class Checks:
         return self.case.name
 
     @property
-    def judging(self) -> Judging | None:
+    def third_party(self) -> ThirdParty | None:
         """What is known where a file is among the implementations."""
         files = [each for each, _ in self.trials if each.file]
         lacking = {name: None for each in files for name in each.setting.lacking}
-        return Judging(tuple(lacking), self.reference) if files else None
+        return ThirdParty(tuple(lacking), self.reference) if files else None
 
     def __len__(self) -> int:
         """Return the number of checks to run."""
@@ -251,7 +251,7 @@ def run(
         spoiled = ""
         try:
             if problem is None:
-                problem = Problem.of(case, job.loosened, job.beside, judging=job.judging)
+                problem = Problem.of(case, job.loosened, job.beside, third_party=job.third_party)
                 problem.mark()
             results = [
                 _held(result, implementation)
