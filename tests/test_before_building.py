@@ -80,7 +80,7 @@ def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):
     path.write_text("def mse_loss(input, target): return ((input - target) ** 2).mean()")
     job = Job(file=str(path), sizes=((8, 8), (2**20, 2**20)))
     file, notes = Source.read(str(path)), []
-    against = KnownLoss(job, "cpu", of_file(file), file.definition("mse"), "mse", 0)
+    against = KnownLoss(job, "cpu", of_file(file), "mse", 0)
     judging: Any = SimpleNamespace(job=job, device="cpu", against=against, notify=notes.append)
     _Judging._tell_misfits(judging)
     (note,) = notes

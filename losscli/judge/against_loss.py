@@ -91,16 +91,14 @@ class KnownLoss:
     """What computes the truth of a Model: the loss has its own."""
 
     def __init__(
-        self,
-        job: Job,
-        device: str,
-        candidate: Implementation,
-        definition: Definition,
-        loss: str,
-        seed: int,
+        self, job: Job, device: str, candidate: Implementation, loss: str, seed: int
     ) -> None:
-        self.job, self.device, self.definition, self.loss = job, device, definition, loss
-        self.candidate, self.seed = candidate, seed
+        """Find what the candidate's file defines; NotJudgeableError where it takes too little."""
+        self.job, self.device, self.candidate, self.loss = job, device, candidate, loss
+        self.seed = seed
+        assert candidate.file
+        self.definition = candidate.file.definition(loss)
+        check_arguments(candidate.file, self.definition, loss, tuple(job.arguments))
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         """The dtypes in which all checks are made and times are taken."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]

@@ -17,7 +17,6 @@ from losscli.config.schema import Timing
 from losscli.implementations import Implementation, remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.call_data import Call
-from losscli.implementations.definitions import Definition
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.truth.model import (
@@ -66,14 +65,16 @@ class AnyModel:
         job: Job,
         device: str,
         candidate: Implementation,
-        definition: Definition,
-        seed: int,
         reference: Implementation,
+        seed: int,
     ) -> None:
-        self.job, self.device, self.definition, self.seed = job, device, definition, seed
+        """Find what the candidate's file defines; NotJudgeableError where it is nothing."""
+        self.job, self.device, self.seed = job, device, seed
         self.candidate, self.reference = candidate, reference
         file = reference.file
         assert file
+        assert candidate.file
+        self.definition = candidate.file.definition("")
         if file.named == job.file:  # judged by itself, in a worker of its own all the same
             named = file.named.replace(file.path.name, f"./{file.path.name}")
             self.reference = of_file(replace(file, named=named), reference.setting)

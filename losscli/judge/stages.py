@@ -44,7 +44,7 @@ from losscli.implementations.sandbox.process import is_of_a_worker
 from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
-from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
+from losscli.judge.against_loss import KnownLoss, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
@@ -113,16 +113,13 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             draft.languages = file.languages
             job, model = _recognised(job, file, device)
             named = (job.reference or REFERENCE_MODULE) if model else job.loss or loss_of(file)
-            definition = file.definition("" if model else named)
             setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
-                reference = of_file(model, setting)
-                against = AnyModel(job, device, candidate, definition, seed, reference)
+                against = AnyModel(job, device, candidate, of_file(model, setting), seed)
             else:
-                check_arguments(file, definition, named, tuple(job.arguments))
-                against = KnownLoss(job, device, candidate, definition, named, seed)
+                against = KnownLoss(job, device, candidate, named, seed)
         judging = _Judging(job, device, file, against, draft, notify)
         judging.run()
     except Ended:
