@@ -39,10 +39,21 @@ class Source:
 
     @classmethod
     def read(cls, named: str) -> Source:
+        """Read a file that a worker is to import; see :meth:`find`.
+
+        Raises:
+            UsageError: its path is no text, too.
+        """
+        found = cls.find(named)
+        _require_text(found.path)
+        return found
+
+    @classmethod
+    def find(cls, named: str) -> Source:
         """Read a file, at a revision if one is named.
 
         Raises:
-            UsageError: there is no such file or revision, or its path is no text.
+            UsageError: there is no such file or revision.
         """
         match = _PATTERN.match(named)
         if not match:
@@ -50,7 +61,6 @@ class Source:
             raise UsageError(f"expected {expected}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
         data = _at_revision(path, revision) if revision else _now(path)
-        _require_text(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
 
     def of_module(self, name: str) -> Source:

@@ -45,7 +45,7 @@ def pack(job: Job) -> Parcel:
         named = getattr(job, role)
         if not named:
             continue
-        source = Source.read(named)
+        source = Source.find(named)
         path, folder = source.path, source.path.parent
         if not _stands_alone(source):
             for found in _files_of(folder, named):
