@@ -29,7 +29,7 @@ _modules = {
     for spec in _specs
 }
 __all__ = [*_modules, LinearCrossEntropyLoss.__name__]
-globals().update(_modules)
+globals().update(_modules)  # a __getattr__ of the module would add 0.5 us to each call
 
 
 def __getattr__(name: str) -> Any:

@@ -67,7 +67,7 @@ def test_the_way_leads_from_a_message_to_an_operator(monkeypatch):
         ways.append(steps_to(sys._getframe(1), "serve"))
         return ((input - target) ** 2).mean()
 
-    monkeypatch.setattr(losscli.losses.operators, "mse", operator)
+    monkeypatch.setitem(losscli.losses.operators.OPERATORS, "mse", operator)
     config = Config(
         losses=(LossChoice("mse"),),
         sizes=((8, 8),),

@@ -13,7 +13,8 @@ from losscli.bench.plan import plan as plan_bench
 from losscli.cli import main
 from losscli.config.loader import load_config
 from losscli.errors import EXIT_UNFIT, EXIT_USAGE
-from losscli.implementations.files import read_file
+from losscli.implementations.builtin import of_file
+from losscli.implementations.source import Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.job import Job
 from losscli.judge.stages import _Judging
@@ -78,8 +79,8 @@ def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):
     path = tmp_path / "k.py"
     path.write_text("def mse_loss(input, target): return ((input - target) ** 2).mean()")
     job = Job(file=str(path), sizes=((8, 8), (2**20, 2**20)))
-    file, notes = read_file(str(path)), []
-    against = KnownLoss(job, "cpu", file.definition("mse"), "mse", 0)
+    file, notes = Source.read(str(path)), []
+    against = KnownLoss(job, "cpu", of_file(file), "mse", 0)
     judging: Any = SimpleNamespace(job=job, device="cpu", against=against, notify=notes.append)
     _Judging._tell_misfits(judging)
     (note,) = notes

@@ -223,7 +223,7 @@ def test_out_of_memory_skips_the_implementation(bench, implementation, error):
 
 
 def test_out_of_memory_while_inputs_are_made_skips_the_case(bench, monkeypatch):
-    def fail(case):
+    def fail(case, reference):
         raise MemoryError("none left")
 
     monkeypatch.setattr(runners, "make_inputs", fail)
@@ -234,7 +234,7 @@ def test_out_of_memory_while_inputs_are_made_skips_the_case(bench, monkeypatch):
 
 
 def test_a_case_that_does_not_fit_is_skipped_before_anything_is_allocated(bench, monkeypatch):
-    monkeypatch.setattr(runners, "make_inputs", lambda case: pytest.fail("allocated"))
+    monkeypatch.setattr(runners, "make_inputs", lambda case, reference: pytest.fail("allocated"))
     results = bench(free=2**20)
     assert [r.status for r in results] == ["skipped"] * 4
     assert results[0].reason == "needs 512.0 MiB of memory, 1.0 MiB are free"
@@ -243,7 +243,7 @@ def test_a_case_that_does_not_fit_is_skipped_before_anything_is_allocated(bench,
 def test_the_operands_of_a_case_are_free_before_the_next_begins(bench, monkeypatch, implementation):
     operands, alive = [], []
 
-    def make(case):
+    def make(case, reference):
         alive.append(sum(operand() is not None for operand in operands))
         made = make_inputs(case)
         operands.extend(map(weakref.ref, made.values()))

@@ -17,10 +17,10 @@ from losscli.build import headers
 from losscli.errors import UnfitError
 from losscli.files.directories import CACHE_VARIABLE
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.files import UserFile, imports_losscli
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.confinement import group, kernel, mounts, seccomp
 from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.source import Source
 from losscli.machine import kernel_files
 from tests.parameters import naming
 
@@ -103,7 +103,6 @@ SECRETS = (
         "MKLS_TOKEN",
         "HOME",
         "USER",
-        "LOSSCLI_SANDBOX",
         "TORCH_HOME",
     ),
 )
@@ -147,10 +146,11 @@ def test_cache_is_named_to_files_alone_that_import_losscli(monkeypatch, tmp_path
     }
     for source, imports in sources.items():
         with naming(source):
-            assert imports_losscli(source) is imports
-            environ = process.environment_of_workers(os.environ, source)
+            file = Source("k.py", tmp_path / "k.py", "", "", source.encode())
+            assert file.imports_losscli is imports
+            environ = process.environment_of_workers(os.environ, cached=imports)
             assert (CACHE_VARIABLE in environ) is imports
-            hidden = process.hidden_from_workers(source)
+            hidden = process.hidden_from_workers(cached=imports)
             if imports:
                 private = {f"{cache}/{name}" for name in ("locks", "verdicts", "scratch")}
                 assert private <= {*hidden}
@@ -160,13 +160,13 @@ def test_cache_is_named_to_files_alone_that_import_losscli(monkeypatch, tmp_path
 
 def said(path: Path, source: str, **limits: int) -> str:
     """Return what a file prints while it is imported in a worker."""
-    file = UserFile(str(path), path, "", "", source, "")
+    file = Source(str(path), path.absolute(), "", "", source.encode())
     return Worker(file, "cpu", Allowance(**limits)).end()
 
 
 @pytest.fixture
 def in_namespaces(tmp_path):
-    file = UserFile("k.py", tmp_path / "k.py", "", "", "", "")
+    file = Source("k.py", tmp_path / "k.py", "", "", b"")
     worker = Worker(file, "cpu", Allowance())
     worker.end()
     if "temporary files" not in worker.reached:
@@ -265,7 +265,7 @@ def test_cache_shows_compiled_headers_and_to_files_that_import_losscli_its_libra
 
 def test_worker_that_cannot_be_closed_in_is_no_fault_of_the_file(tmp_path, monkeypatch):
     lost = tmp_path / "lost"
-    monkeypatch.setattr(process, "hidden_from_workers", lambda source: [str(lost) + "\0"])
+    monkeypatch.setattr(process, "hidden_from_workers", lambda *, cached: [str(lost) + "\0"])
     with pytest.raises(UnfitError, match="a worker cannot be closed in"):
         said(tmp_path / "k.py", "")
 

@@ -99,7 +99,7 @@ def test_verdict_that_others_can_change_is_no_verdict(cache: Path, tmp_path: Pat
 
 
 LOOKED_AT = {
-    "directories.py",
+    "files/directories.py",
     "build/cache.py",  # looks at it itself, as does each library
     "cli/version.py",  # names it
     "implementations/sandbox/process.py",  # names what workers may see

@@ -11,9 +11,9 @@ import pytest
 
 from losscli.errors import UsageError
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.files import UserFile
 from losscli.implementations.loading import binding
 from losscli.implementations.sandbox.program import bound
+from losscli.implementations.source import Source
 from losscli.judge.against_loss import SIZES, check_arguments, forms, loss_of
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job
@@ -23,8 +23,8 @@ from tests import handmade
 from tests.parameters import naming
 
 
-def file_of(source: str, name: str = "") -> UserFile:
-    return UserFile("f.py", Path("f.py"), "", name, source, "")
+def file_of(source: str, name: str = "") -> Source:
+    return Source("f.py", Path("f.py"), "", name, source.encode())
 
 
 def definition(signature: str, loss: str) -> Any:
@@ -206,7 +206,7 @@ def test_a_compiled_module_is_no_loss_and_modelnew_wins_over_its_helpers() -> No
 
 def test_an_ambiguous_file_is_refused_with_the_command_to_type():
     source = f"def smooth_l1_loss(input, target): ...\n{MODEL}"
-    file = UserFile("my/f.py", Path("/somewhere/my/f.py"), "", "", source, "")
+    file = Source("my/f.py", Path("/somewhere/my/f.py"), "", "", source.encode())
     with pytest.raises(NotJudgeableError) as refused:
         file.definition("smooth_l1")
     assert refused.value.code == Code.AMBIGUOUS

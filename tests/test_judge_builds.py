@@ -11,10 +11,11 @@ from losscli.bench.plan import libraries_of, plan
 from losscli.config.schema import Config, LossChoice
 from losscli.implementations import CUSTOM, libraries
 from losscli.implementations.builtin import of_file
+from losscli.implementations.source import Source
 from losscli.judge.recognition import Recognised, UnknownLossError, recognise
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LOSSES
 from losscli.operators import loading
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, ThirdParty
 from tests.handmade import case_of
 from tests.parameters import naming
 
@@ -64,12 +65,11 @@ def test_a_model_is_recognised_without_a_build(tmp_path):
         path.write_text(MODEL.format(loss=loss, names=", ".join(spec.names)))
         with naming(loss):
             try:
-                found = recognise(str(path), "cpu")
+                found = recognise(of_file(Source.read(f"{path}:Model")), "cpu")
             except UnknownLossError:
                 assert loss in MORE_OPERANDS | AT_INFINITY
             else:
                 assert found == Recognised(SAME.get(loss, loss), "mean", None, "float32")
-        of_file.cache_clear()
 
 
 @pytest.mark.usefixtures("no_kernels")
@@ -79,7 +79,7 @@ def test_what_is_right_is_computed_without_a_build():
         settings = {"reduction": spec.reductions[0], "distribution": "normal", "seed": 1}
         case = case_of(loss, shape, dtype=dtype, **settings)
         with naming(loss, dtype):
-            problem = Problem.of(case, of_others=True)
+            problem = Problem.of(case, third_party=ThirdParty())
 
             assert list(problem.value())
             assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)

@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.implementations.allowance import Allowance
+from losscli.implementations.source import Source
 from losscli.judge import cache as module
 from losscli.judge.batch import judge_batch
-from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, describe_machine, stands_alone
+from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, describe_machine
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
@@ -165,7 +166,8 @@ def test_file_that_depends_on_others_does_not_stand_alone(tmp_path):
     (tmp_path / "folder" / "data.txt").touch()
     for source, alone in ALONE.items():
         with naming(source):
-            assert stands_alone(source, tmp_path) is alone
+            file = Source("k.py", tmp_path / "k.py", "", "", source.encode())
+            assert file.stands_alone is alone
 
 
 def test_file_that_depends_on_others_is_not_kept(cache, tmp_path):

@@ -20,7 +20,7 @@ from losscli.judge.stages import judge_job
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
@@ -142,7 +142,7 @@ def problem(loss, shape=(33, 65), *, of_others=True, **changes):
     target = spec.default_target_shape(shape)
     params = spec.resolve({})
     case = Case(loss, shape, target, "float32", "none", "cpu", params, "normal", 11, 2.0)
-    return Problem.of(replace(case, **changes), of_others=of_others)
+    return Problem.of(replace(case, **changes), third_party=ThirdParty() if of_others else None)
 
 
 def log_cosh(input, target):

@@ -223,13 +223,6 @@ def test_one_job_is_judged_in_a_process_of_its_own(jobs, monkeypatch):
     assert judge_one(job).word == "WRONG"
 
 
-@pytest.mark.usefixtures("_here")
-def test_job_that_no_judge_can_judge_is_a_bad_job(jobs):
-    [found] = run(jobs("RIGHT", sizes=((-1, 8),))).values()
-    assert found.reasons[0].code == Code.BAD_JOB
-    assert found.reasons[0].text.startswith("[-1, 8] is not a size")
-
-
 def test_broken_request_has_an_answer():
     found = read_line(b"{", "job")
     assert isinstance(found, Verdict)

@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import include_paths
 from losscli.cli import main
 from losscli.config.schema import off_default
 from losscli.errors import EXIT_OK, EXIT_USAGE
-from losscli.implementations.files import read_file
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.row_formulas import ROW_FORMULAS
 from losscli.judge.template import FORMULAS, part, render
@@ -51,7 +51,7 @@ def test_file_defines_the_loss_with_its_operands_and_parameters():
         with naming(loss):
             assert main.run(["new", loss, "--loss", loss]) == EXIT_OK
             spec = LOSSES[loss] if loss in FORMULAS else ROW_FORMS[loss]
-            definition = read_file(f"{loss}.py").definition(loss)
+            definition = Source.read(f"{loss}.py").definition(loss)
             assert definition.name == spec.function_name
             assert definition.signature.order(spec.names) == spec.names
             names = {"reduction"} if len(spec.reductions) > 1 else set()

@@ -13,7 +13,7 @@ import pytest
 from losscli import reading
 from losscli.config.loader import load_config
 from losscli.errors import ConfigError, UsageError
-from losscli.implementations.files import read_file
+from losscli.implementations.source import Source
 from losscli.judge.batch import read_finished
 from losscli.judge.jobs import lines_of
 from losscli.runs.reading import read_run
@@ -85,7 +85,7 @@ def test_device_that_is_called_as_a_source_file_is_refused(tmp_path: Path) -> No
     path = tmp_path / "kernel.py"
     path.symlink_to("/dev/zero")
     with pytest.raises(UsageError, match=NAMED_DEVICE):
-        read_file(str(path))
+        Source.read(str(path))
 
 
 def test_jobs_without_an_end_of_line_are_refused() -> None:
@@ -108,4 +108,4 @@ def test_implementation_whose_path_is_no_text_is_refused(tmp_path: Path) -> None
     path = tmp_path / os.fsdecode(b"kernel-\xff.py")
     path.write_text("def mse_loss(input, target): ...")
     with pytest.raises(UsageError, match="is not UTF-8 in this locale"):
-        read_file(str(path))
+        Source.read(str(path))

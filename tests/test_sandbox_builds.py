@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +15,14 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox import builds
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.processes.claims import LOCK
 from losscli.truth.problem import Problem
 
 BUILDS = """
 import os
+from pathlib import Path
 from torch.nn import functional
 
 FOLDER = os.environ["TORCH_EXTENSIONS_DIR"]
@@ -80,17 +83,17 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(BUILDS)
     case = Case("mse", (2, 3), (2, 3), "float32", "mean", "cpu", {}, "normal", 0)
-    problem, implementation = Problem.of(case), of_file(str(path))
+    problem, implementation = Problem.of(case), of_file(Source.read(str(path)))
     assert implementation.file
 
-    with remote.use(remote.Setting()):
-        with pytest.raises(SubjectError, match="compiled anew"):
-            bind(implementation, case).send(Forward(problem.operands))
-        remote.share_build(implementation.file, "cpu")
-        remote.workers.end(implementation.file)
+    with pytest.raises(SubjectError, match="compiled anew"):
+        bind(implementation, case).send(Forward(problem.operands))
+    built = remote.share_build(implementation, "cpu")
+    remote.workers.end(implementation.file)
 
-        loss = bind(implementation, case).send(Forward(problem.operands))
+    loss = bind(built, case).send(Forward(problem.operands))
 
+    Path(built.setting.built).unlink()
     remote.workers.end(implementation.file)
     assert torch.isfinite(loss)
     assert [path.name for path in scratch_directory().iterdir()] == [LOCK]

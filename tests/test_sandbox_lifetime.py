@@ -16,11 +16,11 @@ from losscli.cases.case import Case
 from losscli.implementations import remote
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.files import read_file
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.process import Worker, is_of_a_worker
 from losscli.implementations.sandbox.requests import TuningSeconds
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.source import Source
 from losscli.judge import stages
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worker(path: Path) -> Iterator[Worker]:
-    worker = Worker(read_file(str(path)), "cpu", Allowance())
+    worker = Worker(Source.read(str(path)), "cpu", Allowance())
     yield worker
     worker.end()
 
@@ -94,7 +94,7 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path
     error = error_of(worker)
     assert error.code == Code.INTERRUPTED
     assert "that starts workers ended by SIGKILL" in str(error)
-    another = Worker(read_file(str(path)), "cpu", Allowance())
+    another = Worker(Source.read(str(path)), "cpu", Allowance())
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
     assert process.zygote().id != killed
@@ -102,7 +102,7 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path
 
 def test_zygote_that_was_stopped_goes_on(worker: Worker, path: Path) -> None:
     os.kill(process.zygote().id, signal.SIGSTOP)
-    another = Worker(read_file(str(path)), "cpu", Allowance())
+    another = Worker(Source.read(str(path)), "cpu", Allowance())
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
 
@@ -120,7 +120,7 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(
     look_at = stages._Judging._look_at
 
     def kill_and_look(judging: stages._Judging, case: Case) -> None:
-        keeper = remote.workers.of(judging.file, "cpu").keeper
+        keeper = remote.workers.of(judging.implementation, "cpu").keeper
         worker = os.pidfd_open(child_of(keeper))
         os.kill(keeper, signal.SIGKILL)
         select.select([worker], [], [])  # until it has ended

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.languages import languages_of
 from losscli.implementations.sandbox.messages import Replied, Tunes
 from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 
@@ -94,11 +95,11 @@ def test_samples_in_which_a_kernel_is_tuned_do_not_count(judged):
         ("from cutlass import cute", ["CuTe DSL"]),
         ("def f():\n    import tilelang", ["TileLang"]),
         ("from . import triton\nimport tritonic", []),
-        ("no Python", []),
     ],
 )
 def test_languages_are_known_by_what_a_file_imports(source, languages):
-    assert [each.partition(" (")[0] for each in languages_of(source)] == languages
+    file = Source("k.py", Path("k.py"), "", "", source.encode())
+    assert [each.partition(" (")[0] for each in file.languages] == languages
 
 
 def test_each_process_of_a_question_may_say_that_it_tunes(monkeypatch):

@@ -16,6 +16,7 @@ from torch import Tensor
 from losscli.bench.plan import Right
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
+from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import toggle
 from losscli.ranks.group import Alone, Group
@@ -43,6 +44,7 @@ class Contents:
         operands: Operands,
         loosened: float | None = None,
         right: Right | None = None,
+        reference: Implementation | None = None,
     ) -> None:
         """Take operands that require no gradient.
 
@@ -51,8 +53,10 @@ class Contents:
             operands: of the case.
             loosened: ULP that the config grants this case by name.
             right: results that were right for the same operands.
+            reference: what computes the truth of a Model.
         """
         self.right = dict(right or {})
+        self.reference = reference
         self.group: Group = Alone()
         self.operands = operands
         input = self.prediction = next(iter(operands.values()))
@@ -81,8 +85,12 @@ class Contents:
     def gate(self) -> Gate:
         """The gate that judges results on the present contents."""
         if self.changed not in self._gates:
-            self._gates[self.changed] = Gate(self.case, self.operands, self.loosened)
+            self._gates[self.changed] = self.gate_of(self.operands)
         return self._gates[self.changed]
+
+    def gate_of(self, operands: Operands) -> Gate:
+        """Return what judges results of operands of the case."""
+        return Gate(self.case, operands, self.loosened, self.reference)
 
     def judge(
         self,

@@ -17,7 +17,6 @@ from losscli.bench.sampling import Contender, describe
 from losscli.bench.statistics import half_width, summarize
 from losscli.cases.axes import HOST, PassName
 from losscli.errors import first_line
-from losscli.implementations import find_implementation
 from losscli.implementations.errors import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
@@ -169,7 +168,8 @@ def results(
             conditions=around.conditions if isinstance(outcome, Timed) or outcome.sampled else {},
         )
         if isinstance(outcome, Timed):
-            built.append(_timed(result, outcome, ratios[name], around))
+            planned = task.find(name).temporary_bytes(result.case)
+            built.append(_timed(result, outcome, ratios[name], around, planned))
         else:
             status, reason = outcome.status, outcome.reason
             built.append(replace(result, status=status, reason=reason.text, code=reason.code))
@@ -177,11 +177,14 @@ def results(
 
 
 def _timed(
-    result: BenchResult, outcome: Timed, ratios: Mapping[str, Speedup], around: Surroundings
+    result: BenchResult,
+    outcome: Timed,
+    ratios: Mapping[str, Speedup],
+    around: Surroundings,
+    planned: int,
 ) -> BenchResult:
     """Return a result with its time, and the share of the limit."""
     limit, gigabytes = around.limit, result.bytes / 1e9
-    implementation = find_implementation(result.implementation)
     timed = replace(
         result,
         code=outcome.code,
@@ -194,7 +197,7 @@ def _timed(
         limit_gbps=gigabytes / limit.seconds if limit.seconds else None,
         speedup={other: ratio.value for other, ratio in ratios.items()},
         ratios=ratios,
-        planned_extra_bytes=implementation.temporary_bytes(result.case),
+        planned_extra_bytes=planned,
         peak_extra_bytes=outcome.peak_extra_bytes,
         joules=outcome.energy.joules,
         watts=outcome.energy.watts,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
@@ -43,6 +44,14 @@ class Task:
     """Whether the energy of a call is measured as well."""
     right: Right = field(default_factory=dict, repr=False)
     """The results that the gate found right in other processes."""
+    files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)
+    """What files define that were read already, by their names."""
+    reference: Implementation | None = field(default=None, repr=False)
+    """What computes the truth of a Model."""
+
+    def find(self, name: str) -> Implementation:
+        """Return an implementation by its name; UsageError lists the names."""
+        return self.files.get(name) or find_implementation(name)
 
     @property
     def name(self) -> str:
@@ -60,9 +69,15 @@ class Task:
         return sum(len(names) for names in self.passes.values())
 
 
-def plan(config: Config, device: str) -> list[Task]:
-    """Return the tasks of a config on a device that is no longer ``auto``."""
-    return [task for block in config.blocks for task in _plan(block, device)]
+def plan(
+    config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
+) -> list[Task]:
+    """Return the tasks of a config on a device that is no longer ``auto``.
+
+    ``files``: what files define that were read already, by their names.
+    """
+    tasks = (task for block in config.blocks for task in _plan(block, device))
+    return [replace(task, files=files) if files else task for task in tasks]
 
 
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
@@ -79,7 +94,7 @@ def lineup(
 ) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that can run a pass, and why others cannot; nothing is built."""
     case = task.case
-    asked = [find_implementation(name) for name in task.passes[pass_]]
+    asked = [task.find(name) for name in task.passes[pass_]]
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):
         return [], {i.name: why for i in asked}
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}

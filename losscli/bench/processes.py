@@ -23,8 +23,6 @@ from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
 from losscli.cases.axes import PassName
 from losscli.config.schema import Timing
-from losscli.implementations import find_implementation
-from losscli.implementations.files import is_file
 from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file
 from losscli.processes import Process, how_ended
@@ -195,8 +193,8 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
 
     The commit of the first file that is timed, and the allocator of processes on a CPU.
     """
-    names = (name for task in tasks for names in task.passes.values() for name in names)
-    file = next((find_implementation(name).file for name in names if is_file(name)), None)
+    asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
+    file = next((each.file for each in asked if each.file), None)
     facts = {"file_commit": commit_of_file(file.path, file.revision)} if file else {}
     return facts | _allocator(device, tasks)
 

@@ -174,7 +174,7 @@ class RemotePass:
 
     def _judge(self, found: Samples) -> None:
         """Judge an answer, whose contents are those of this moment."""
-        verdict = self._judged(Gate(self.case, self.operands), found)
+        verdict = self._judged(self.contents.gate_of(self.operands), found)
         if verdict.status == FAIL and self.wrong is None:
             self.wrong = verdict
 

@@ -31,7 +31,7 @@ from losscli.bench.statistics import summarize
 from losscli.cases.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.cases.case import Case
 from losscli.errors import LosscliError
-from losscli.implementations import Implementation, find_implementation
+from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
@@ -56,7 +56,8 @@ from losscli.truth.inputs import make_inputs
 
 def make_contents(task: Task) -> Contents:
     """Make the operands of a task."""
-    return Contents(task.case, make_inputs(task.case), task.loosened, task.right)
+    operands = make_inputs(task.case, task.reference)
+    return Contents(task.case, operands, task.loosened, task.right, task.reference)
 
 
 def exchange_nothing(case: Case, pass_: PassName, timer: Timer) -> Collective | None:
@@ -114,7 +115,7 @@ class Runner:
         An implementation that cannot run has an outcome with the reason; only an error that ends
         the whole run is raised. Processes of files that the task does not name are ended.
         """
-        named = {find_implementation(name).file for names in task.passes.values() for name in names}
+        named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)
         lineups = {pass_: lineup(task, pass_, free) for pass_ in task.passes}

@@ -23,7 +23,7 @@ Mode = Literal["device", "graph", "host"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICE, GRAPH, HOST = MODES
 Layout = Literal["contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"]
-"""How the operands of a case lie in memory; losscli/layouts.py says what each means."""
+"""How the operands of a case lie in memory; losscli/cases/layouts.py says what each means."""
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 CONTIGUOUS, SLICED, TRANSPOSED, BROADCAST_MIDDLE, MIXED_DTYPE = LAYOUTS
 CHANGING = "changing"

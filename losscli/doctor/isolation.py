@@ -23,8 +23,8 @@ from losscli.errors import UnfitError
 from losscli.files.directories import LOCKS, make_private, private_folder
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.files import UserFile
 from losscli.implementations.sandbox.confinement import kernel, limits
+from losscli.implementations.source import Source
 from losscli.processes import how_ended
 
 SCHEMA_VERSION = 1
@@ -286,7 +286,7 @@ def _attempts(
 
     names = [attack.name for attack in group]
     source = f"{inspect.getsource(attacks)}\n\nrun({names!r}, {scene.facts!r})\n"
-    file = UserFile("attacks.py", Path(scene.folder, "attacks.py"), "", "", source, "")
+    file = Source("attacks.py", Path(scene.folder, "attacks.py"), "", "", source.encode())
     ended = None
     try:
         worker = Worker(file, device, SMALL)

@@ -9,7 +9,6 @@ from losscli.implementations.builtin import (
     find_implementation,
     libraries,
 )
-from losscli.implementations.files import is_file
 from losscli.implementations.implementation import (
     CUSTOM,
     Implementation,
@@ -17,6 +16,7 @@ from losscli.implementations.implementation import (
     plan_of,
     reference_bytes,
 )
+from losscli.implementations.source import is_file
 
 __all__ = [
     "CUSTOM",

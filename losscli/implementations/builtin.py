@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from losscli.build.targets import Target, needed
 from losscli.errors import UsageError, unknown
-from losscli.implementations.files import is_file, read_file
-from losscli.implementations.implementation import CUSTOM, Implementation, is_own
+from losscli.implementations.implementation import CUSTOM, PLAIN, Implementation, Setting, is_own
 from losscli.implementations.other_projects import PACKAGES, lacking
+from losscli.implementations.source import Source, is_file
 from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Code, Reason
@@ -173,14 +174,8 @@ def check_implementation(name: str) -> str:
     return name
 
 
-@cache
-def of_file(name: str) -> Implementation:
-    """Return what a file defines, as an implementation: of a run, as it was when first asked for.
-
-    Raises:
-        UsageError: there is no such file, or it is no Python.
-    """
-    file = read_file(name)
+def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
+    """Return what a file defines, as an implementation."""
 
     def bind(case: Case) -> BoundLoss:
         raise RuntimeError("a file runs in a process of its own")
@@ -193,7 +188,27 @@ def of_file(name: str) -> Implementation:
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
 
     about = f"{file.path.name}, in a process of its own"
-    return Implementation(name, about, bind, unavailable, file=file)
+    return Implementation(file.named, about, bind, unavailable, file=file, setting=setting)
+
+
+@cache
+def _of_name(name: str) -> Implementation:
+    """Return what a file defines, which a run reads when it is first asked for.
+
+    Raises:
+        UsageError: there is no such file, or it is no Python.
+    """
+    file = Source.read(name)
+    _ = file.parsed
+    return of_file(file)
+
+
+def _sent(one: Implementation) -> tuple[Callable[..., Implementation], tuple[object, ...]]:
+    """Return what makes an implementation again in another process."""
+    return (of_file, (one.file, one.setting)) if one.file else (find_implementation, (one.name,))
+
+
+copyreg.pickle(Implementation, _sent)
 
 
 COMPOSING = ("cross_entropy", "token_log_probs")
@@ -206,7 +221,7 @@ TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 def find_implementation(name: str) -> Implementation:
     """Look an implementation up, or read the file named; UsageError lists the candidates."""
     if is_file(name):
-        return of_file(name)
+        return _of_name(name)
     try:
         return IMPLEMENTATIONS[name]
     except KeyError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 from losscli.errors import UsageError
@@ -138,7 +137,7 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Contents:
+class Parsed:
     """What a source has at its top level, by name."""
 
     definitions: Mapping[str, Definition]
@@ -147,10 +146,15 @@ class Contents:
     """Names that are bound to compiled modules."""
     uses: Mapping[str, frozenset[str]]
     """The names that each definition uses."""
+    imports: frozenset[str]
+    """The first words of the modules that it imports; of its own package after their dots."""
+    texts: frozenset[str]
+    """Its literal texts."""
+    names_itself: bool
+    """Whether it uses ``__file__``."""
 
     @classmethod
-    @lru_cache
-    def read(cls, source: str, path: str) -> Contents:
+    def read(cls, source: str, path: str) -> Parsed:
         """Read a source; NotJudgeableError where it is no Python."""
         try:
             tree = ast.parse(source, path)
@@ -166,7 +170,16 @@ class Contents:
             for name in _bound(node):
                 uses[name] = frozenset({*uses.get(name, ()), *used})
         found = {each.name: each for each in _found(tree) if each.name not in compiled}
-        return cls(found, compiled, uses)
+        nodes = list(ast.walk(tree))
+        constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+        return cls(
+            found,
+            compiled,
+            uses,
+            frozenset(_imported(nodes)),
+            frozenset(value for value in constants if isinstance(value, str)),
+            any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes),
+        )
 
     def used_by(self, name: str) -> set[str]:
         """Return the names that a definition uses, and those that these use."""
@@ -176,6 +189,15 @@ class Contents:
             found |= following
             following = set().union(*(self.uses.get(each, ()) for each in following)) - found
         return found - {name}
+
+
+def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Yield the first word of each module that is imported."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield "." * node.level + node.module.partition(".")[0]
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

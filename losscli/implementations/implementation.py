@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from losscli.losses import LinearSpec
 from losscli.reasons import Reason
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from losscli.cases.case import Case
-    from losscli.implementations.files import UserFile
+    from losscli.implementations.allowance import Allowance
+    from losscli.implementations.source import Source
     from losscli.losses.linear.plan import Plan
 
     BoundLoss = Callable[..., Tensor]
@@ -31,6 +32,28 @@ CUSTOM = "custom"
 def is_own(name: str) -> bool:
     """Tell whether an implementation is one of losscli's own: ``custom`` or ``custom:STRATEGY``."""
     return name.partition(":")[0] == CUSTOM
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a file is judged: what its workers may take, and what is known of it until now."""
+
+    allowance: Allowance | None = None
+    """None for the usual one."""
+    order: tuple[str, ...] = ()
+    """The order in which operands are given; empty to find it."""
+    require_isolation: bool = False
+    """Whether it is not to run where a part of the walls is missing."""
+    mends: bool = False
+    """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
+    lacking: tuple[str, ...] = ()
+    """Operands of which it has no gradient, as PyTorch's own function has none."""
+    built: str = ""
+    """A file that holds what it has compiled, with which later workers begin."""
+
+
+PLAIN = Setting()
+"""How a file is run that is not judged."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +80,14 @@ class Implementation:
     torchs_own: bool = False
     """Whether it is what people call in PyTorch, whatever digits that loses: what it gets wrong is
     PyTorch's own difference, a warning. Bench times it where it is right as a whole."""
-    file: UserFile | None = None
+    file: Source | None = None
     """The file of somebody else that defines it, which runs in a process of its own."""
+    setting: Setting = PLAIN
+    """How that file is judged."""
+
+    def but(self, **changes: Any) -> Implementation:
+        """Return the implementation of the same file with another setting."""
+        return replace(self, setting=replace(self.setting, **changes))
 
     def temporary_bytes(self, case: Case) -> int:
         """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
@@ -35,20 +35,10 @@ def version_of(package: str) -> str:
         return ""
 
 
-def languages_of(source: str) -> tuple[str, ...]:
-    """Return the languages that a source imports, with their versions; of no Python none."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except (SyntaxError, ValueError, RecursionError):
-        return ()
-    imported = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            imported.add(node.module.partition(".")[0])
+def languages_of(imports: Collection[str]) -> tuple[str, ...]:
+    """Return the languages among the modules that a source imports, with their versions."""
     return tuple(
         f"{each.name} {version_of(each.package) or '(not installed)'}"
         for each in LANGUAGES
-        if each.module in imported
+        if each.module in imports
     )

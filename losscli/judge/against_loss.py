@@ -17,7 +17,8 @@ from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM
 from losscli.implementations.definitions import Definition, NotJudgeableError
-from losscli.implementations.files import UserFile
+from losscli.implementations.implementation import Implementation
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
@@ -80,9 +81,18 @@ class KnownLoss:
     compared: tuple[str, ...] = (REFERENCE, "functional", "compile")
     """What a candidate must not be slower than."""
 
-    def __init__(self, job: Job, device: str, definition: Definition, loss: str, seed: int) -> None:
-        self.job, self.device, self.definition, self.loss = job, device, definition, loss
+    reference = None
+    """What computes the truth of a Model: the loss has its own."""
+
+    def __init__(
+        self, job: Job, device: str, candidate: Implementation, loss: str, seed: int
+    ) -> None:
+        """Find what the candidate's file defines; NotJudgeableError where it takes too little."""
+        self.job, self.device, self.candidate, self.loss = job, device, candidate, loss
         self.seed = seed
+        assert candidate.file
+        self.definition = candidate.file.definition(loss)
+        check_arguments(candidate.file, self.definition, loss, tuple(job.arguments))
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         """The dtypes in which all checks are made and times are taken."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
@@ -119,7 +129,7 @@ class KnownLoss:
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
             yield self._checks(checked[:1], QUICK_CHECKS, trains, every=False)
             if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
-                yield plan_verify(self._config(checked[:1]), self.device, checks=AT_DEFAULTS)
+                yield self._plan(self._config(checked[:1]), AT_DEFAULTS)
         else:
             yield self._checks(checked, ALL_CHECKS, trains)
             sizes = (*self._timed, *self._unpredictable(2))
@@ -153,7 +163,8 @@ class KnownLoss:
             ),
             timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
-        return [worth_processes(task) for task in plan_bench(config, self.device)]
+        files = {self.candidate.name: self.candidate}
+        return [worth_processes(task) for task in plan_bench(config, self.device, files)]
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
         """Leave out a dtype that a candidate need not take; else return None."""
@@ -194,7 +205,11 @@ class KnownLoss:
         if not trains:
             config = replace(config, passes=(FORWARD,))
             names = tuple({*names} & {*FORWARD_CHECKS}) or FORWARD_CHECKS
-        yield from plan_verify(config, self.device, checks=names)
+        yield from self._plan(config, names)
+
+    def _plan(self, config: Config, names: tuple[str, ...]) -> list[Checks]:
+        files = {self.candidate.name: self.candidate}
+        return plan_verify(config, self.device, checks=names, files=files)
 
     def _config(
         self,
@@ -283,7 +298,7 @@ def worth_processes(task: Task) -> Task:
 
 
 def check_arguments(
-    file: UserFile, definition: Definition, loss: str, given: tuple[str, ...]
+    file: Source, definition: Definition, loss: str, given: tuple[str, ...]
 ) -> None:
     """Raise NotJudgeableError if not all operands of a loss can be given."""
     spec = EVERY_LOSS[loss]
@@ -292,7 +307,7 @@ def check_arguments(
         raise NotJudgeableError(Code.SIGNATURE, text)
 
 
-def loss_of(file: UserFile) -> str:
+def loss_of(file: Source) -> str:
     """Return the loss that a file defines by its name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
@@ -310,7 +325,7 @@ def loss_of(file: UserFile) -> str:
     raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}; or name a file with a class Model")
 
 
-def _form_of(file: UserFile, losses: list[str]) -> str:
+def _form_of(file: Source, losses: list[str]) -> str:
     """Return which of the forms of one function a file defines: the first that fits."""
     losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
     for loss in losses:

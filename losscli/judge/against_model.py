@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
-from msgspec.structs import replace
+from msgspec import structs
 
 from losscli.bench.plan import Task
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
 from losscli.cases.case import Case
 from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.config.schema import Timing
-from losscli.implementations import find_implementation, remote
-from losscli.implementations.definitions import Definition
-from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations import Implementation, remote
+from losscli.implementations.builtin import of_file
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.sandbox.requests import ModelArguments, ModelState
 from losscli.judge.against_loss import SMALL_CHECKS
@@ -28,7 +29,7 @@ from losscli.truth.model import (
     draws,
     make_model_inputs,
 )
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 
@@ -40,11 +41,6 @@ SAME = 1e-9
 """Relative distance of two answers in float64 to the same arguments."""
 
 
-def reference_name(named: str) -> str:
-    """Return a file with the name of its module."""
-    return named if read_file(named).name else f"{named}:{REFERENCE_MODULE}"
-
-
 class AnyModel:
     """The ``Model`` of a file, which computes its own truth in float64."""
 
@@ -54,22 +50,25 @@ class AnyModel:
     """No dtypes but those of its arguments: in others it may be no loss at all."""
 
     def __init__(
-        self, job: Job, device: str, file: UserFile, definition: Definition, seed: int
+        self,
+        job: Job,
+        device: str,
+        candidate: Implementation,
+        reference: Implementation,
+        seed: int,
     ) -> None:
-        self.job, self.device, self.file, self.definition = job, device, file, definition
-        self.seed = seed
-        self.reference = reference_name(job.reference or str(file.path))
-        if self.reference == job.file:  # judged by itself, in a worker of its own all the same
-            self.reference = self.reference.replace(file.path.name, f"./{file.path.name}")
+        """Find what the candidate's file defines; NotJudgeableError where it is nothing."""
+        self.job, self.device, self.seed = job, device, seed
+        self.candidate, self.reference = candidate, reference
+        file = reference.file
+        assert file
+        assert candidate.file
+        self.definition = candidate.file.definition("")
+        if file.named == job.file:  # judged by itself, in a worker of its own all the same
+            named = file.named.replace(file.path.name, f"./{file.path.name}")
+            self.reference = of_file(replace(file, named=named), reference.setting)
         self.full: list[ModelCase] = []
         self.smallest: list[ModelCase] = []
-
-    @property
-    def reference_file(self) -> UserFile:
-        """The file of the reference."""
-        found = find_implementation(self.reference).file
-        assert found
-        return found
 
     def start(self) -> None:
         """Find out what the reference is called with, and that it can be a truth.
@@ -96,12 +95,12 @@ class AnyModel:
             SubjectError: the candidate cannot be made.
             WrongReferenceError: they are others.
         """
-        worker = remote.workers.of(self.file, self.device)
+        worker = remote.workers.of(self.candidate, self.device)
         state, _ = worker.ask(ModelState(self.seed), case=None)
         own = {name: tuple(each.shape) for name, each in state.items()}
         due = {each.name: each.shape or () for each in self.full[0].state}
         if own != due:
-            raise Reference(self.full[0]).wrong(
+            raise Reference(self.full[0], self.reference).wrong(
                 f"has the parameters and buffers {_listed(due)}, and {self.definition.name} has "
                 f"{_listed(own)}, so that those of the reference cannot be given to it. Use the "
                 "same names and shapes"
@@ -127,8 +126,9 @@ class AnyModel:
         """Return what is timed beside the reference: the sizes of ``get_inputs``."""
         passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD) if trains else (FORWARD,)
         timing = Timing(0.1, 0.6, processes=1) if self.job.quick else Timing(0.4, 3.0, processes=1)
-        names = self.job.file, self.reference
-        return [Task(case, dict.fromkeys(passes, names), timing) for case in self.full]
+        files = {each.name: each for each in (self.candidate, self.reference)}
+        about: dict[str, Any] = {"files": files, "reference": self.reference}
+        return [Task(case, dict.fromkeys(passes, (*files,)), timing, **about) for case in self.full]
 
     def firsts_of_others(self) -> list[Case]:
         """Return nothing: there are no other dtypes."""
@@ -148,12 +148,14 @@ class AnyModel:
 
     def called(self, implementation: str) -> str:
         """Return what a verdict calls an implementation that was timed."""
-        return REFERENCE if implementation == self.reference else implementation
+        return REFERENCE if implementation == self.reference.name else implementation
 
     @property
     def died(self) -> bool:
         """Whether the process of the reference has ended."""
-        return any(worker.died for worker in remote.workers.known(self.reference_file))
+        file = self.reference.file
+        assert file
+        return any(worker.died for worker in remote.workers.known(file))
 
     def _asked(self, case: ModelCase) -> tuple[str, ...]:
         """Return the checks of a case: of large arguments few, those of a GPU by the job."""
@@ -173,7 +175,7 @@ class AnyModel:
         if case.largest > MOST_ELEMENTS:
             return
         for draw in draws(case):
-            other = replace(case, draw=draw)
+            other = structs.replace(case, draw=draw)
             if draw != "usual" and self._is_in_domain(other):
                 yield self._checks(other, SMALL_CHECKS, trains)
 
@@ -181,13 +183,15 @@ class AnyModel:
         if not trains:
             case = case.with_result(case.output, case.output_dtype, given=())
             names = tuple(name for name in names if not CHECKS[name].needs_gradient)
-        implementation = find_implementation(self.job.file)
-        return Checks(case, tuple((implementation, CHECKS[name]) for name in names))
+        trials = tuple((self.candidate, CHECKS[name]) for name in names)
+        return Checks(case, trials, reference=self.reference)
 
     def _is_in_domain(self, case: ModelCase) -> bool:
         """Tell whether the reference takes a draw that ``get_inputs`` would not give."""
         try:
-            truths = list(Problem.of(case).value())
+            truths = list(
+                Problem.of(case, third_party=ThirdParty(reference=self.reference)).value()
+            )
         except WrongReferenceError:
             if self.died:
                 raise
@@ -198,10 +202,10 @@ class AnyModel:
         """Return the case of the reference as its file makes it; nothing is known of its result."""
         case = ModelCase(
             *(NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed),
-            model=self.reference,
+            model=self.reference.name,
             made_with=self.seed,
         )
-        reference = Reference(case)
+        reference = Reference(case, self.reference)
         state, parameters = reference.state()
         names = self.definition.signature.names
         arguments = []
@@ -209,7 +213,7 @@ class AnyModel:
             name = names[number] if number < len(names) else ""
             if not name or name in state:
                 name = f"argument {number}"
-            arguments.append(replace(each, name=name, differentiable=each.is_floating))
+            arguments.append(structs.replace(each, name=name, differentiable=each.is_floating))
         if not any(argument.is_floating for argument in arguments):
             raise reference.wrong("get_inputs gives no floating tensor")
         described = tuple(
@@ -218,7 +222,7 @@ class AnyModel:
             )
             for name, each in state.items()
         )
-        return replace(case, arguments=tuple(arguments), state=described).settled()
+        return structs.replace(case, arguments=tuple(arguments), state=described).settled()
 
     def _probed(self, case: ModelCase) -> ModelCase:
         """Return the case with what the reference gives: its result, and which gradients.
@@ -226,7 +230,8 @@ class AnyModel:
         Raises:
             WrongReferenceError: it gives no finite number, no gradient, or not the same again.
         """
-        reference, operands = Reference(case), make_model_inputs(case)
+        reference = Reference(case, self.reference)
+        operands = make_model_inputs(case, self.reference)
         result = reference.send(Forward(operands))
         if not result.is_floating_point():
             raise reference.wrong(f"cannot be differentiated: it gives {result.dtype}")
@@ -235,7 +240,8 @@ class AnyModel:
         if not given:
             raise reference.wrong("cannot be differentiated: its result has no gradient")
         case = case.with_result(tuple(result.shape), _name_of(result.dtype), given)
-        oracle = ModelOracle(case, make_model_inputs(case))
+        operands = make_model_inputs(case, self.reference)
+        oracle = ModelOracle(case, operands, reference=self.reference)
         first, second = (oracle.exact_result() for _ in range(2))
         if first.dtype != torch.float64:
             raise reference.wrong(f"gives {first.dtype} in float64")

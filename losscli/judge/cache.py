@@ -7,7 +7,6 @@ another run might judge otherwise is not kept.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import os
@@ -23,8 +22,8 @@ import losscli
 from losscli import __version__
 from losscli.errors import LosscliError
 from losscli.files.directories import make_private, note_use, private_folder, require_private
-from losscli.implementations.files import UserFile, read_file
 from losscli.implementations.languages import LANGUAGES, version_of
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, renamed
 from losscli.machine.commands import command_in, first_line
@@ -51,8 +50,6 @@ CHANCE_CODES = {
     Code.ERROR,
 }
 """Words and reasons of verdicts that depend on chance, and are not kept."""
-_LONGEST_NAME = 255
-"""Characters of a name of a file; a longer text names none."""
 _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
 """Environment variables that decide how a file is built."""
 
@@ -91,7 +88,7 @@ class VerdictCache:
             return
         key = self.key(job)
         # The file may have been changed while it was judged.
-        if key is None or verdict.sha256 not in ("", read_file(job.file).sha256):
+        if key is None or verdict.sha256 not in ("", Source.read(job.file).sha256):
             return
         path = self._path(key)
         with contextlib.suppress(OSError):
@@ -102,10 +99,10 @@ class VerdictCache:
     def key(self, job: Job) -> str | None:
         """Return the key of a job; None where its sources do not decide its verdict."""
         try:
-            files = [read_file(named) for named in filter(None, (job.file, job.reference))]
-            if not all(stands_alone(file.source, file.path.parent) for file in files):
+            files = [Source.read(named) for named in filter(None, (job.file, job.reference))]
+            if not all(file.stands_alone for file in files):
                 return None
-        except (LosscliError, SyntaxError, ValueError, RecursionError):
+        except LosscliError:
             return None
         asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
         parts = [*self._machine, *_gpus(job.device), *map(_content, files), json_line(asked)]
@@ -173,7 +170,7 @@ def own_version() -> str:
     return f"{__version__} {digest}"
 
 
-def _content(file: UserFile) -> str:
+def _content(file: Source) -> str:
     return f"{file.name} {file.sha256}"
 
 
@@ -184,43 +181,3 @@ def _digest(parts: Sequence[str | bytes]) -> str:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:32]
-
-
-def stands_alone(source: str, folder: Path) -> bool:
-    """Tell whether a source imports and names no file of its own folder.
-
-    What is put together at run time is not seen.
-
-    Args:
-        source: of a file that is Python.
-        folder: that the file lies in.
-    """
-    nodes = list(ast.walk(ast.parse(source)))
-    if any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes):
-        return False
-    if any(
-        (folder / f"{name}.py").exists() or (folder / name).is_dir() for name in _imported(nodes)
-    ):
-        return False
-    return not any(_names_a_file(node, folder) for node in nodes)
-
-
-def _imported(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield the first word of each module that is imported."""
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module.partition(".")[0]
-
-
-def _names_a_file(node: ast.AST, folder: Path) -> bool:
-    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
-        return False
-    text = node.value
-    if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
-        return False
-    try:
-        return (folder / text).is_file()
-    except OSError:
-        return False

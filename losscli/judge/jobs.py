@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,8 +15,7 @@ from losscli.config.sizes import LARGEST
 from losscli.errors import UsageError, unknown
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.files import read_file
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS
@@ -88,8 +86,7 @@ def check_job(job: Job) -> None:
         UsageError: a file is missing, or a field has a value that makes no sense.
     """
     for named in filter(None, (job.file, job.reference)):
-        with contextlib.suppress(NotJudgeableError):  # which is for a verdict to say
-            read_file(named)
+        Source.read(named)
     check_device(job.device)
     if job.loss:
         _check_parameters(job)

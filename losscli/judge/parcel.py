@@ -9,8 +9,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from losscli.errors import UsageError
-from losscli.implementations.files import path_of, read_named
-from losscli.judge.cache import stands_alone
+from losscli.implementations.definitions import NotJudgeableError
+from losscli.implementations.source import Source, path_of
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, renamed
 from losscli.units import format_bytes
@@ -45,13 +45,13 @@ def pack(job: Job) -> Parcel:
         named = getattr(job, role)
         if not named:
             continue
-        path, _, name, data = read_named(named)
-        if not _stands_alone(data, path.absolute().parent):
-            folder = path.absolute().parent
+        source = Source.find(named)
+        path, folder = source.path, source.path.parent
+        if not _stands_alone(source):
             for found in _files_of(folder, named):
                 files[f"{role}/{found.relative_to(folder).as_posix()}"] = found.read_bytes()
-        files[f"{role}/{path.name}"] = data
-        names[role] = f"{path.name}:{name}" if name else path.name
+        files[f"{role}/{path.name}"] = source.data
+        names[role] = f"{path.name}:{source.name}" if source.name else path.name
     return Parcel(job, files, names)
 
 
@@ -75,11 +75,11 @@ def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
     return renamed(verdict, job, names)
 
 
-def _stands_alone(data: bytes, folder: Path) -> bool:
+def _stands_alone(source: Source) -> bool:
     """Tell whether a file needs no other; whoever judges it says of one that is no Python."""
     try:
-        return stands_alone(data.decode(), folder)
-    except (ValueError, SyntaxError, RecursionError):
+        return source.stands_alone
+    except NotJudgeableError:
         return True
 
 

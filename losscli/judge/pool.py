@@ -20,7 +20,6 @@ from losscli.console.streams import tell
 from losscli.errors import LosscliError, UnfitError, UsageError, printable
 from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
-from losscli.judge.jobs import check_job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
 from losscli.machine.devices import (
@@ -286,7 +285,6 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
         tell(printable(f"losscli: {job.file}: {note}"))
 
     try:
-        check_job(job)
         return judge(job, notify=notify)
     except LosscliError as error:
         code: Code = Code.BAD_JOB if isinstance(error, UsageError) else Code.ERROR

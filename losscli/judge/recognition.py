@@ -13,12 +13,12 @@ import torch
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
 from losscli.implementations import remote
-from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import SandboxError, SubjectError
-from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
+from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.requests import Inputs
+from losscli.implementations.source import Source
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
 from losscli.truth.model import WrongReferenceError
@@ -45,17 +45,14 @@ class UnknownLossError(WrongReferenceError):
     """A reference is none of the losses that losscli knows, or takes other arguments."""
 
 
-def recognise(reference: str, device: str) -> Recognised:
+def recognise(reference: Implementation, device: str) -> Recognised:
     """Return which loss the ``Model`` of a file computes.
 
     Raises:
         UnknownLossError: it is no loss that losscli has.
         WrongReferenceError: it cannot be imported, or its process dies.
-        UsageError: there is no such file.
     """
-    named = reference if read_file(reference).name else f"{reference}:{REFERENCE_MODULE}"
-    implementation = of_file(named)
-    file = implementation.file
+    named, file = reference.name, reference.file
     assert file
     failure = ""
     try:
@@ -72,7 +69,7 @@ def recognise(reference: str, device: str) -> Recognised:
                 )
                 try:
                     # Bound as a mean: a model takes no reduction.
-                    subject = bind(implementation, case)
+                    subject = bind(reference, case)
                     problem = Problem.of(case)
                     if _same(subject, problem):
                         return Recognised(loss, reduction, *_first_input(file))
@@ -108,7 +105,7 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
     return bool((one - other).abs().max() <= CLOSE * other.abs().max().clamp(min=1e-300))
 
 
-def _first_input(file: UserFile) -> tuple[Shape | None, DType]:
+def _first_input(file: Source) -> tuple[Shape | None, DType]:
     """Return the shape of the first input that a file gives, and the first floating dtype."""
     (worker,) = remote.workers.known(file)
     inputs = worker.ask(Inputs(), case=None)

@@ -10,7 +10,9 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -34,16 +36,16 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
-from losscli.implementations.files import REFERENCE_MODULE, UserFile, read_file
-from losscli.implementations.languages import languages_of
+from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.process import is_of_a_worker
 from losscli.implementations.sandbox.requests import Leftovers, TuningSeconds
+from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
-from losscli.judge.against_loss import KnownLoss, check_arguments, loss_of
+from losscli.judge.against_loss import KnownLoss, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
 from losscli.judge.device_lock import device_lock
@@ -58,7 +60,7 @@ from losscli.processes.lock import HeldError
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
@@ -99,32 +101,28 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     Raises:
         UsageError: there is no such file, loss or device.
     """
-    of_file.cache_clear()  # a search writes its next candidate over the last
     device = devices.resolve_device(job.device)
     draft, named, log = Draft(), job.loss, ""
-    file: UserFile | None = None
+    file: Source | None = None
+    judging: _Judging | None = None
     canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
             draft.end(Code.QUARANTINED, trouble)
         with draft.stage("parse"):
-            file = read_file(job.file)
-            draft.languages = languages_of(file.source)
+            file = Source.read(job.file)
+            draft.languages = file.languages
             job, model = _recognised(job, file, device)
-            named = model or job.loss or loss_of(file)
-            definition = file.definition("" if model else named)
-            seed = int.from_bytes(os.urandom(3))
+            named = (job.reference or REFERENCE_MODULE) if model else job.loss or loss_of(file)
+            setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
+            candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
-                against = AnyModel(job, device, file, definition, seed)
+                against = AnyModel(job, device, candidate, of_file(model, setting), seed)
             else:
-                check_arguments(file, definition, named, tuple(job.arguments))
-                against = KnownLoss(job, device, definition, named, seed)
-        setting = remote.Setting(
-            job.limits, tuple(job.arguments), require_isolation=job.require_isolation
-        )
-        with remote.use(setting):
-            _Judging(job, device, file, against, draft, notify).run()
+                against = KnownLoss(job, device, candidate, named, seed)
+        judging = _Judging(job, device, file, against, draft, notify)
+        judging.run()
     except Ended:
         pass
     except NotJudgeableError as error:
@@ -140,6 +138,8 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         if file:
             log = remote.workers.logs.get(file, "")
         remote.workers.logs.clear()
+        if judging and (built := judging.implementation.setting.built):
+            Path(built).unlink(missing_ok=True)
         if trouble := canary.trouble():
             notify(f"after {job.file}, {trouble}: nothing more is judged there")
     machine = describe(device)
@@ -168,27 +168,28 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     )
 
 
-def _recognised(job: Job, file: UserFile, device: str) -> tuple[Job, str]:
+def _recognised(job: Job, file: Source, device: str) -> tuple[Job, Source | None]:
     """Return the job with the loss, reduction, size and dtype of its reference, if it is known.
 
-    And the name of a reference that computes something else.
+    And the source of a reference that computes something else.
     """
     if job.loss or not (job.reference or file.defines(REFERENCE_MODULE)):
-        return job, ""
-    setting = remote.Setting(require_isolation=job.require_isolation)
+        return job, None
+    given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
+    reference = given.of_module(REFERENCE_MODULE)
+    _ = reference.parsed
+    setting = Setting(require_isolation=job.require_isolation)
     try:
-        with remote.use(setting):
-            known = recognise(job.reference or str(file.path), device)
+        known = recognise(of_file(reference, setting), device)
     except UnknownLossError:
-        return job, job.reference or REFERENCE_MODULE
+        return job, reference
     sizes = job.sizes or ((known.size,) if known.size else ())
     fields: dict[str, Any] = {
         "loss": known.loss,
         "reduction": job.reduction or known.reduction,
         "dtypes": job.dtypes or (known.dtype,),
     }
-    found = msgspec.structs.replace(job, sizes=sizes, **fields)
-    return found, ""
+    return msgspec.structs.replace(job, sizes=sizes, **fields), None
 
 
 class _Judging:
@@ -198,7 +199,7 @@ class _Judging:
         self,
         job: Job,
         device: str,
-        file: UserFile,
+        file: Source,
         against: Against,
         draft: Draft,
         notify: Callable[[str], None],
@@ -206,10 +207,14 @@ class _Judging:
         self.job, self.device, self.file, self.against = job, device, file, against
         self.draft, self.notify = draft, notify
         draft.optional = against.others
-        self.implementation = of_file(job.file)
         self.over = time.monotonic() + job.limits.total_seconds
         self.waited = 0.0
         """Seconds of waiting for the device."""
+
+    @property
+    def implementation(self) -> Implementation:
+        """The candidate, with what is known of it until now."""
+        return self.against.candidate
 
     def run(self) -> None:
         """Go through the stages."""
@@ -282,8 +287,8 @@ class _Judging:
                 if misfit := self.implementation.unavailable(case):
                     self.draft.end(Code.SIGNATURE, misfit.text)
                 bind(self.implementation, case)
-            self.draft.isolation = remote.workers.of(self.file, self.device).reached
-            remote.share_build(self.file, self.device)
+            self.draft.isolation = remote.workers.of(self.implementation, self.device).reached
+            self.against.candidate = remote.share_build(self.implementation, self.device)
             self.against.check()
         except SubjectError as error:
             code: Code = Code.IMPORT_FAILED
@@ -301,7 +306,7 @@ class _Judging:
         if isinstance(error, NotBuiltError) and error.compiler:
             remote.workers.end(self.file)
             log = remote.workers.logs.get(self.file, "")
-            return placed_error(log, self.file.source, self.file.path.name) or str(error)
+            return placed_error(log, self.file.text, self.file.path.name) or str(error)
         return str(error)
 
     def _look_at(self, case: Case) -> None:
@@ -309,13 +314,13 @@ class _Judging:
 
         A dtype that it need not take is left out where it raises or gives another dtype.
         """
-        problem, draft = Problem.of(case, of_others=True), self.draft
+        problem, draft = self._problem(case), self.draft
         optional = case.dtype in self.against.others
         dtypes = [each for each in case.dtypes.values() if each in DTYPES]
         draft.dtypes |= dict.fromkeys(dtypes)
         try:
             subject = bind(self.implementation, case)
-            self._check_value(problem, subject)
+            subject = self._check_value(problem, subject)
             if not draft.failures:
                 for name, values in problem.sibling().operands.items():
                     problem.operands[name].copy_(values)
@@ -339,18 +344,23 @@ class _Judging:
             for other in instead:
                 self._look_at(other)
 
+    def _problem(self, case: Case) -> Problem:
+        """Return the problem of a case, of a kernel of others."""
+        third_party = ThirdParty(self.implementation.setting.lacking, self.against.reference)
+        return Problem.of(case, third_party=third_party)
+
     def _look_unmarked(self, case: Case) -> None:
         """Find out whether it is right in processes that do not look like a judge's, either."""
-        if isinstance(case, ModelCase) or remote.setting().mends:
+        if isinstance(case, ModelCase) or self.implementation.setting.mends:
             return
-        first = Problem.of(case, of_others=True)
+        first = self._problem(case)
         problems, calls = (first, first.sibling()), []
         for problem in problems:
             wrt = problem.wrt[:1] if self.draft.trains else ()
             operands = {name: each.cpu() for name, each in problem.operands.items()}
             calls.append(Call(operands, wrt, problem.ones.cpu()))
         try:
-            answers = remote.workers.unmarked(self.file, calls, case)
+            answers = remote.workers.unmarked(self.implementation, calls, case)
         except SubjectError as error:
             self.draft.end(error.code, f"{UNMARKED}{error}", case=case.name)
         for problem, answer in zip(problems, answers, strict=True):
@@ -371,11 +381,15 @@ class _Judging:
             except SubjectError as error:
                 if not error.refused:
                     raise
-                remote.leave_out(lacking)
+                self.against.candidate = self.implementation.but(lacking=lacking)
                 self.draft.add(Code.REFUSES, str(error), check="gradients", case=problem.case.name)
 
-    def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> None:
-        """Take a value that is wrong; an operand that was overwritten ends the judging."""
+    def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> Subject:
+        """Take a value that is wrong; an operand that was overwritten ends the judging.
+
+        Returns:
+            The subject, whose results are mended where they did not fit.
+        """
         problem.mark()
         loss, case = subject.send(Forward(problem.operands)), problem.case.name
         if name := problem.spoiled():
@@ -389,13 +403,14 @@ class _Judging:
             self.draft.add(Code.MISFIT, verdict.reason, check="value", case=case)
             if self.job.until_first:
                 raise Ended
-            remote.mend(self.file)
-            self._check_value(problem, subject, where)
-        elif verdict.status == FAIL:
+            self.against.candidate = self.implementation.but(mends=True)
+            return self._check_value(problem, bind(self.implementation, problem.case), where)
+        if verdict.status == FAIL:
             self.draft.add(Code.WRONG, where + verdict.reason, check="value", case=case)
             # What its gradient does may say less, unless nothing else is known of the formula.
             if errors is None or not isinstance(problem.case, ModelCase):
                 raise Ended
+        return subject
 
     def _can_mend(self, loss: torch.Tensor, problem: Problem) -> bool:
         """Tell whether a loss that does not fit is one number, or one for each due, of the device.
@@ -408,7 +423,7 @@ class _Judging:
             loss.numel() == due.numel() == 1
         )
         return (
-            not remote.setting().mends
+            not self.implementation.setting.mends
             and not isinstance(problem.case, ModelCase)
             and fits
             and loss.is_floating_point()
@@ -419,7 +434,8 @@ class _Judging:
         """Run checks; failures are shrunk, and end the judging."""
         shrinker = Shrinker(0.0 if self.draft.now == "small" else 5.0)
         for job in jobs:
-            for result in shrinker.follow(run_checks(job)):
+            files = {one.name: one for one, _ in job.trials}
+            for result in shrinker.follow(run_checks(job), files):
                 self.draft.count(result)
             failures = self.draft.failures
             most = 1 if self.job.until_first else MOST_REASONS

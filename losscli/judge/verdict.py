@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from losscli import __version__
 from losscli.files.record import Record
-from losscli.implementations.files import REFERENCE_MODULE
+from losscli.implementations.source import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed

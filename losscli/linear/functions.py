@@ -78,7 +78,9 @@ def linear_cross_entropy(
     operands = (input, linear_weight, target, linear_bias, weight, token_weight)
     if operators.are_distributed(operands):
         given = {name: value for name, value in locals().items() if name in _CROSS_ENTROPY}
-        return operators.of_hidden_states("linear_cross_entropy", compute_cross_entropy, given)
+        return operators.OF_DTENSORS["hidden_states"](
+            "linear_cross_entropy", compute_cross_entropy, given
+        )
     return compute_cross_entropy(
         "linear_cross_entropy",
         Given(input, linear_weight, target, linear_bias),
@@ -134,7 +136,9 @@ def linear_token_log_probs(
     """
     if operators.are_distributed((hidden, linear_weight, tokens, linear_bias, mask)):
         given = {name: value for name, value in locals().items() if name in _TOKEN_LOG_PROBS}
-        return operators.of_hidden_states("linear_token_log_probs", compute_token_log_probs, given)
+        return operators.OF_DTENSORS["hidden_states"](
+            "linear_token_log_probs", compute_token_log_probs, given
+        )
     return compute_token_log_probs(
         "linear_token_log_probs",
         Given(hidden, linear_weight, tokens, linear_bias),

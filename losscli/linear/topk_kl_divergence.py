@@ -20,8 +20,8 @@ from losscli.linear.operands import (
     check_shape,
     is_eager,
 )
-from losscli.losses import operators
 from losscli.losses.formulas import widened
+from losscli.losses.operators import OPERATORS
 from losscli.losses.rows.topk_kl_divergence import bins_of, harmless, known_bins, reference
 from losscli.operators import registration as registration  # defines torch.ops.losscli
 
@@ -59,12 +59,12 @@ def _loss(
         temperature,
     )
     pair = known_bins(bins.view(*input.shape[:-1], bins.shape[-1]), target, input.shape[-1])
-    divergence = operators.reverse_kl_divergence if reverse else operators.kl_divergence
+    divergence = OPERATORS["reverse_kl_divergence" if reverse else "kl_divergence"]
     loss: Tensor = divergence(*pair, mask, reduction, 1.0)
     return loss
 
 
-setattr(operators, _NAME, _loss)
+OPERATORS[_NAME] = _loss
 
 
 def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) -> None:

@@ -135,9 +135,9 @@ class Calls:
         self._check_shapes(operands, weight)
         name = given.operator or self.name
         if weight is None:
-            loss = getattr(operators, name)(*operands, reduction, *parameters, *site)
+            loss = operators.OPERATORS[name](*operands, reduction, *parameters, *site)
         else:
-            operator = getattr(operators, WEIGHTED + name)
+            operator = operators.OPERATORS[WEIGHTED + name]
             loss = operator(*operands, weight, reduction, *parameters, *site)
         loss = _finished(loss, self._divisor(given), given.dtype)
         if given.added is None:
@@ -157,7 +157,7 @@ class Calls:
         if weight is not None:
             name, operands = WEIGHTED + name, (*operands, weight)
         settings = (reduction, *parameters, *operators.incoming(incoming))
-        loss, gradient = getattr(operators, f"{name}_with_grad")(*operands, *settings)
+        loss, gradient = operators.OPERATORS[f"{name}_with_grad"](*operands, *settings)
         loss = _finished(loss, divisor, given.dtype)
         if given.added is None:
             return loss, gradient

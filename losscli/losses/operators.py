@@ -1,19 +1,26 @@
-"""Calls the losses' operators for their functions and modules.
+"""The operators of the losses, which their functions and modules call.
 
-``losscli.operators.registration`` defines the operators and stores them here, as ``NAME`` and
-``NAME_with_grad``, beside ``incoming`` and ``is_compiling``, when ``losscli.functional`` or
-``losscli.nn`` is imported; ``losscli.linear`` stores the functions of hidden states,
-``losscli.sharded.dtensors`` those of DTensors. Before that
-the losses are only described, which needs no torch.
+Without torch the losses are only described, and nothing is here. Whoever defines an operator adds
+it: ``losscli.operators.registration`` those with kernels, as ``NAME`` and ``NAME_with_grad``;
+``losscli.linear``, ``losscli.linear.topk_kl_divergence`` and ``losscli.sharded.dtensors`` what they
+compose. ``losscli.functional`` and ``losscli.nn`` import them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+OPERATORS: dict[str, Callable[..., Any]] = {}
+"""By name; each is added once."""
+OF_DTENSORS: dict[str, Callable[..., Any]] = {}
+"""What computes losses over ``rows`` and of ``hidden_states`` where operands are DTensors."""
 DTensor: type | None = None
 """PyTorch's class, once ``losscli.sharded.dtensors`` has been imported, as it is with that."""
+incoming: Callable[..., tuple[Any, ...]]
+"""Returns what an operator is told of the incoming gradient that is expected."""
+is_compiling: Callable[[], bool]
+"""``torch.compiler.is_compiling``."""
 
 
 def are_distributed(tensors: Iterable[Any]) -> bool:

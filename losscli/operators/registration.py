@@ -163,8 +163,8 @@ for _row_spec in ROW_LOSSES.values():
 for _spec in _SPECS:
     elementwise.define(_spec, _LIBRARIES, _Stub)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
-        setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
+        bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
 for _name in rows.bound_names():
-    setattr(bound, _name, getattr(getattr(torch.ops, NAMESPACE), _name).default)
+    bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

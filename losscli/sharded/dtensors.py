@@ -187,4 +187,5 @@ def _of_linear(name: str, hidden: DTensor, weight: DTensor) -> Layout:
     return Layout(name, weight.device_mesh, rows, of_weight.classes)
 
 
-bound.of_rows, bound.of_hidden_states, bound.DTensor = of_rows, of_hidden_states, DTensor
+bound.OF_DTENSORS.update(rows=of_rows, hidden_states=of_hidden_states)
+bound.DTensor = DTensor

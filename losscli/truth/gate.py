@@ -15,11 +15,11 @@ from torch import Tensor
 
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
-from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN, VerifyResult
 from losscli.truth.distances import Errors
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, ThirdParty
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 from losscli.truth.worst import Worst, to_error
 
@@ -30,11 +30,23 @@ class Gate:
     """Judges the implementations of one case, which share the oracle's results."""
 
     def __init__(
-        self, case: Case, operands: Mapping[str, Tensor], loosened: float | None = None
+        self,
+        case: Case,
+        operands: Mapping[str, Tensor],
+        loosened: float | None = None,
+        reference: Implementation | None = None,
     ) -> None:
-        """``loosened``: ULP that the config grants this case by name."""
+        """Take operands.
+
+        Args:
+            case: which case.
+            operands: of the case.
+            loosened: ULP that the config grants this case by name.
+            reference: what computes the truth of a Model.
+        """
         values = {name: operand.detach() for name, operand in operands.items()}
-        self.problem = Problem(case, values, loosened, excuses=False)
+        third_party = ThirdParty(reference=reference) if reference else None
+        self.problem = Problem(case, values, loosened, excuses=False, third_party=third_party)
 
     def judge(
         self,

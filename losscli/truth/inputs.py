@@ -25,9 +25,9 @@ Each operand has values of its domain (losscli/losses/domain.py) in all of them:
 into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
 drawn with equal chances.
 
-Operands lie in memory as the case's layout says (losscli/layouts.py); they are views where it asks
-for views, and hold the values that contiguous operands would hold. What a view leaves out of its
-tensor is NaN.
+Operands lie in memory as the case's layout says (losscli/cases/layouts.py); they are views where it
+asks for views, and hold the values that contiguous operands would hold. What a view leaves out of
+its tensor is NaN.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from torch import Tensor
 from losscli.cases.axes import SLICED, TRANSPOSED
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
+from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
@@ -74,14 +75,18 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
 
-def make_inputs(case: Case) -> Operands:
-    """Return the operands of a case by their names, on its device."""
+def make_inputs(case: Case, reference: Implementation | None = None) -> Operands:
+    """Return the operands of a case by their names, on its device.
+
+    ``reference``: what computes the truth of a Model, and has its parameters.
+    """
     if isinstance(case, ModelCase):
-        return make_model_inputs(case)
+        assert reference
+        return make_model_inputs(case, reference)
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):
-        source = _Source(case, OTHERS[number])
+        source = _Draws(case, OTHERS[number])
         draws: dict[Domain, Draw] = {
             CLASSES: source.classes_of(case.classes, ignored_index(case.params)),
             DISTINCT_CLASSES: source.distinct_classes_of(case.classes),
@@ -91,7 +96,7 @@ def make_inputs(case: Case) -> Operands:
             operand.domain, case.distribution, operand.factor(case.shape)
         )
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
-    source = _Source(case, "input")
+    source = _Draws(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
         _fill_boundary(case, operands, source)
     else:
@@ -105,7 +110,7 @@ def make_grad_output(case: Case) -> Tensor:
     empty = torch.empty(
         case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
     )
-    return _fill(empty, _Source(case, "incoming gradient").normal)
+    return _fill(empty, _Draws(case, "incoming gradient").normal)
 
 
 def _empty_input(case: Case) -> Tensor:
@@ -134,7 +139,7 @@ def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
     return wider
 
 
-class _Source:
+class _Draws:
     """One stream of the seed, and the distributions drawn from it."""
 
     def __init__(self, case: Case, stream: Stream) -> None:
@@ -233,7 +238,7 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
     return tensor
 
 
-def _fill_boundary(case: Case, operands: Operands, source: _Source) -> None:
+def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
     """Place predictions on, beside and around the kinks.
 
     The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,

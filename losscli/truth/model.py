@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from msgspec import structs
@@ -26,10 +26,15 @@ from torch import Tensor
 
 from losscli.cases.model_case import Argument, Draw, ModelCase
 from losscli.errors import LosscliError
-from losscli.implementations import find_implementation, remote
+from losscli.implementations import Implementation, remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Gradients, Operands, R
-from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
+from losscli.implementations.requests import (
+    Call,
+    Forward,
+    Request,
+    SecondDerivatives,
+)
 from losscli.implementations.sandbox.requests import ModelState
 from losscli.implementations.subject import bind
 from losscli.reasons import Code
@@ -64,6 +69,7 @@ class Reference:
     """
 
     case: ModelCase
+    implementation: Implementation
 
     def send(self, request: Request[R]) -> R:
         """See :class:`Subject`; a request that has operands gets copies of them."""
@@ -71,7 +77,7 @@ class Reference:
         if operands is not None:
             request = structs.replace(request, operands=_copied(operands))
         with self._blamed():
-            return bind(find_implementation(self.case.model), self.case).send(request)
+            return bind(self.implementation, self.case).send(request)
 
     def state(self) -> tuple[dict[str, Tensor], list[str]]:
         """Return its parameters and buffers, and the names of those that have a gradient."""
@@ -79,10 +85,8 @@ class Reference:
 
     def ask(self, request: Request[R]) -> R:
         """Ask its worker itself."""
-        file = find_implementation(self.case.model).file
-        assert file
         with self._blamed():
-            return remote.workers.of(file, self.case.device).ask(request, case=None)
+            return remote.workers.of(self.implementation, self.case.device).ask(request, case=None)
 
     def wrong(self, text: str) -> WrongReferenceError:
         """Return the error that says what is wrong with it."""
@@ -105,6 +109,7 @@ class ModelOracle(Oracle):
     """What the reference computes in float64, on the very values that the candidate gets."""
 
     case: ModelCase
+    reference: Implementation = field(kw_only=True)
 
     @property
     def shape(self) -> torch.Size:
@@ -158,7 +163,7 @@ class ModelOracle(Oracle):
     @property
     def exact(self) -> Reference:
         """The reference in float64."""
-        return Reference(self.case.of_dtype("float64"))
+        return Reference(self.case.of_dtype("float64"), self.reference)
 
 
 def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor) -> Iterator[Truth]:
@@ -190,10 +195,10 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
     return Outcome("fail", f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
 
 
-def make_model_inputs(case: ModelCase) -> Operands:
+def make_model_inputs(case: ModelCase, reference: Implementation) -> Operands:
     """Return the operands of a case: arguments that are drawn, and the reference's own state."""
     generator = make_generator(case.seed, "input")
-    state = Reference(case).state()[0] if case.state else {}
+    state = Reference(case, reference).state()[0] if case.state else {}
     operands: Operands = {}
     for argument in case.tensors:
         own = state.get(argument.name)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case, grad_output_values
 from losscli.cases.model_case import ModelCase
-from losscli.implementations import remote
+from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
@@ -52,7 +52,6 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
     ELEMENT: Oracle,
     ROW: RowOracle,
     HIDDEN_STATE: LinearOracle,
-    MODEL: ModelOracle,
 }
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
@@ -87,6 +86,16 @@ class Incoming:
 
 
 @dataclass(frozen=True)
+class ThirdParty:
+    """What is known where a kernel of others is judged, not one of losscli's own."""
+
+    lacking: tuple[str, ...] = ()
+    """Operands of which it refuses a gradient, as PyTorch's own function does."""
+    reference: Implementation | None = None
+    """What computes the truth of a Model."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """A case with its inputs, on which implementations are judged."""
 
@@ -96,8 +105,8 @@ class Problem:
     """ULP that the config grants this case by name."""
     excuses: bool = True
     """Whether a result that is no worse than PyTorch's own formula is a warning."""
-    of_others: bool = False
-    """Whether kernels of others are judged, which may be as wrong as a textbook's formula, too."""
+    third_party: ThirdParty | None = None
+    """Where kernels of others are judged, which may be as wrong as a textbook's formula, too."""
     beside: Beside = field(default_factory=dict)
     """The losses that a check may call in between."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
@@ -117,11 +126,16 @@ class Problem:
         loosened: float | None = None,
         beside: Beside = MappingProxyType({}),
         *,
-        of_others: bool = False,
+        third_party: ThirdParty | None = None,
     ) -> Problem:
         """Make the inputs of a case."""
-        operands = make_inputs(case)
-        return cls(case, operands, loosened, of_others=of_others, beside=beside)
+        operands = make_inputs(case, third_party.reference if third_party else None)
+        return cls(case, operands, loosened, third_party=third_party, beside=beside)
+
+    @property
+    def of_others(self) -> bool:
+        """Whether a kernel of others is judged."""
+        return self.third_party is not None
 
     @property
     def prediction(self) -> Tensor:
@@ -131,7 +145,7 @@ class Problem:
     @property
     def wrt(self) -> tuple[str, ...]:
         """The names of the operands whose gradients are asked for."""
-        lacking = remote.setting().lacking if self.of_others else ()
+        lacking = self.third_party.lacking if self.third_party else ()
         return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
     @property
@@ -142,7 +156,7 @@ class Problem:
 
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
         """Return a problem of other operands; of the same case if none is given."""
-        return Problem(case or self.case, operands, self.loosened, of_others=self.of_others)
+        return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
 
     @property
     def chooses_order(self) -> bool:
@@ -152,7 +166,7 @@ class Problem:
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
         """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
         case = self.case.reshaped(shape, target_shape)
-        return Problem.of(case, self.loosened, of_others=self.of_others)
+        return Problem.of(case, self.loosened, third_party=self.third_party)
 
     @property
     def tolerance(self) -> str:
@@ -183,12 +197,24 @@ class Problem:
     @cached_property
     def oracle(self) -> Oracle:
         """The truth."""
-        return ORACLES[self.case.spec.unit](self.case, self.operands)
+        return self._oracle()
 
     @cached_property
     def _constant(self) -> Oracle:
         """The truth of the contents that the operands have now, for results that are kept."""
-        return ORACLES[self.case.spec.unit](self.case, self.operands, constant=True)
+        return self._oracle(constant=True)
+
+    def _oracle(self, *, constant: bool = False) -> Oracle:
+        if isinstance(self.case, ModelCase):
+            return ModelOracle(self.case, self.operands, constant, reference=self._reference)
+        return ORACLES[self.case.spec.unit](self.case, self.operands, constant)
+
+    @property
+    def _reference(self) -> Implementation:
+        """What computes the truth of a Model."""
+        assert self.third_party
+        assert self.third_party.reference
+        return self.third_party.reference
 
     @cached_property
     def reference_errors(self) -> Errors:
@@ -205,7 +231,7 @@ class Problem:
     def sibling(self) -> Problem:
         """Return the same case with other contents."""
         case = msgspec.structs.replace(self.case, seed=self.case.seed + 1)
-        return Problem.of(case, self.loosened, of_others=self.of_others)
+        return Problem.of(case, self.loosened, third_party=self.third_party)
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
         """Return a problem derived from this one; it is made once."""
@@ -421,7 +447,7 @@ class Problem:
     def torchs_own(self) -> list[Subject]:
         """PyTorch's own formulas, each of which may be wrong."""
         if isinstance(self.case, ModelCase):
-            return [cast("Subject", Reference(self.case))]
+            return [cast("Subject", Reference(self.case, self._reference))]
         case = self.case.whole
         able = [each for each in TORCHS_OWN if not each.unavailable(case)]
         able += textbook(case) if self.of_others else []

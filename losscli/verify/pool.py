@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from losscli.build.targets import Target
-from losscli.implementations import Implementation, find_implementation
 from losscli.machine.devices import core_count
 from losscli.operators import loading
 from losscli.processes import Process, how_ended, to_parent
@@ -32,8 +31,7 @@ LARGEST = 2**20
 """Elements of the largest job that runs beside others: many such tensors fit any memory."""
 
 
-# An implementation and a check go to a process by their names.
-copyreg.pickle(Implementation, lambda one: (find_implementation, (one.name,)))
+# A check goes to a process by its name.
 copyreg.pickle(Check, lambda one: (find_check, (one.name,)))
 
 END_SECONDS = 5.0

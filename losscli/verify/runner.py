@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
@@ -31,7 +31,7 @@ from losscli.runs.records import (
     VerifyResult,
     VerifyStatus,
 )
-from losscli.truth.problem import Beside, Problem
+from losscli.truth.problem import Beside, Problem, ThirdParty
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import choose_fitting
 
@@ -54,11 +54,20 @@ class Checks:
     """ULP that the config grants this case by name."""
     beside: Beside = field(default_factory=dict)
     """The losses that a check may call in between."""
+    reference: Implementation | None = None
+    """What computes the truth of a Model."""
 
     @property
     def name(self) -> str:
         """The name for people."""
         return self.case.name
+
+    @property
+    def third_party(self) -> ThirdParty | None:
+        """What is known where a file is among the implementations."""
+        files = [each for each, _ in self.trials if each.file]
+        lacking = {name: None for each in files for name in each.setting.lacking}
+        return ThirdParty(tuple(lacking), self.reference) if files else None
 
     def __len__(self) -> int:
         """Return the number of checks to run."""
@@ -70,6 +79,7 @@ def plan(
     device: str,
     free_bytes: Callable[[str], int] = memory.free_bytes,
     checks: Collection[str] = (),
+    files: Mapping[str, Implementation] = MappingProxyType({}),
 ) -> list[Checks]:
     """Return the jobs of a config, without what its rules exclude.
 
@@ -78,6 +88,7 @@ def plan(
         device: where.
         free_bytes: the machine's, or a test's.
         checks: names of those that are run; all where none is given.
+        files: what files define that were read already, by their names.
 
     Raises:
         UsageError: there is no check of such a name, or those named ask nothing of these cases.
@@ -89,7 +100,7 @@ def plan(
         (number, case, trial)
         for number, block in enumerate(config.blocks)
         for case in expand(block, device)
-        for trial in _trials(block, case, picked)
+        for trial in _trials(block, case, picked, files)
         if not block.checks or trial[1].name in block.checks
     ]
     chosen = _choose(asked, free)
@@ -176,12 +187,14 @@ def split(
     return [Checks(adapted, tuple(own), loosened, beside) for adapted, own in by_case.items()]
 
 
-def _trials(config: Config, case: Case, checks: Sequence[Check]) -> Iterator[Trial]:
+def _trials(
+    config: Config, case: Case, checks: Sequence[Check], files: Mapping[str, Implementation]
+) -> Iterator[Trial]:
     """Yield the implementations and checks of a case."""
     for name in config.implementations:
         for check in checks:
             if check.pass_ in config.passes and asked_for(config, case, name, check.pass_):
-                yield find_implementation(name), check
+                yield files.get(name) or find_implementation(name), check
 
 
 def why_not(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
@@ -232,8 +245,7 @@ def run(
         spoiled = ""
         try:
             if problem is None:
-                others = any(each.file for each, _ in job.trials)
-                problem = Problem.of(case, job.loosened, job.beside, of_others=others)
+                problem = Problem.of(case, job.loosened, job.beside, third_party=job.third_party)
                 problem.mark()
             results = [
                 _held(result, implementation)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
 from losscli.cases.layouts import impossible, input_shape, target_shape
-from losscli.implementations import find_implementation
+from losscli.implementations import Implementation, find_implementation
 from losscli.losses import MODEL
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
@@ -39,19 +40,30 @@ class Shrinker:
         self._left, self._clock, self._run = seconds, clock, run
         self._seen: set[tuple[str, str, str]] = set()
 
-    def follow(self, results: Iterable[VerifyResult]) -> Iterator[VerifyResult]:
-        """Yield results, and after a failure the failure of a smaller case if there is one."""
+    def follow(
+        self,
+        results: Iterable[VerifyResult],
+        files: Mapping[str, Implementation] = MappingProxyType({}),
+    ) -> Iterator[VerifyResult]:
+        """Yield results, and after a failure the failure of a smaller case if there is one.
+
+        ``files``: what files define that were read already, by their names.
+        """
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
             shrinks = result.code != Code.BROKE_DEVICE and result.case.spec.unit != MODEL
             if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)
-                yield from self._shrink(result)
+                implementation = files.get(result.implementation)
+                yield from self._shrink(result, implementation)
 
-    def _shrink(self, result: VerifyResult) -> Iterator[VerifyResult]:
+    def _shrink(
+        self, result: VerifyResult, implementation: Implementation | None
+    ) -> Iterator[VerifyResult]:
         """Yield the failure of the smallest tried case that fails."""
-        trial = find_implementation(result.implementation), find_check(result.check)
+        implementation = implementation or find_implementation(result.implementation)
+        trial = implementation, find_check(result.check)
         loosened = result.tolerance_ulp
         for case in _smaller(result.case, trial[1]):
             start = self._clock()

@@ -7,6 +7,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.cases.model_case import NAME, Argument, ModelCase
+from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.requests import Call, Forward, SecondDerivatives
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.distances import compare
@@ -90,7 +91,8 @@ def test_infinity_is_as_good_as_nan_but_no_number_is():
 def test_reference_is_asked_on_copies_for_its_worker_may_be_timing_the_operands(monkeypatch):
     asked = []
     monkeypatch.setattr(Reference, "_ask", lambda self, method, *given: asked.append(given[0]))
-    reference, operands = Reference(CASE), {"x": torch.ones(3)}
+    reference = Reference(CASE, IMPLEMENTATIONS["reference"])
+    operands = {"x": torch.ones(3)}
 
     reference.send(Forward(operands))
     reference.send(Call(operands))

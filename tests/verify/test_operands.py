@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.files import UserFile
 from losscli.implementations.loading import binding
 from losscli.implementations.sandbox.program import bound
+from losscli.implementations.source import Source
 from losscli.losses import LOSSES, REDUCTIONS, Operand
 from losscli.losses.domain import WEIGHTS
 from losscli.losses.formulas import reduce
@@ -178,7 +178,7 @@ def test_files_of_users_take_a_third_operand_by_name(make_case, loss):
 
 
 def definition(source):
-    return UserFile("f.py", Path("f.py"), "", "f", source, "")
+    return Source("f.py", Path("f.py"), "", "f", source.encode())
 
 
 def unavailable(file, case):

@@ -38,6 +38,8 @@ class Asked(msgspec.Struct, tag="asked"):
     """The case where it is one of a Model."""
     generation: int = 0
     """The implementation is bound anew for each."""
+    mends: bool = False
+    """Whether a result is reduced, reshaped and converted as is due."""
 
 
 class Load(msgspec.Struct, tag="load"):
@@ -53,8 +55,6 @@ class Load(msgspec.Struct, tag="load"):
     """The name of the function or class; empty to find it."""
     order: list[str]
     """The order of the operands; empty to find it."""
-    mends: bool
-    """Whether a result is reduced, reshaped and converted as is due."""
     unmarked: bool
     """Whether it is to be imported where it is called, in a process that looks like a user's."""
     built: int

@@ -39,7 +39,6 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
-from losscli.implementations.files import UserFile, imports_losscli
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
@@ -58,6 +57,7 @@ from losscli.implementations.sandbox.messages import (
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import Outgoing, write
+from losscli.implementations.source import Source
 from losscli.machine import allocator
 from losscli.machine.own_processes import ancestors
 from losscli.processes import Channel, Process, how_ended
@@ -152,25 +152,25 @@ def _user_packages() -> dict[str, str]:
     return {"PYTHONUSERBASE": site.getuserbase()} if found else {}
 
 
-def environment_of_workers(given: Mapping[str, str], source: str = "") -> dict[str, str]:
+def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
     """Return what workers may see of an environment, with what they compute and compile by.
 
-    It names the cache only for a source that imports losscli, which has its kernels there.
+    ``cached``: name the cache, for a source that imports losscli, which has its kernels there.
     """
     path = headers.search_path(given.get("CPATH", ""))
     found = {**kept(given), **_allocator(), **({"CPATH": path} if path else {})}
-    if imports_losscli(source):
+    if cached:
         found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
     return found
 
 
-def hidden_from_workers(source: str) -> list[str]:
+def hidden_from_workers(*, cached: bool) -> list[str]:
     """Return what no worker needs of the cache: whoever opens a lock can take it.
 
-    All of it, but for a source that imports losscli.
+    All of it, but where its kernels are ``cached`` there.
     """
     root = cache_directory("kernels").absolute()
-    if not imports_losscli(source):
+    if not cached:
         return [str(root)]
     return [str(root / name) for name in (LOCKS, "lock", "verdicts", "runs", "scratch", "work")]
 
@@ -193,12 +193,11 @@ class Worker:
 
     def __init__(
         self,
-        file: UserFile,
+        file: Source,
         device: str,
         allowance: Allowance,
         order: Sequence[str] = (),
         *,
-        mends: bool = False,
         unmarked: bool = False,
         built: bytes = b"",
         require_isolation: bool = False,
@@ -232,9 +231,9 @@ class Worker:
             "memory_bytes": allowance.memory_bytes,
             "processes": allowance.processes,
             "scratch": str(scratch_directory().absolute()),
-            "environ": environment_of_workers(os.environ, file.source),
-            "shown": [] if file.revision else [str(file.path.absolute().parent)],
-            "hidden": hidden_from_workers(file.source),
+            "environ": environment_of_workers(os.environ, cached=file.imports_losscli),
+            "shown": [] if file.revision else [str(file.path.parent)],
+            "hidden": hidden_from_workers(cached=file.imports_losscli),
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
@@ -258,7 +257,7 @@ class Worker:
                 raise NotIsolatedError(text)
             write(operands, 0, memoryview(built))
             self._has_run = True
-            self._load(order, mends, unmarked, len(built))
+            self._load(order, unmarked, len(built))
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
@@ -266,8 +265,17 @@ class Worker:
                 error.log, error.reached = log, self.reached
             raise
 
-    def ask(self, request: Request[R], *, case: Case | None, generation: int = 0) -> R:
+    def ask(
+        self,
+        request: Request[R],
+        *,
+        case: Case | None,
+        generation: int = 0,
+        mends: bool = False,
+    ) -> R:
         """Return the response to a request, for the subject of a case.
+
+        ``mends``: what is of the wrong shape, say, is reduced, reshaped and converted as is due.
 
         Raises:
             SubjectError: the candidate raised; NoSecondDerivativesError where it has none.
@@ -279,8 +287,8 @@ class Worker:
         encoded = self.outgoing.encode(request)
         number = _random_number()
         model = case if isinstance(case, ModelCase) else None
-        storages = self.outgoing.storages
-        asked = Asked(number, encoded, storages, None if model else case, model, generation)
+        storages, plain = self.outgoing.storages, None if model else case
+        asked = Asked(number, encoded, storages, plain, model, generation, mends)
         try:
             messages.send(self.channel, asked)
         except OSError:
@@ -317,12 +325,12 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: Sequence[str], mends: bool, unmarked: bool, built: int) -> None:
+    def _load(self, order: Sequence[str], unmarked: bool, built: int) -> None:
         file = self.file
         number = _random_number()
         wanted = Load(
-            *(number, file.named, file.source, str(file.path.absolute()), file.revision),
-            *(file.name, list(order), mends, unmarked, built),
+            *(number, file.named, file.text, str(file.path), file.revision),
+            *(file.name, list(order), unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)

@@ -33,14 +33,6 @@ class WorkerRequest(Request[R_co], frozen=True):
         raise NotImplementedError
 
 
-class Mend(WorkerRequest[None], frozen=True):
-    """Nothing: results are reduced, reshaped and converted as is due, from now on."""
-
-    def perform_at(self, state: State, local: LocalSubject | None) -> None:
-        state.mends = True
-        state.subjects.clear()
-
-
 class TuningSeconds(WorkerRequest[float], frozen=True):
     """The seconds that its tuners have taken until now."""
 
@@ -100,7 +92,7 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
     case: Case
 
     def perform_at(self, state: State, local: LocalSubject | None) -> Iterator[Answer]:
-        return unmarked.answers(state.source, state.binding(self.case), self.calls)
+        return unmarked.answers(state.file, state.source, state.binding(self.case), self.calls)
 
     def accepts(self, response: Iterable[Answer]) -> bool:
         return accept_each(self.calls, [*response])

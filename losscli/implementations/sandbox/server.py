@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from losscli.errors import LosscliError, first_line
 from losscli.implementations import loading
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
-from losscli.implementations.files import UserFile
 from losscli.implementations.gpu_requests import FreeGraphs
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
@@ -35,6 +34,7 @@ from losscli.implementations.sandbox.requests import WorkerRequest
 from losscli.implementations.sandbox.state import State
 from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.sandbox.wire import Incoming, read
+from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
@@ -93,7 +93,7 @@ class _Server:
         state = self.state
         state.before = state.before.completed()
         case = asked.model or asked.case
-        subject = state.subject(case, asked.generation) if case else None
+        subject = state.subject(case, asked.generation, asked.mends) if case else None
         if request.keeps_operands:
             self.incoming.keep()
         if isinstance(request, WorkerRequest):
@@ -122,7 +122,7 @@ def _any_request() -> Any:
     return reduce(or_, kinds(Request))
 
 
-def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
+def _raised(error: Exception, loads: bool, file: Source) -> Raised:
     """Return an exception as an answer."""
     text = first_line(error)
     if is_out_of_memory(error):
@@ -131,7 +131,7 @@ def _raised(error: Exception, loads: bool, file: UserFile) -> Raised:
         return Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
     if cause is not None and loading.is_of_compiler(cause):
-        told = loading.first_error(cause, file.source, file.path.name)
+        told = loading.first_error(cause, file.text, file.path.name)
         return Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
         return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.files import UserFile
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState
@@ -20,6 +20,7 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.tuning import Tuning
+from losscli.implementations.source import Source
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -31,19 +32,18 @@ class State:
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
         self.device, self.scratch, self.tuning = device, scratch, tuning
         self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int], LocalSubject] = {}
+        self.subjects: dict[tuple[Case, int, bool], LocalSubject] = {}
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
-        self.file: UserFile
+        self.file: Source
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
-        self.mends = False
 
     def load(self, wanted: Load, built: memoryview) -> None:
         """Import a file, after unpacking what an earlier worker has compiled of it."""
-        path = Path(wanted.path)
-        self.file = UserFile(wanted.named, path, "", wanted.name, wanted.source, "")
-        self.order, self.mends = tuple(wanted.order), wanted.mends
+        path, data = Path(wanted.path), wanted.source.encode()
+        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data)
+        self.order = tuple(wanted.order)
         if built:
             builds.unpack(built, self.scratch)
         beside = "" if wanted.revision else wanted.path
@@ -52,23 +52,23 @@ class State:
             self.module = import_source(*self.source)
             self.tuning.watch()
 
-    def subject(self, case: Case, generation: int = 0) -> LocalSubject:
+    def subject(self, case: Case, generation: int, mends: bool) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
-        key = case, generation
+        key = case, generation, mends
         if key not in self.subjects:
             for known in [each for each in self.subjects if each[0] == case]:
                 del self.subjects[known]
-            implementation = Implementation(self.file.named, "what a file defines", self._bind)
+            implementation = Implementation(self.file.named, "", partial(self._bind, mends=mends))
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bind(self, case: Case) -> BoundLoss:
+    def _bind(self, case: Case, *, mends: bool) -> BoundLoss:
         """Return what the file defines, as a case calls it."""
         assert self.module is not None
         if isinstance(case, ModelCase):
             return BoundModel(self.module, self.file.definition(""), case)
         function = bound(self.module, self.binding(case))
-        return loading.mended(function, case) if self.mends else function
+        return loading.mended(function, case) if mends else function
 
     def binding(self, case: Case) -> Binding:
         """Return how a case calls what the file defines."""

@@ -21,18 +21,19 @@ from typing import Any
 import torch
 
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.files import imports_losscli
 from losscli.implementations.requests import Answer, Call
 from losscli.implementations.sandbox import program
 from losscli.implementations.sandbox.program import Binding
+from losscli.implementations.source import Source
 
 
 def answers(
-    source: tuple[str, str, str, str], how: Binding, calls: Sequence[Call]
+    file: Source, source: tuple[str, str, str, str], how: Binding, calls: Sequence[Call]
 ) -> Iterator[Answer]:
     """Yield the answers of processes, one after the other, which have their files in common.
 
     Args:
+        file: that defines the loss.
         source: the arguments of ``program.import_source``.
         how: it is bound.
         calls: for the loss, and the gradient of the first operand; on the CPU, whatever the device.
@@ -40,7 +41,7 @@ def answers(
     results = f"{source[-1]}/results"
     for call in calls:
         Path(results).unlink(missing_ok=True)
-        with _hidden(is_used=imports_losscli(source[0])) as main:
+        with _hidden(is_used=file.imports_losscli) as main:
             # A thread that forks is the only one of its child, whose frames are all there are.
             operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
             arguments = (source, main.Binding(*how), operands, incoming, results)

@@ -179,7 +179,7 @@ def public(name: str) -> Callable[..., Any]:
     """Return a public function of ``losscli.linear``, which that package stores."""
 
     def function(*given: Any, **named: Any) -> Any:
-        return getattr(operators, name)(*given, **named)
+        return operators.OPERATORS[name](*given, **named)
 
     function.__name__ = name
     return function

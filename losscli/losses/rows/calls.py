@@ -45,11 +45,11 @@ class RowCalls(Calls):
         loss: Tensor
         settings = self._settings(given)
         if operators.are_distributed(given.operands):
-            loss = operators.of_rows(self, given)
+            loss = operators.OF_DTENSORS["rows"](self, given)
         elif composed := self.composed(given):
             loss = composed(*given.operands, *settings)
         else:
-            operator = getattr(operators, given.operator or self.name)
+            operator = operators.OPERATORS[given.operator or self.name]
             loss = operator(*given.operands, *settings, *site)
         return loss
 
@@ -67,10 +67,10 @@ class RowCalls(Calls):
         first, *others = every
         operator, composed = given.operator or self.name, self.composed(given)
         if inplace:
-            loss = getattr(operators, f"{operator}_with_grad_")(first, *others)
+            loss = operators.OPERATORS[f"{operator}_with_grad_"](first, *others)
             return loss.to(_dtype_of(given.operands)), first
         if composed is None:
-            loss, gradient = getattr(operators, f"{operator}_with_grad")(first, *others)
+            loss, gradient = operators.OPERATORS[f"{operator}_with_grad"](first, *others)
         else:
             with torch.enable_grad():
                 first = first.detach().requires_grad_()
@@ -84,7 +84,7 @@ class RowCalls(Calls):
         """Return what composes a call of operators that autograd knows; None for a kernel."""
         if not given.composed:
             return None
-        reference: Callable[..., Tensor] = getattr(operators, f"{self.name}_reference")
+        reference: Callable[..., Tensor] = operators.OPERATORS[f"{self.name}_reference"]
         return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 The logits of a student become ``k + 1`` bins: those of the k classes, and the logarithm of the sum
 of exponentials of all others, which is added up from these others alone. A difference of 1 and the
 k probabilities would keep no digit of a small rest. What is left is a divergence of short rows.
-``losscli/topk_kl_divergence.py`` composes it of the kernels for rows.
+``losscli/linear/topk_kl_divergence.py`` composes it of the kernels for rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Calls(RowCalls):
     """The calls of a loss that is composed of the kernels of others."""
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        found: Callable[..., Tensor] = operators.topk_kl_divergence
+        found: Callable[..., Tensor] = operators.OPERATORS["topk_kl_divergence"]
         return found
 
 

@@ -130,8 +130,7 @@ def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally)
 
 def _growth(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Judge whether calls take more memory each time."""
-    case = problem.case.reshaped(GROWTH_SHAPE)
-    own = problem.variant("growth", lambda: Problem.of(case, problem.loosened))
+    own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
     grown = subject.again().send(Growth(own.call(own.usual)))
     if not grown:
         return

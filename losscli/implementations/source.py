@@ -7,34 +7,115 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 
 from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
-from losscli.implementations.definitions import PAIR, Contents, Definition, NotJudgeableError
+from losscli.implementations.definitions import (
+    PAIR,
+    Definition,
+    NotJudgeableError,
+    Parsed,
+)
+from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
-_IMPORTS_LOSSCLI = re.compile(r"^\s*(import|from)\b[^#\n]*\blosscli\b", re.MULTILINE)
+_LONGEST_NAME = 255
+"""Characters of a name of a file; a longer text names none."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
 
 
 @dataclass(frozen=True)
-class UserFile:
-    """A file as it was named, with its source."""
+class Source:
+    """A file as it was named, with its content: read once, and sent to whoever needs it."""
 
     named: str
     path: Path
     revision: str
     name: str
     """The name of the function or class; empty to find it."""
-    source: str
-    sha256: str
+    data: bytes
+
+    @classmethod
+    def read(cls, named: str) -> Source:
+        """Read a file that a worker is to import; see :meth:`find`.
+
+        Raises:
+            UsageError: its path is no text, too.
+        """
+        found = cls.find(named)
+        _require_text(found.path)
+        return found
+
+    @classmethod
+    def find(cls, named: str) -> Source:
+        """Read a file, at a revision if one is named.
+
+        Raises:
+            UsageError: there is no such file or revision.
+        """
+        match = _PATTERN.match(named)
+        if not match:
+            expected = "FILE.py, FILE.py:NAME or FILE.py@REVISION"
+            raise UsageError(f"expected {expected}, given '{named}'.")
+        path, revision = Path(match["path"]), match["revision"] or ""
+        data = _at_revision(path, revision) if revision else _now(path)
+        return cls(named, path.absolute(), revision, match["name"] or "", data)
+
+    def of_module(self, name: str) -> Source:
+        """Return the source of the function or class that it names, or else of a module."""
+        return self if self.name else replace(self, name=name, named=f"{self.named}:{name}")
+
+    @cached_property
+    def sha256(self) -> str:
+        """The digest of the content."""
+        import hashlib  # only here: commands that read no file start faster
+
+        return hashlib.sha256(self.data).hexdigest()
+
+    @cached_property
+    def text(self) -> str:
+        """The content; NotJudgeableError where it is no text."""
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError:
+            text = f"{self.named} is no Python: it is not UTF-8."
+            raise NotJudgeableError(Code.SYNTAX, text) from None
+
+    @cached_property
+    def parsed(self) -> Parsed:
+        """What it defines and imports; NotJudgeableError where it is no Python."""
+        return Parsed.read(self.text, str(path_of(self.named)))
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The languages that it imports, with their versions."""
+        return languages_of(self.parsed.imports)
+
+    @property
+    def imports_losscli(self) -> bool:
+        """Whether it is built on losscli, whose kernels it then finds in the cache."""
+        return "losscli" in self.parsed.imports
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it imports and names no file of its own folder.
+
+        What is put together at run time is not seen.
+        """
+        folder, parsed = self.path.parent, self.parsed
+        modules = {name.lstrip(".") for name in parsed.imports}
+        return not (
+            parsed.names_itself
+            or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
+            or any(_is_file(folder, text) for text in parsed.texts)
+        )
 
     def definition(self, loss: str) -> Definition:
         """Return what a loss is called as.
@@ -42,8 +123,8 @@ class UserFile:
         Raises:
             NotJudgeableError: nothing fits, or several things do.
         """
-        contents = Contents.read(self.source, str(self.path))
-        found = contents.definitions
+        parsed = self.parsed
+        found = parsed.definitions
         if self.name:
             if self.name not in found:
                 raise NotJudgeableError(
@@ -72,7 +153,7 @@ class UserFile:
             text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {_told(found)}")
         if len(wanted) > 1 and MODULE in wanted:
-            helpers = contents.used_by(MODULE)
+            helpers = parsed.used_by(MODULE)
             wanted = [name for name in wanted if name == MODULE or name not in helpers]
         if len(wanted) > 1:
             text = f"{self.named}: several could be meant: {', '.join(wanted)}"
@@ -119,8 +200,7 @@ class UserFile:
 
     def defines(self, name: str) -> bool:
         """Tell whether the file defines something of a name, if only a compiled module."""
-        contents = Contents.read(self.source, str(self.path))
-        return name in contents.definitions or name in contents.compiled
+        return name in self.parsed.definitions or name in self.parsed.compiled
 
 
 def is_file(name: str) -> bool:
@@ -132,40 +212,6 @@ def path_of(named: str) -> Path:
     """Return the path of a file as it is named, whether or not it is there."""
     match = _PATTERN.match(named)
     return Path(match["path"] if match else named)
-
-
-def read_file(named: str) -> UserFile:
-    """Read a file, at a revision if one is named.
-
-    Raises:
-        UsageError: there is no such file or revision, or its path is no text.
-        NotJudgeableError: it is no Python.
-    """
-    path, revision, name, data = read_named(named)
-    _require_text(path)
-    try:
-        source = data.decode()
-    except UnicodeDecodeError:
-        raise NotJudgeableError(Code.SYNTAX, f"{named} is no Python: it is not UTF-8.") from None
-    Contents.read(source, str(path))
-    import hashlib  # only here: commands that read no file start faster
-
-    digest = hashlib.sha256(data).hexdigest()
-    return UserFile(named, path.absolute(), revision, name, source, digest)
-
-
-def read_named(named: str) -> tuple[Path, str, str, bytes]:
-    """Return the path, the revision, the function's name and the bytes of a file as it is named.
-
-    Raises:
-        UsageError: there is no such file or revision.
-    """
-    match = _PATTERN.match(named)
-    if not match:
-        raise UsageError(f"expected FILE.py, FILE.py:NAME or FILE.py@REVISION, given '{named}'.")
-    path, revision = Path(match["path"]), match["revision"] or ""
-    data = _at_revision(path, revision) if revision else _now(path)
-    return path, revision, match["name"] or "", data
 
 
 def _require_text(path: Path) -> None:
@@ -215,6 +261,11 @@ def _told(found: Mapping[str, Definition]) -> str:
     return f"Found: {names}."
 
 
-def imports_losscli(source: str) -> bool:
-    """Tell whether a source is built on losscli, whose kernels it then finds in the cache."""
-    return bool(_IMPORTS_LOSSCLI.search(source))
+def _is_file(folder: Path, text: str) -> bool:
+    """Tell whether a text names a file of a folder."""
+    if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
+        return False
+    try:
+        return (folder / text).is_file()
+    except OSError:
+        return False
