@@ -2,27 +2,22 @@
 
 import ast
 import itertools
-import math
 import re
 import shutil
 import subprocess
-from typing import Any
+from typing import get_args
 
 import pytest
-import torch
 from torch.utils.cpp_extension import include_paths
 
 from losscli.cli import main
-from losscli.config.schema import off_default
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
-from losscli.judge.row_formulas import ROW_FORMULAS
-from losscli.judge.template import FORMULAS, part, render
-from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
-from losscli.machine.commands import command_in
+from losscli.judge.template import STARTS, Template, render
+from losscli.losses import LOSSES
 from tests.judging import judge_one
-from tests.parameters import naming
+from tests.parameters import SLOW, naming
 from tests.without_torch import run_without_torch
 
 
@@ -31,259 +26,91 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_each_formula_is_of_a_loss():
-    assert FORMULAS.keys() <= LOSSES.keys()
-    assert ROW_FORMULAS.keys() <= ROW_LOSSES.keys()
-
-
-def test_file_is_python_without_a_placeholder():
-    for loss, cuda in itertools.product([*FORMULAS, *ROW_FORMULAS], (True, False)):
-        source = render("mine", loss, cuda=cuda)
-        with naming(loss, cuda):
+def test_file_is_python_that_defines_the_loss():
+    for loss, template, cuda in itertools.product(STARTS, get_args(Template), (True, False)):
+        source = render("mine", loss, template, cuda=cuda)
+        with naming(loss, template, cuda):
             ast.parse(source)
             assert re.findall("@[A-Z_]+@", source) == []
             assert max(map(len, source.splitlines())) <= 100
-            assert ("__global__" in source) is cuda
-
-
-def test_file_defines_the_loss_with_its_operands_and_parameters():
-    for loss in (*FORMULAS, *ROW_FORMULAS):
-        with naming(loss):
-            assert main.run(["new", loss, "--loss", loss]) == EXIT_OK
-            spec = LOSSES[loss] if loss in FORMULAS else ROW_FORMS[loss]
-            definition = Source.read(f"{loss}.py").definition(loss)
+            assert ("__global__" in source) is (cuda and template == "cpp")
+            spec = LOSSES[loss]
+            definition = Source("", None, "", "", source.encode()).definition(loss)
             assert definition.name == spec.function_name
-            assert definition.signature.order(spec.names) == spec.names
-            names = {"reduction"} if len(spec.reductions) > 1 else set()
-            if loss in FORMULAS:
-                assert definition.signature.order() == ("input", "target")
-                names |= {parameter.name for parameter in spec.parameters}
-            assert all(definition.takes(name) for name in names)
+            assert definition.signature.order() == spec.names
+            names = ("reduction", *(parameter.name for parameter in spec.parameters))
+            assert all(map(definition.takes, names))
 
 
-def test_command_says_how_to_judge(capsys):
-    assert main.run(["new", "mine"]) == EXIT_OK
-    told = "wrote mine.py; judge it with `losscli judge mine.py --loss smooth_l1`\n"
-    assert capsys.readouterr().out == told
-
-
-def test_name_may_have_a_folder_and_an_ending(tmp_path):
+def test_command_says_how_to_judge_and_overwrites_nothing(capsys, tmp_path):
     (tmp_path / "kernels").mkdir()
-    assert main.run(["new", "kernels/mine.py", "--cpu"]) == EXIT_OK
-    assert (tmp_path / "kernels" / "mine.py").exists()
-
-
-def test_file_is_not_overwritten(capsys, tmp_path):
-    (tmp_path / "mine.py").write_text("precious")
-    assert main.run(["new", "mine"]) == EXIT_USAGE
-    assert capsys.readouterr().err == (
-        "losscli: error: 'mine.py' exists. Choose another name, or remove it.\n"
-    )
-    assert (tmp_path / "mine.py").read_text() == "precious"
+    for arguments, part in {
+        "mine": "torch.where",
+        "kernels/mine.py --template triton": "@triton.jit",
+        "kernels/both --cuda --loss hinge": "__global__",
+        "host --cpu": "load_inline",
+    }.items():
+        assert main.run(["new", *arguments.split()]) == EXIT_OK
+        path = capsys.readouterr().out.split()[1].rstrip(";")
+        assert part in (tmp_path / path).read_text(), arguments
+        assert main.run(["new", *arguments.split()]) == EXIT_USAGE
+        told = f"losscli: error: '{path}' exists. Choose another name, or remove it.\n"
+        assert capsys.readouterr().err == told
+    assert main.run(["new", "other", "--loss", "mse"]) == EXIT_OK
+    told = "wrote other.py; judge it with `losscli judge other.py --loss mse`\n"
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["my-kernel"], "'my-kernel' cannot name a file of Python."),
-        (["no/where"], "there is no directory 'no'."),
-        (["mine", "--loss", "mes"], "unknown loss 'mes'. Did you mean 'mse'?"),
-        ([], "Missing argument 'NAME'."),
+        ("my-kernel", "'my-kernel' cannot name a file of Python."),
+        ("no/where", "there is no directory 'no'."),
+        ("mine --loss mes", "unknown loss 'mes'. Did you mean 'mse'?"),
+        ("mine --template triton --cpu", "--cuda and --cpu are of the template cpp, not of triton"),
+        ("", "Missing argument 'NAME'."),
     ],
 )
-def test_bad_usage_is_one_message_and_needs_no_torch(arguments, message, monkeypatch):
+def test_bad_usage_is_one_message(arguments, message, capsys):
+    assert main.run(["new", *arguments.split()]) == EXIT_USAGE
+    assert capsys.readouterr().err.startswith(f"losscli: error: {message}")
+
+
+def test_bad_usage_needs_no_torch(monkeypatch):
     monkeypatch.chdir(main.__file__.rpartition("/losscli/")[0])
-    result = run_without_torch("new", *arguments)
-    assert result.returncode == EXIT_USAGE
-    assert result.stderr.startswith(f"losscli: error: {message}")
-
-
-MAIN = """
-#include <cstdio>
-#include <cstdlib>
-int main(int, char** given) {
-  const double p = std::atof(given[1]);
-  double x, y;
-  while (std::scanf("%lf %lf", &x, &y) == 2)
-    std::printf("%.17g %.17g %.17g\\n", value_of<double>(x, y, p),
-                slope_of<double>(x, y, p, false), slope_of<double>(x, y, p, true));
-}
-"""
-
-
-def blocks(source):
-    """Return the C++ and CUDA of the file, by name."""
-    return dict(re.findall(r'^([A-Z]+) = r"""\n(.*?)"""', source, re.DOTALL | re.MULTILINE))
-
-
-@pytest.mark.parametrize("loss", FORMULAS)
-def test_formula_is_that_of_the_loss(loss, tmp_path):
-    spec = LOSSES[loss]
-    formula = blocks(render("mine", loss, cuda=False))["FORMULA"]
-    (tmp_path / "main.cpp").write_text(re.sub("#include.*", "", formula) + MAIN)
-    compiler = [*(command_in("CXX") or ("c++",)), "-std=c++17", "main.cpp", "-o", "main"]
-    subprocess.run(compiler, cwd=tmp_path, check=True)
-    grid = [-3.0, -1.0, -0.7, -0.5, 0.0, 0.2, 0.5, 0.7, 1.0, 2.5, math.inf, math.nan]
-    x, y = torch.cartesian_prod(*[torch.tensor(grid, dtype=torch.float64)] * 2).T
-    x, y = x.clone().requires_grad_(), y.clone().requires_grad_()
-    for value in {0.7} if not spec.parameters else {0.7, 1.0, max(0.0, spec.parameters[0].minimum)}:
-        parameters = {parameter.name: value for parameter in spec.parameters}
-        text = "".join(f"{a} {b}\n" for a, b in zip(x.tolist(), y.tolist(), strict=True))
-        done = subprocess.run(
-            ["./main", str(value)], cwd=tmp_path, input=text, capture_output=True, text=True
-        )
-        rows = [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
-        got = torch.tensor(rows, dtype=torch.float64).T
-        losses = spec.reference(x, y, reduction="none", **parameters)
-        slopes = torch.autograd.grad(losses.nan_to_num().sum(), (x, y))
-        torch.testing.assert_close(got[0], losses.detach(), equal_nan=True)
-        for found, expected in zip(got[1:], slopes, strict=True):
-            finite = losses.isfinite() & expected.isfinite()
-            torch.testing.assert_close(found[finite], expected[finite])
-
-
-ROW = """
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <vector>
-#define EVERYWHERE
-struct Row {
-  std::vector<double> x[3], out[3];
-  int64_t size, label;
-  double target;
-  double at(int k, int64_t i) const { return x[k][i]; }
-  void write(int k, int64_t i, double value) const {
-    const_cast<Row*>(this)->out[k][i] = value;
-  }
-  template <typename F> double sum(F f) const {
-    double total = 0;
-    for (int64_t i = 0; i < size; ++i) total += f(i);
-    return total;
-  }
-  template <typename F> double max(F f) const {
-    double top = -INFINITY;
-    for (int64_t i = 0; i < size; ++i) top = std::fmax(top, f(i));
-    return top;
-  }
-  template <typename F> void each(F f) const { for (int64_t i = 0; i < size; ++i) f(i); }
-};
-"""
-MAIN_OF_ROWS = """
-int main(int, char** given) {
-  Row row;
-  double p[4] = {};
-  int operands;
-  while (std::scanf("%d %ld %ld %lf %lf %lf %lf", &operands, &row.size, &row.label, &row.target,
-                    p, p + 1, p + 2) == 7) {
-    for (int k = 0; k < 3; ++k) row.x[k] = row.out[k] = std::vector<double>(row.size);
-    for (int k = 0; k < operands; ++k)
-      for (double& each : row.x[k]) std::scanf("%lf", &each);
-#define OF(loss) \\
-  if (!std::strcmp(given[1], #loss)) { \\
-    std::printf("%.17g", loss::loss_of(row, p)); \\
-    loss::slopes_of(row, p, 1.5); \\
-  }
-EACH
-    for (int k = 0; k < operands; ++k)
-      for (double each : row.out[k]) std::printf(" %.17g", each);
-    std::printf("\\n");
-  }
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def formulas_of_rows(tmp_path_factory):
-    """A program that computes every formula of a loss over rows, and its derivatives."""
-    folder = tmp_path_factory.mktemp("rows")
-    parts = [ROW]
-    for loss, formula in ROW_FORMULAS.items():
-        value = "template <typename Row> double loss_of(const Row& row, const double* p) {\n"
-        slopes = (
-            "template <typename Row> void slopes_of(const Row& row, const double* p, double g) {"
-        )
-        parts += [f"namespace {loss} {{", part("rows_functions"), value, formula.value, "}", slopes]
-        parts += [f"{formula.slopes}}}", "}"]
-    parts.append(MAIN_OF_ROWS.replace("EACH", "\n".join(f"OF({loss})" for loss in ROW_FORMULAS)))
-    (folder / "main.cpp").write_text("\n".join(parts))
-    compiler = [*(command_in("CXX") or ("c++",)), "-std=c++17", "main.cpp", "-o", "main"]
-    subprocess.run(compiler, cwd=folder, check=True)
-    return folder / "main"
-
-
-@pytest.mark.parametrize("loss", ROW_FORMULAS)
-def test_formula_of_rows_and_its_pytorch_form_are_those_of_the_loss(loss, formulas_of_rows):
-    spec, formula = ROW_LOSSES[loss], ROW_FORMULAS[loss]
-    parameters = {n: off_default(spec)[n] for n in formula.parameters}
-    if loss == "triplet_margin":
-        parameters["p"] = 3.0
-    generator = torch.Generator().manual_seed(3)
-    rows, size = 6, 5
-    operands = {
-        name: torch.randn(rows, size, generator=generator, dtype=torch.float64).requires_grad_()
-        for name in formula.rows
-    }
-    label = torch.randint(size, (rows,), generator=generator)
-    number = torch.tensor([1.0, -1.0, 0.0] * 2, dtype=torch.float64)
-    others = {name: t for name, t in ((formula.label, label), (formula.number, number)) if name}
-    if "target" in operands and loss != "reverse_kl_divergence":  # which is infinite there
-        operands["target"].data[2, 1] = -math.inf
-    text = ""
-    for i in range(rows):
-        values = [v for x in operands.values() for v in x[i].tolist()]
-        named = (*parameters.values(), 0.0, 0.0, 0.0)[:3]
-        head = (len(operands), size, int(label[i]), float(number[i]), *named)
-        text += " ".join(map(repr, (*head, *values))) + "\n"
-    done = subprocess.run(
-        [str(formulas_of_rows), loss],
-        input=text.replace("inf", "INF"),
-        capture_output=True,
-        text=True,
-    )
-    got = torch.tensor([[float(w) for w in line.split()] for line in done.stdout.splitlines()])
-    got = got.double()
-
-    source = render("mine", loss, cuda=False)
-    namespace: dict[str, Any] = {"torch": torch}
-    exec(source[source.index("def times(") : source.index("def of_rows(")], namespace)
-    for due in (
-        spec.reference(**operands, **others, reduction="none", **parameters),
-        namespace["in_pytorch"]([*operands.values()], label, number, [*parameters.values()]),
-    ):
-        gradients = torch.autograd.grad(due, [*operands.values()], torch.full_like(due, 1.5))
-        torch.testing.assert_close(got[:, 0], due.detach(), rtol=1e-6, atol=1e-7)
-        torch.testing.assert_close(got[:, 1:], torch.cat(gradients, 1), rtol=1e-6, atol=1e-7)
+    assert run_without_torch("new", "mine", "--loss", "mes").returncode == EXIT_USAGE
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("nvcc"), reason="there is no nvcc")
-@pytest.mark.parametrize("loss", ["hinge", "js_divergence"])
-def test_cuda_source_compiles(tmp_path, loss):
-    source = blocks(render("mine", loss, cuda=True))
+def test_cuda_source_compiles(tmp_path):
+    written = render("mine", "hinge", "cpp", cuda=True)
+    source = dict(re.findall(r'^([A-Z]+) = r"""\n(.*?)"""', written, re.DOTALL | re.MULTILINE))
     (tmp_path / "mine.cu").write_text(source["FORMULA"] + source["CUDA"])
     macros = tmp_path / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
     macros.parent.mkdir(parents=True)
     macros.touch()  # which a torch without CUDA lacks
     folders = [f"-isystem={path}" for path in (tmp_path, *include_paths())]
     flags = ["-std=c++20", "-arch=sm_80", "--expt-relaxed-constexpr", *folders]
-    done = subprocess.run(
-        ["nvcc", "-ptx", "mine.cu", *flags],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["nvcc", "-ptx", "mine.cu", *flags]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["hinge", "kl_divergence"])
-def test_file_as_written_is_right(loss, tmp_path, monkeypatch):
-    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "mine.py").write_text(render("mine", loss, cuda=True))
-    job = Job(file="mine.py", loss=loss, device="cpu", quick=True, timed=False)
-    found = judge_one(job)
-    assert found.word in ("RIGHT", "NO WORSE THAN TORCH"), found.feedback
+@pytest.mark.parametrize(
+    ("loss", "template"),
+    [
+        ("mse", "torch"),
+        *(pytest.param(loss, "torch", marks=SLOW) for loss in STARTS[1:]),
+        *(pytest.param(loss, "cpp", marks=SLOW) for loss in STARTS),
+        *(pytest.param(loss, "triton", marks=pytest.mark.gpu) for loss in STARTS[:3]),
+    ],
+)
+def test_file_as_written_is_right(loss, template, tmp_path, monkeypatch):
+    if template == "cpp":
+        monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "mine.py").write_text(render("mine", loss, template, cuda=True))
+    device = "cuda" if template == "triton" else "cpu"
+    found = judge_one(Job(file="mine.py", loss=loss, device=device, quick=True, timed=False))
+    assert found.word in ("RIGHT", "RIGHT WITHIN LIMITS"), found.feedback
     assert found.trains

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import click
 
 from losscli.cli.completion import OneOf
@@ -9,38 +11,50 @@ from losscli.cli.options import examples
 from losscli.cli.variables import option
 from losscli.console.streams import emit
 from losscli.errors import UnfitError, UsageError
-from losscli.judge.row_formulas import ROW_FORMULAS
-from losscli.judge.template import FORMULAS, render, template_path
+from losscli.judge.template import STARTS, Template, render, template_path
 
 
 @click.command("new")
 @click.argument("name", metavar="NAME")
 @option(
     "--loss",
-    type=OneOf("loss", (*FORMULAS, *ROW_FORMULAS)),
+    type=OneOf("loss", STARTS),
     default="smooth_l1",
     show_default=True,
     metavar="NAME",
-    help=f"Write a kernel of loss NAME: {', '.join((*FORMULAS, *ROW_FORMULAS))}.",
+    help=f"Write a kernel of loss NAME: {', '.join(STARTS)}.",
+)
+@option(
+    "--template",
+    type=OneOf("template", get_args(Template)),
+    metavar="NAME",
+    help=f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
+    "compiler, and cpp with --cuda or --cpu.",
 )
 @option(
     "--cuda/--cpu",
-    default=True,
-    help="Write a CUDA kernel beside the C++ kernel (default), or not.",
+    default=None,
+    help="Write a CUDA kernel next to the C++ kernel, or not.",
 )
 @examples(
     "losscli new my_kernel",
-    "losscli new my_kernel --loss hinge --cpu",
+    "losscli new my_kernel --loss hinge --template triton",
+    "losscli new my_kernel --cuda",
 )
-def command(*, name: str, loss: str, cuda: bool) -> None:
-    """Write NAME.py, a commented loss kernel to start from: forward and backward.
+def command(*, name: str, loss: str, template: Template | None, cuda: bool | None) -> None:
+    """Write NAME.py, a loss kernel to start from: forward and backward.
 
     As written it is right, so that `losscli judge` tells what an edit breaks.
     """
+    if template not in (None, "cpp") and cuda is not None:
+        raise UsageError(f"--cuda and --cpu are of the template cpp, not of {template}.")
     path = template_path(name)
+    source = render(
+        path.stem, loss, template or ("torch" if cuda is None else "cpp"), cuda=cuda is not False
+    )
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(render(path.stem, loss, cuda=cuda))
+            file.write(source)
     except FileExistsError:
         raise UsageError(f"'{path}' exists. Choose another name, or remove it.") from None
     except FileNotFoundError:

@@ -1,85 +1,27 @@
-"""The file that ``losscli new`` writes: a loss with a C++ kernel, a CUDA kernel and a backward.
+"""The file that ``losscli new`` writes: a loss in PyTorch, in Triton, or in C++ and CUDA.
 
-The folder ``templates`` has its text. A line ``@PART@`` there stands for another file of it, and
-``@WORD@`` for what differs from loss to loss.
+The folder ``templates`` has its text, where ``@WORD@`` stands for what differs from loss to loss:
+its name, its parameter, and its formula, which is that of its spec.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Literal
 
 from losscli.errors import UsageError
-from losscli.judge.row_formulas import ROW_FORMULAS
+from losscli.losses import LOSSES
 
-
-@dataclass(frozen=True)
-class Formula:
-    """What differs from loss to loss in the file."""
-
-    said: str
-    """The formula as a person writes it, with x for the input and y for the target."""
-    parameter: str
-    """The name of its parameter; empty where it has none."""
-    default: str
-    value: str
-    """The C++ that returns the loss of one element, from x, y and p, the parameter."""
-    slopes: str
-    """The C++ that returns its derivative by x, or by y where ``of_target``."""
-    derivatives: str
-    """The Python that returns both derivatives, from x, y and p."""
-
-
-FORMULAS = {
-    "smooth_l1": Formula(
-        said="0.5 (x - y)^2 / beta where |x - y| < beta, else |x - y| - 0.5 beta",
-        parameter="beta",
-        default="1.0",
-        value="""\
-  const T d = x > y ? x - y : y - x, beta = static_cast<T>(p);
-  return d < beta ? T(0.5) * d * (d / beta) : d - T(0.5) * beta;""",
-        slopes="""\
-  const T d = x - y, beta = static_cast<T>(p);
-  // With beta = 0 the slope at d = 0 is 0; NaN stays NaN.
-  const T sign = d > T(0) ? T(1) : d < T(0) ? T(-1) : d;
-  const T slope = (d < T(0) ? -d : d) < beta ? d / beta : sign;
-  return of_target ? -slope : slope;""",
-        derivatives="""\
-    d = x - y
-    slope = torch.where(d.abs() < p, d / max(p, 1e-30), d.sign())
-    return slope, -slope""",
-    ),
-    "mse": Formula(
-        said="(x - y)^2",
-        parameter="",
-        default="",
-        value="""\
-  const T d = x - y;
-  return d * d;""",
-        slopes="""\
-  const T slope = T(2) * (x - y);
-  return of_target ? -slope : slope;""",
-        derivatives="""\
-    slope = 2 * (x - y)
-    return slope, -slope""",
-    ),
-    "hinge": Formula(
-        said="max(margin - x y, 0)",
-        parameter="margin",
-        default="1.0",
-        value="""\
-  // In double: near the kink, the rounding of the margin to float would be most of the loss.
-  const double rest = p - static_cast<double>(x) * y;
-  return rest < 0 ? T(0) : static_cast<T>(rest);  // NaN stays NaN""",
-        slopes="""\
-  // The gradient passes at the kink, as that of torch.clamp does.
-  return p - static_cast<double>(x) * y >= 0 ? -(of_target ? x : y) : T(0);""",
-        derivatives="""\
-    passes = p - x * y >= 0
-    return torch.where(passes, -y, 0.0), torch.where(passes, -x, 0.0)""",
-    ),
+Template = Literal["torch", "triton", "cpp"]
+STARTS = ("smooth_l1", "mse", "hinge", "huber", "l1")
+"""Losses of two operands and of one parameter at most, whose formula is right as it is written."""
+_FUNCTIONS = {
+    "TORCH": {"abs": "torch.abs", "where": "torch.where"},
+    "TRITON": {"abs": "tl.abs", "where": "tl.where"},
+    "CPP": {"abs": "absolute", "where": "chosen"},
 }
 
 
@@ -98,72 +40,74 @@ def template_path(name: str) -> Path:
     return path
 
 
-def render(stem: str, loss: str, *, cuda: bool) -> str:
+def render(stem: str, loss: str, template: Template = "cpp", *, cuda: bool = True) -> str:
     """Return the source of the file.
 
     Args:
         stem: of its name.
-        loss: one of FORMULAS, or of ROW_FORMULAS.
-        cuda: whether it has a CUDA kernel.
+        loss: one of STARTS.
+        template: what it is written in.
+        cuda: whether one of C++ has a CUDA kernel.
     """
-    kind, words = ("rows", _of_rows(loss)) if loss in ROW_FORMULAS else ("elementwise", _of(loss))
+    spec = LOSSES[loss]
+    parameter = next(iter(spec.parameters), None)
     gpu = '"cuda" if torch.cuda.is_available() else "cpu"'
-    words |= {"STEM": stem, "LOSS": loss, "DEVICE": gpu if cuda else '"cpu"'}
-    text = part(kind)
-    for name, content in (  # each may hold the next
-        ("ROWS_FUNCTIONS", part("rows_functions")),
-        ("KERNELS", part("kernels")),
-        ("CUDA", part(f"{kind}_cuda") if cuda else ""),
-        ("LOAD_CUDA", part("load_cuda" if cuda else "no_cuda")),
-    ):
-        text = text.replace(f"@{name}@\n", content)
+    words = {
+        "STEM": stem,
+        "LOSS": loss,
+        "SAID": spec.formula,
+        "NAME": parameter.name if parameter else "unused",
+        "PARAMETER": f", {parameter.name}={parameter.default}" if parameter else "",
+        "GIVEN": f"float({parameter.name})" if parameter else "0.0",
+        "DEVICE": gpu if cuda else '"cpu"',
+        **{kind: _expression(spec.formula, names) for kind, names in _FUNCTIONS.items()},
+    }
+    text = _part(template)
+    text = text.replace("@CUDA@\n", _part("cpp_cuda") if cuda else "")
+    text = text.replace("@LOAD_CUDA@\n", _part("cpp_load_cuda" if cuda else "cpp_no_cuda"))
     return re.sub("@([A-Z_]+)@", lambda found: words[found[1]], text)
 
 
-def part(name: str) -> str:
+def _part(name: str) -> str:
     """Return a file of the templates."""
     return files("losscli.judge").joinpath("templates", f"{name}.txt").read_text(encoding="utf-8")
 
 
-def _of(loss: str) -> dict[str, str]:
-    """Return the words of a loss of elements."""
-    formula = FORMULAS[loss]
-    named = formula.parameter
-    return {
-        "SAID": formula.said,
-        "VALUE": formula.value,
-        "SLOPES": formula.slopes,
-        "DERIVATIVES": formula.derivatives,
-        "PARAMETER": f", {named}={formula.default}" if named else "",
-        "GIVEN": f"float({named})" if named else "0.0",
-    }
+def _expression(formula: str, functions: dict[str, str]) -> str:
+    """Return the formula of a spec as code: absolute values and choices are calls of functions."""
+    python = re.sub(r"\|([^|]+)\|", r"abs(\1)", formula).replace("^", "**")
+    code = _Written(functions).visit(ast.parse(python, mode="eval")).body
+    if isinstance(code, ast.Call) and len(code.args) > 1:
+        arguments = ",\n        ".join(map(ast.unparse, code.args))
+        return f"{ast.unparse(code.func)}(\n        {arguments})"
+    return ast.unparse(code)
 
 
-def _of_rows(loss: str) -> dict[str, str]:
-    """Return the words of a loss over rows."""
-    formula = ROW_FORMULAS[loss]
-    per_row = {formula.label: "labels", formula.number: "numbers"}
-    per_row.pop("", None)
-    rows = ", ".join(formula.rows) + ("," if len(formula.rows) == 1 else "")
-    return {
-        "FUNCTION": function_of(loss),
-        "SAID": formula.said,
-        "VALUE": formula.value,
-        "SLOPES": formula.slopes,
-        "TORCH": formula.torch,
-        "TAKEN": "".join(f"    {name} = {of}\n" for name, of in per_row.items()),
-        "ARGUMENTS": formula.arguments,
-        "ROWS": rows,
-        "LABELS": formula.label or "None",
-        "NUMBERS": formula.number or "None",
-        "PARAMETERS": ", ".join(f"float({name})" for name in formula.parameters),
-        "KEPT": formula.kept or "None",
-        "DIMENSION": str(formula.dimension),
-        "REDUCTION": formula.reduction,
-    }
+class _Written(ast.NodeTransformer):
+    """Writes squares as products, and each choice as a call."""
+
+    def __init__(self, functions: dict[str, str]) -> None:
+        self.functions = functions
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802 - as ast names it
+        self.generic_visit(node)
+        return ast.BinOp(node.left, ast.Mult(), node.left) if _is_square(node) else node
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        return self._call("where", node.test, node.body, node.orelse)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+        self.generic_visit(node)
+        assert isinstance(node.func, ast.Name)
+        if node.func.id != "max":
+            return self._call(node.func.id, *node.args)
+        value, least = node.args  # NaN stays NaN, and a gradient passes where both are equal
+        return self._call("where", ast.Compare(value, [ast.Lt()], [least]), least, value)
+
+    def _call(self, name: str, *arguments: ast.expr) -> ast.Call:
+        return ast.Call(ast.Name(self.functions[name]), [*arguments], [])
 
 
-def function_of(loss: str) -> str:
-    """Return the name of the function that the file defines."""
-    function = ROW_FORMULAS[loss].function.replace("NAME", loss)
-    return function or f"{loss}_loss"
+def _is_square(node: ast.BinOp) -> bool:
+    return isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2"
