@@ -5,6 +5,7 @@ import itertools
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -35,7 +36,7 @@ def test_file_is_python_that_defines_the_loss():
             assert max(map(len, source.splitlines())) <= 100
             assert ("__global__" in source) is (cuda and template == "cpp")
             spec = LOSSES[loss]
-            definition = Source("", None, "", "", source.encode()).definition(loss)
+            definition = Source("", Path("mine.py"), "", "", source.encode()).definition(loss)
             assert definition.name == spec.function_name
             assert definition.signature.order() == spec.names
             names = ("reduction", *(parameter.name for parameter in spec.parameters))

@@ -89,15 +89,15 @@ class _Written(ast.NodeTransformer):
     def __init__(self, functions: dict[str, str]) -> None:
         self.functions = functions
 
-    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:  # noqa: N802 - as ast names it
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         return ast.BinOp(node.left, ast.Mult(), node.left) if _is_square(node) else node
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:  # noqa: N802
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
         return self._call("where", node.test, node.body, node.orelse)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         assert isinstance(node.func, ast.Name)
         if node.func.id != "max":
