@@ -65,8 +65,7 @@ def test_a_counter_that_hardly_changes_is_given_up(monkeypatch):
     monkeypatch.setattr(energy, "SECONDS", 0.1)
     monkeypatch.setattr(energy, "LONGEST_SECONDS", 0.2)
     found = measure(
-        *("cuda:0", lambda calls: time.sleep(0.01), 1e-3),
-        meter_of=lambda name: Device(300.0, 1e9),
+        *("cuda:0", lambda calls: time.sleep(0.01), 1e-3), meter_of=lambda name: Device(300.0, 1e9)
     )
     assert found == (None, None, "the counter changed 0 times in 0 s")
 

@@ -6,13 +6,7 @@ import msgspec
 import pytest
 import torch
 
-from losscli.bench.memory_plan import (
-    GPU_RESERVE,
-    RESERVE,
-    MemoryPlan,
-    plan_memory,
-    those_that_fit,
-)
+from losscli.bench.memory_plan import GPU_RESERVE, RESERVE, MemoryPlan, plan_memory, those_that_fit
 from losscli.cases import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
 from losscli.implementations.passes import PassFactory, gradients

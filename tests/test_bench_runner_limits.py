@@ -22,10 +22,7 @@ def test_the_probe_reads_the_operands_and_the_incoming_gradient(bench):
     limits = FixedLimits(Limit())
     bench(implementations=("reference",), reductions=("none",), limits=limits)
     square = (8, 8)
-    assert limits.asked == [
-        ("forward", [square] * 2),
-        ("forward_backward", [square] * 3),
-    ]
+    assert limits.asked == [("forward", [square] * 2), ("forward_backward", [square] * 3)]
 
 
 def test_time_faster_than_the_memory_is_impossible(bench):

@@ -43,11 +43,7 @@ def test_calls_until_the_memory_is_steady_count_for_the_warm_up(monkeypatch):
 
 @pytest.mark.parametrize(
     ("fresh", "calls"),
-    [
-        ([0], 2),
-        ([256, 0, 256, 0], 5),
-        ([256], timers.FRESH_CALLS),
-    ],
+    [([0], 2), ([256, 0, 256, 0], 5), ([256], timers.FRESH_CALLS)],
     ids=["none is needed", "until two calls need none", "always needs some"],
 )
 def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory(fresh, calls):

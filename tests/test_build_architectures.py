@@ -13,44 +13,44 @@ SM_100 = "-gencode=arch=compute_100,code=sm_100"
 PTX_100 = "-gencode=arch=compute_100,code=compute_100"
 
 
-def test_architectures_are_those_of_the_gpus_once_each() -> None:
+def test_architectures_are_those_of_the_gpus_once_each():
     assert gencode_flags([(10, 0), (9, 0), (9, 0)], {}) == (SM_90, SM_100)
 
 
-def test_without_a_gpu_architectures_are_hopper_and_its_ptx() -> None:
+def test_without_a_gpu_architectures_are_hopper_and_its_ptx():
     assert gencode_flags([], {}) == (SM_90, PTX_90)
 
 
 @pytest.mark.parametrize("text", ["90;100", "100, 90", " 90 100;90"])
-def test_architecture_variable_overrides_the_gpus(text: str) -> None:
+def test_architecture_variable_overrides_the_gpus(text):
     assert gencode_flags([(8, 6)], {VARIABLE: text}) == (SM_90, SM_100, PTX_100)
 
 
-def test_architecture_specific_features_are_kept() -> None:
+def test_architecture_specific_features_are_kept():
     assert gencode_flags([], {VARIABLE: "90a"})[0] == "-gencode=arch=compute_90a,code=sm_90a"
 
 
 @pytest.mark.parametrize("text", ["hopper", "9.0", "sm_90", "90;x"])
-def test_invalid_architecture_is_refused(text: str) -> None:
+def test_invalid_architecture_is_refused(text):
     with pytest.raises(UsageError, match=r"should list architectures such as 90;100, but has '.+'"):
         gencode_flags([], {VARIABLE: text})
 
 
-def test_older_gpus_are_left_out() -> None:
+def test_older_gpus_are_left_out():
     assert gencode_flags([(6, 1), (9, 0)], {}) == (SM_90,)
 
 
-def test_only_older_gpus_is_an_error() -> None:
+def test_only_older_gpus_is_an_error():
     with pytest.raises(UnfitError, match=r"capability 7\.0 or newer; the newest here has 6\.1"):
         gencode_flags([(5, 2), (6, 1)], {})
 
 
-def test_requested_older_architecture_is_refused() -> None:
+def test_requested_older_architecture_is_refused():
     with pytest.raises(UsageError, match="has '61', but the kernels need 70 or newer"):
         gencode_flags([], {VARIABLE: "61;90"})
 
 
-def test_gpus_that_cuda_13_dropped_need_a_cuda_12_toolkit() -> None:
+def test_gpus_that_cuda_13_dropped_need_a_cuda_12_toolkit():
     assert "arch=compute_70" in gencode_flags([(7, 0)], {}, (12, 8))[0]
     with pytest.raises(
         UnfitError,
@@ -61,7 +61,7 @@ def test_gpus_that_cuda_13_dropped_need_a_cuda_12_toolkit() -> None:
     assert gencode_flags([(7, 0), (9, 0)], {}, (13, 0)) == (SM_90,)
 
 
-def test_requested_architecture_that_cuda_13_dropped_is_refused() -> None:
+def test_requested_architecture_that_cuda_13_dropped_is_refused():
     message = r"has '70', but CUDA 13\.0 compiles for 75 or newer.*CUDA 12 toolkit in CUDACXX"
     with pytest.raises(UsageError, match=message):
         gencode_flags([], {VARIABLE: "70;90"}, (13, 0))
@@ -79,8 +79,6 @@ def test_requested_architecture_that_cuda_13_dropped_is_refused() -> None:
         (("-gencode=arch=compute_90a,code=sm_90a",), (9, 0), False),
     ],
 )
-def test_compiled_code_runs_on_gpus_of_its_major_version(
-    flags: tuple[str, ...], capability: tuple[int, int], runs: bool
-) -> None:
+def test_compiled_code_runs_on_gpus_of_its_major_version(flags, capability, runs):
     assert covers(flags, [capability]) is runs
     assert covers(flags, [])

@@ -22,12 +22,9 @@ from losscli.build.ninja import job_count
 from losscli.cases import ITEM_BYTES
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.processes.lock import locked
-from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
+from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, cut_short, write_program
 
-ALL = [
-    "alpha_cpu/elementwise.cpu.engine.o",
-    "alpha_cpu/liblosscli_alpha_cpu.so",
-]
+ALL = ["alpha_cpu/elementwise.cpu.engine.o", "alpha_cpu/liblosscli_alpha_cpu.so"]
 CUDA = [
     *(f"alpha_cuda/elementwise.cuda.kernel.{dtype}.o" for dtype in sorted(ITEM_BYTES)),
     "alpha_cuda/elementwise.cuda.launch.o",
@@ -35,7 +32,7 @@ CUDA = [
 ]
 
 
-def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) -> None:
+def test_first_build_compiles_everything_and_prints_one_line(workshop):
     (outcome,) = workshop.ensure()
     assert workshop.compiled() == ALL
     assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)
@@ -46,7 +43,7 @@ def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) 
     assert workshop.steps[-1] == "[2/2] linking liblosscli_alpha_cpu.so"
 
 
-def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
+def test_second_build_compiles_and_prints_nothing(workshop):
     workshop.ensure()
     workshop.compiled(), workshop.notes.clear()
     (outcome,) = workshop.ensure()
@@ -55,7 +52,7 @@ def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
     assert workshop.notes == []
 
 
-def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
+def test_several_libraries_are_built_in_one_run(workshop):
     workshop.ensure(workshop.plan(BETA))
     workshop.compiled(), workshop.notes.clear(), workshop.steps.clear()
     plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA)]
@@ -70,7 +67,7 @@ def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
     assert workshop.steps[-1].startswith("[4/4] ")
 
 
-def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
+def test_an_edited_loss_recompiles_nothing_else(workshop):
     plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
     workshop.ensure(*plans)
     workshop.write("losses/elementwise/beta.h", "edited")
@@ -78,7 +75,7 @@ def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
     assert [o.target for o in workshop.ensure(*plans) if o.fresh] == ["beta_cpu"]
 
 
-def test_force_builds_again_from_nothing(workshop: Standin) -> None:
+def test_force_builds_again_from_nothing(workshop):
     workshop.ensure()
     workshop.compiled()
     assert workshop.ensure(force=True)[0].status == "built"
@@ -93,9 +90,7 @@ def test_force_builds_again_from_nothing(workshop: Standin) -> None:
         ("core/operand.h", CUDA),
     ],
 )
-def test_an_edit_recompiles_what_includes_it(
-    workshop: Standin, edited: str, recompiled: list[str]
-) -> None:
+def test_an_edit_recompiles_what_includes_it(workshop, edited, recompiled):
     workshop.ensure(workshop.plan(ALPHA_CUDA))
     assert workshop.compiled() == CUDA
     workshop.write(edited, "edited")
@@ -107,7 +102,7 @@ def test_an_edit_recompiles_what_includes_it(
         assert f"/{name}" in outcome.log, "the log holds objects that were up to date, too"
 
 
-def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Standin) -> None:
+def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop):
     """Installing another version leaves such files: they carry the times of its release."""
     workshop.ensure()
     workshop.compiled()
@@ -117,9 +112,7 @@ def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Sta
     assert workshop.compiled() == ALL
 
 
-def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(workshop, monkeypatch):
     workshop.ensure()
     workshop.compiled()
     workshop.write("elementwise/cpu/engine.cpp", "edited")
@@ -138,9 +131,7 @@ def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(
     assert workshop.compiled() == ALL
 
 
-def test_library_built_by_another_process_during_a_wait_is_used(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_built_by_another_process_during_a_wait_is_used(workshop, monkeypatch):
     workshop.ensure()
     workshop.compiled()
     folder = workshop.cache.folder(workshop.plan())
@@ -182,9 +173,7 @@ def spoil_the_manifest(library: Path) -> str:
     "damage",
     [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
 )
-def test_damaged_library_is_rebuilt_and_reported(
-    workshop: Standin, damage: Callable[[Path], str]
-) -> None:
+def test_damaged_library_is_rebuilt_and_reported(workshop, damage):
     (first,) = workshop.ensure()
     assert first.path
     whole = first.path.read_bytes()
@@ -198,7 +187,7 @@ def test_damaged_library_is_rebuilt_and_reported(
     assert workshop.ensure()[0].status == "cached"
 
 
-def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> None:
+def test_failed_build_reports_step_first_error_and_log(workshop):
     workshop.write("elementwise/cpu/sums.cpp", "csrc/x.h:3:1: error: 'ATen' is all wrong")
     with pytest.raises(BuildError) as caught:
         workshop.ensure()
@@ -213,9 +202,7 @@ def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> Non
     assert workshop.published() == []
 
 
-def test_libraries_built_before_a_failure_are_kept(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libraries_built_before_a_failure_are_kept(workshop, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "1")
     workshop.write("torch/ops.cpp", "error: wrong")
     plans = [workshop.plan(ALPHA), workshop.plan(BINDING)]
@@ -230,7 +217,7 @@ def test_libraries_built_before_a_failure_are_kept(
     }
 
 
-def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin) -> None:
+def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop):
     workshop.ensure()
     workshop.write("elementwise/cpu/sums.cpp", "error: wrong")
     with pytest.raises(BuildError):
@@ -238,13 +225,13 @@ def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin
     assert len(workshop.published()) == 1
 
 
-def test_known_build_failure_has_a_hint(workshop: Standin) -> None:
+def test_known_build_failure_has_a_hint(workshop):
     workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
     with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
         workshop.ensure(workshop.plan(BINDING))
 
 
-def test_failed_build_succeeds_after_the_source_is_fixed(workshop: Standin) -> None:
+def test_failed_build_succeeds_after_the_source_is_fixed(workshop):
     workshop.write("elementwise/cpu/sums.cpp", "error: once")
     with pytest.raises(BuildError):
         workshop.ensure()
@@ -252,23 +239,21 @@ def test_failed_build_succeeds_after_the_source_is_fixed(workshop: Standin) -> N
     assert workshop.ensure()[0].status == "built"
 
 
-def test_compiler_without_output_is_blamed_not_the_cache(workshop: Standin) -> None:
+def test_compiler_without_output_is_blamed_not_the_cache(workshop):
     write_program(workshop.root / "g++", "#!/bin/sh\n")
     with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
         workshop.ensure()
     assert workshop.published() == []
 
 
-def test_full_disk_is_not_blamed_on_the_compiler(workshop: Standin) -> None:
+def test_full_disk_is_not_blamed_on_the_compiler(workshop):
     text = "fatal error: error writing x.s: No space left on device"
     workshop.write("elementwise/cpu/sums.cpp", text)
     with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
         workshop.ensure()
 
 
-def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(workshop, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
     pipe = workshop.root / "pipe"
     os.mkfifo(pipe)
@@ -311,9 +296,7 @@ Standin(Path(sys.argv[1])).ensure()
 """
 
 
-def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(workshop, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     pipe = workshop.root / "pipe"
@@ -344,9 +327,7 @@ if [ "$1" != --version ] && [ -e {root}/pipe ]; then cat {root}/pipe; fi
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["losscli", "losscli and ninja"])
-def test_library_whose_build_was_killed_is_built_by_the_next(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch, group: bool
-) -> None:
+def test_library_whose_build_was_killed_is_built_by_the_next(workshop, monkeypatch, group):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     (expected,) = workshop.ensure()
     assert expected.path
@@ -380,15 +361,15 @@ def test_library_whose_build_was_killed_is_built_by_the_next(
         pytest.param(2, 1e6, 1, id="never none"),
     ],
 )
-def test_jobs_are_limited_by_cores_and_memory(cores: int, free: float, jobs: int) -> None:
+def test_jobs_are_limited_by_cores_and_memory(cores, free, jobs):
     assert job_count(cores, free, {}) == jobs
 
 
-def test_max_jobs_variable_overrides_cores_and_memory() -> None:
+def test_max_jobs_variable_overrides_cores_and_memory():
     assert job_count(2, 1e6, {"MAX_JOBS": "7"}) == 7
 
 
 @pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
-def test_max_jobs_that_is_not_a_number_is_refused(given: str) -> None:
+def test_max_jobs_that_is_not_a_number_is_refused(given):
     with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
         job_count(2, 1e12, {"MAX_JOBS": given})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from tests.standin import Standin
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Standin:
+def workshop(tmp_path, monkeypatch):
     """A machine with both compilers, a PyTorch with CUDA and a GPU."""
     workshop = Standin(tmp_path)
     monkeypatch.setenv("CXX", str(tmp_path / "g++"))
@@ -53,7 +52,7 @@ def statuses(result: Result) -> dict[str, str]:
     return {row[0]: row[1] for row in rows(result)}
 
 
-def test_table_has_one_row_per_library(workshop: Standin) -> None:
+def test_table_has_one_row_per_library(workshop):
     result = run()
     assert result.exit_code == 0
     assert result.stdout.splitlines()[0].split() == ["library", "status", "path"]
@@ -64,19 +63,19 @@ def test_table_has_one_row_per_library(workshop: Standin) -> None:
     assert result.stdout.splitlines()[-1].startswith("4 libraries built in ")
 
 
-def test_option_all_also_builds_libraries_for_benchmarks(workshop: Standin) -> None:
+def test_option_all_also_builds_libraries_for_benchmarks(workshop):
     assert set(statuses(run("--device", "cpu", "--all"))) == {
         *("torch", "alpha_cpu", "bench_cpu", "alpha_strategies_cpu")
     }
 
 
-def test_progress_goes_to_stderr_without_control_codes(workshop: Standin) -> None:
+def test_progress_goes_to_stderr_without_control_codes(workshop):
     told = run("--device", "cpu").stderr
     assert told.startswith("losscli: building for this machine: torch, alpha_cpu; takes about ")
     assert (told.count("\n"), told.count("\r")) == (1, 0)
 
 
-def test_second_build_finds_everything_cached(workshop: Standin) -> None:
+def test_second_build_finds_everything_cached(workshop):
     run()
     result = run()
     assert statuses(result) == dict.fromkeys(LIBRARIES, "cached")
@@ -84,7 +83,7 @@ def test_second_build_finds_everything_cached(workshop: Standin) -> None:
     assert result.stderr == ""
 
 
-def test_rebuild_of_a_damaged_library_is_reported(workshop: Standin) -> None:
+def test_rebuild_of_a_damaged_library_is_reported(workshop):
     library = Path(rows(run("--device", "cpu"))[1][2])
     library.write_bytes(library.read_bytes()[:20])
     result = run("--device", "cpu")
@@ -93,9 +92,7 @@ def test_rebuild_of_a_damaged_library_is_reported(workshop: Standin) -> None:
     assert f"losscli: {library} is damaged: 20 of" in result.stderr
 
 
-def test_without_a_compiler_existing_libraries_are_reported(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_existing_libraries_are_reported(workshop, monkeypatch):
     run("--device", "cpu")
     monkeypatch.setenv("CXX", "nowhere")
     result = run("--device", "cpu")
@@ -106,21 +103,19 @@ def test_without_a_compiler_existing_libraries_are_reported(
     )
 
 
-def test_force_builds_again(workshop: Standin) -> None:
+def test_force_builds_again(workshop):
     run("--device", "cpu")
     assert set(statuses(run("--device", "cpu", "--force")).values()) == {"built"}
 
 
-def test_reason_for_skipping_cuda_stands_below_the_table(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reason_for_skipping_cuda_stands_below_the_table(workshop, monkeypatch):
     monkeypatch.setenv("CUDACXX", "nowhere")
     result = run()
     assert ["cuda", "skipped"] in [line.split() for line in result.stdout.splitlines()]
     assert "\ncuda skipped: CUDACXX should name nvcc" in result.stdout
 
 
-def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop: Standin) -> None:
+def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop):
     run()
     result = run("--verbose")
     assert f"$ {workshop.root}/g++ -std=c++17" in result.stderr
@@ -130,38 +125,32 @@ def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop: Stan
     assert result.stdout.splitlines()[-1] == "6 kernels, 0 of them spill registers"
 
 
-def test_unknown_device_lists_the_devices(workshop: Standin) -> None:
+def test_unknown_device_lists_the_devices(workshop):
     with pytest.raises(UsageError, match=r"unknown device 'gpu'.*auto, cpu, cuda"):
         run("--device", "gpu")
 
 
-def test_missing_compiler_exits_4(workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_exits_4(workshop, monkeypatch):
     monkeypatch.setenv("CXX", "nowhere")
     with pytest.raises(UnfitError) as caught:
         run()
     assert caught.value.exit_code == 4
 
 
-def test_unwritable_cache_names_the_variable(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_cache_names_the_variable(workshop, monkeypatch):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses/elementwise/loss.h/cache"))
     with pytest.raises(UnfitError, match="LOSSCLI_CACHE_DIR"):
         run()
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_invalid_architectures_exit_2_on_any_device(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch, device: str
-) -> None:
+def test_invalid_architectures_exit_2_on_any_device(workshop, monkeypatch, device):
     monkeypatch.setenv("LOSSCLI_CUDA_ARCHITECTURES", "hopper")
     with pytest.raises(UsageError, match="LOSSCLI_CUDA_ARCHITECTURES should list"):
         run("--device", device)
 
 
-def test_bad_max_jobs_is_refused_before_the_build(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_max_jobs_is_refused_before_the_build(workshop, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "0")
     with pytest.raises(UsageError, match="MAX_JOBS"):
         workshop.ensure()
@@ -169,7 +158,7 @@ def test_bad_max_jobs_is_refused_before_the_build(
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, list[str]]]:
+def asked(monkeypatch):
     """Return the names of the libraries that options ask for, by device."""
 
     def names(*options: str) -> dict[str, list[str]]:
@@ -186,20 +175,20 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, list[str]]
     return names
 
 
-def test_option_loss_leaves_out_the_other_losses(asked: Any) -> None:
+def test_option_loss_leaves_out_the_other_losses(asked):
     found = asked("--loss", "mse", "--loss", "weighted_hinge,cross_entropy")
     assert found["cpu"] == ["torch", "mse_cpu", "weighted_hinge_cpu", "cross_entropy_cpu"]
     assert found["cuda"][:3] == ["torch", "runtime_cuda", "mse_cuda"]
 
 
-def test_option_for_bench_adds_the_probe_to_the_losses_of_the_default_config(asked: Any) -> None:
+def test_option_for_bench_adds_the_probe_to_the_losses_of_the_default_config(asked):
     assert asked("--for", "bench")["cpu"] == [
         *("torch", "hinge_cpu", "mse_cpu", "smooth_l1_cpu", "bench_cpu")
     ]
     assert asked("--for", "bench", "--loss", "huber")["cpu"] == ["torch", "huber_cpu", "bench_cpu"]
 
 
-def test_option_for_verify_builds_all_losses_and_strategies_of_its_config(asked: Any) -> None:
+def test_option_for_verify_builds_all_losses_and_strategies_of_its_config(asked):
     found = asked("--for", "verify")["cpu"]
     every = {f"{name}_cpu" for loss in EVERY_LOSS for name in operators_for(loss)}
     assert every <= set(found)
@@ -208,11 +197,11 @@ def test_option_for_verify_builds_all_losses_and_strategies_of_its_config(asked:
     assert set(only) == {"torch", "mse_cpu", "mse_strategies_cpu"}
 
 
-def test_options_for_and_all_together_are_refused() -> None:
+def test_options_for_and_all_together_are_refused():
     with pytest.raises(UsageError, match="Leave out one"):
         run("--for", "bench", "--all")
 
 
-def test_unknown_loss_lists_the_candidates() -> None:
+def test_unknown_loss_lists_the_candidates():
     with pytest.raises(UsageError, match=r"unknown loss 'huberr'.*huber"):
         run("--loss", "huberr")

@@ -19,7 +19,7 @@ ninja: build stopped: subcommand failed.
 """
 
 
-def test_first_error_is_the_compilers_message_not_its_command() -> None:
+def test_first_error_is_the_compilers_message_not_its_command():
     expected = (
         "csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope"
     )
@@ -59,12 +59,12 @@ compilation terminated.
     ],
     ids=["nvcc", "in a string", "in two places", "gcc", "without the code", "no place"],
 )
-def test_an_error_is_told_with_its_place_and_its_code(printed: str, source: str, told: str) -> None:
+def test_an_error_is_told_with_its_place_and_its_code(printed, source, told):
     code = "extern __shared__ scaler_t sdata[];"
     assert placed_error(printed, source.format(code, code), "k.py") == told.format(code)
 
 
-def test_failed_step_is_found_in_the_log() -> None:
+def test_failed_step_is_found_in_the_log():
     assert failed_step(GCC) == "cpu.instantiate.mse.o"
     assert failed_step(GCC.replace("[code=1] ", "")) == "cpu.instantiate.mse.o"
     assert failed_step("ninja: error: writing to build log") == "the build"
@@ -80,11 +80,11 @@ def test_failed_step_is_found_in_the_log() -> None:
         "/usr/bin/ld: cannot find -lc10: No such file or directory",
     ],
 )
-def test_errors_of_linkers_and_nvcc_are_found(line: str) -> None:
+def test_errors_of_linkers_and_nvcc_are_found(line):
     assert first_error(f"some note\n{line}\nmore\n") == line
 
 
-def test_without_a_known_error_the_last_line_is_used() -> None:
+def test_without_a_known_error_the_last_line_is_used():
     assert first_error("one\ntwo\n\n") == "two"
     assert first_error("") == "the compiler printed nothing"
 
@@ -103,11 +103,11 @@ def test_without_a_known_error_the_last_line_is_used() -> None:
         ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
     ],
 )
-def test_known_error_has_a_hint(printed: str, remedy: str) -> None:
+def test_known_error_has_a_hint(printed, remedy):
     assert remedy in hint(printed)
 
 
-def test_plain_compile_error_has_no_hint() -> None:
+def test_plain_compile_error_has_no_hint():
     assert hint(GCC) == ""
 
 
@@ -135,7 +135,7 @@ ptxas info    : Used 64 registers, used 1 barriers, 1024 bytes smem
 """
 
 
-def test_ptxas_resources_of_each_kernel_are_parsed() -> None:
+def test_ptxas_resources_of_each_kernel_are_parsed():
     assert parse(PTXAS) == [
         KernelResources("_Z1av", "sm_90", 32, 0, 0, 0, 0),
         KernelResources("_Z1bv", "sm_90", 255, 1024, 48, 44, 40),
@@ -143,11 +143,11 @@ def test_ptxas_resources_of_each_kernel_are_parsed() -> None:
     ]
 
 
-def test_a_log_without_kernels_has_none() -> None:
+def test_a_log_without_kernels_has_none():
     assert parse(GCC) == []
 
 
-def test_ptxas_lines_are_recognised() -> None:
+def test_ptxas_lines_are_recognised():
     rest = [line for line in PTXAS.splitlines() if not is_report(line)]
     assert rest == PTXAS.splitlines()[:2]
 
@@ -164,5 +164,5 @@ def test_ptxas_lines_are_recognised() -> None:
         ("_Z9mangled", "_Z9mangled"),
     ],
 )
-def test_kernel_names_are_shortened(demangled: str, short: str) -> None:
+def test_kernel_names_are_shortened(demangled, short):
     assert shorten(demangled) == short

@@ -22,7 +22,7 @@ def nvcc(path: Path, version: str) -> Path:
 
 
 @pytest.fixture
-def bin_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bin_(tmp_path, monkeypatch):
     """A folder for programs, on a machine that has nothing in the usual places."""
     monkeypatch.setattr(nvcc_module, "USUAL_PLACE", tmp_path / "local")
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / "site-packages"))
@@ -39,7 +39,7 @@ def find(bin_: Path, requirements: Requirements | None = None, **more: str) -> s
     return find_nvcc(requirements or Requirements(), environ(bin_, **more)).program
 
 
-def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path: Path, bin_: Path) -> None:
+def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path, bin_):
     variables = {
         "CUDACXX": str(program(tmp_path / "named")),
         "CUDA_HOME": str(tmp_path / "home"),
@@ -63,19 +63,19 @@ def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path: Path, bin_: 
             place.unlink()
 
 
-def test_cuda_home_without_nvcc_is_ignored(tmp_path: Path, bin_: Path) -> None:
+def test_cuda_home_without_nvcc_is_ignored(tmp_path, bin_):
     on_path = program(bin_ / "nvcc")
     assert find(bin_, CUDA_HOME=str(tmp_path)) == str(on_path)
 
 
-def test_missing_nvcc_error_says_what_to_install(bin_: Path) -> None:
+def test_missing_nvcc_error_says_what_to_install(bin_):
     with pytest.raises(UnfitError, match=r"no nvcc on the PATH.*Install CUDA 12\.0 or newer"):
         find(bin_)
     with pytest.raises(UnfitError, match=r"Install a CUDA 12 toolkit"):
         find(bin_, Requirements(torch=(12, 8)))
 
 
-def test_command_with_an_unclosed_quote_is_refused(bin_: Path) -> None:
+def test_command_with_an_unclosed_quote_is_refused(bin_):
     with pytest.raises(UnfitError, match=r"^CUDACXX is not a command: unclosed quote"):
         find(bin_, CUDACXX='"')
 
@@ -122,9 +122,7 @@ def test_command_with_an_unclosed_quote_is_refused(bin_: Path) -> None:
         ),
     ],
 )
-def test_unsuitable_nvcc_is_refused_with_advice(
-    bin_: Path, version: str, requirements: Requirements, message: str
-) -> None:
+def test_unsuitable_nvcc_is_refused_with_advice(bin_, version, requirements, message):
     path = nvcc(bin_ / "nvcc", version)
     with pytest.raises(UnfitError, match=re.escape(f"{path} {message}") + "$"):
         find(bin_, requirements)
@@ -139,26 +137,26 @@ def test_unsuitable_nvcc_is_refused_with_advice(
         ("13.0", Requirements()),
     ],
 )
-def test_suitable_nvcc_is_accepted(bin_: Path, version: str, requirements: Requirements) -> None:
+def test_suitable_nvcc_is_accepted(bin_, version, requirements):
     path = nvcc(bin_ / "nvcc", version)
     assert find(bin_, requirements) == str(path)
 
 
-def test_next_nvcc_is_chosen_where_the_first_does_not_fit(tmp_path: Path, bin_: Path) -> None:
+def test_next_nvcc_is_chosen_where_the_first_does_not_fit(tmp_path, bin_):
     nvcc(bin_ / "nvcc", "13.0")
     program(tmp_path / "local" / "cuda" / "bin" / "nvcc", "broken")
     fitting = nvcc(tmp_path / "local" / "cuda-12.8" / "bin" / "nvcc", "12.8")
     assert find(bin_, Requirements(driver=(12, 4), torch=(12, 4))) == str(fitting)
 
 
-def test_nvcc_named_in_cudacxx_is_used_or_refused(tmp_path: Path, bin_: Path) -> None:
+def test_nvcc_named_in_cudacxx_is_used_or_refused(tmp_path, bin_):
     named = nvcc(tmp_path / "named", "13.0")
     nvcc(bin_ / "nvcc", "12.8")
     with pytest.raises(UnfitError, match=r"named is CUDA 13\.0, but the driver runs CUDA 12\.4"):
         find(bin_, Requirements(driver=(12, 4)), CUDACXX=str(named))
 
 
-def test_error_names_each_unsuitable_nvcc(tmp_path: Path, bin_: Path) -> None:
+def test_error_names_each_unsuitable_nvcc(tmp_path, bin_):
     nvcc(bin_ / "nvcc", "13.0")
     nvcc(tmp_path / "local" / "cuda" / "bin" / "nvcc", "11.8")
     with pytest.raises(UnfitError, match=r"is CUDA 13\.0, but .*; .*cuda/bin/nvcc is CUDA 11\.8"):
@@ -169,11 +167,11 @@ def test_error_names_each_unsuitable_nvcc(tmp_path: Path, bin_: Path) -> None:
     ("text", "version"),
     [("12.8", (12, 8)), ("13.0.1", (13, 0)), ("", None), (None, None), ("12", None)],
 )
-def test_nvcc_versions_are_parsed(text: str | None, version: tuple[int, int] | None) -> None:
+def test_nvcc_versions_are_parsed(text, version):
     assert parse_version(text) == version
 
 
-def test_places_of_the_search_are_named_in_its_order(tmp_path: Path, bin_: Path) -> None:
+def test_places_of_the_search_are_named_in_its_order(tmp_path, bin_):
     found = nvcc_module.searched(environ(bin_, CUDA_HOME="/opt/cuda"))
     packages = str(tmp_path / "site-packages" / "nvidia")
     assert found == ["CUDA_HOME=/opt/cuda", "the PATH", f"{tmp_path / 'local'}/cuda*", packages]

@@ -21,7 +21,7 @@ class TestWithoutCompiler:
     """A library built where there is a compiler is used where there is none."""
 
     @pytest.fixture(autouse=True)
-    def _built_before(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _built_before(self, workshop, monkeypatch):
         monkeypatch.setenv("CXX", str(workshop.root / "g++"))
         monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
         monkeypatch.setattr(compilers, "present_capabilities", lambda: [(9, 0)])
@@ -29,15 +29,13 @@ class TestWithoutCompiler:
         monkeypatch.setenv("CXX", "nowhere")
         monkeypatch.setenv("CUDACXX", "nowhere")
 
-    def test_without_a_compiler_finished_libraries_are_used(self, workshop: Standin) -> None:
+    def test_without_a_compiler_finished_libraries_are_used(self, workshop):
         outcomes = workshop.build([BINDING, ALPHA, ALPHA_CUDA])
         assert [o.path for o in outcomes] == self.libraries
         assert {o.status for o in outcomes} == {"cached"}
         assert "no program 'nowhere'" in outcomes[0].reason
 
-    def test_newest_finished_library_is_used(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_newest_finished_library_is_used(self, workshop, monkeypatch):
         other = workshop.root / "bin" / "g++"
         write_program(other, (workshop.root / "g++").read_text().replace("12.2.0", "13.1.0"))
         monkeypatch.setenv("CXX", str(other))
@@ -49,9 +47,7 @@ class TestWithoutCompiler:
         assert workshop.build()[0].path == newer.path
 
     @pytest.mark.parametrize("what", ["sources", "cpu", "damage", "force"])
-    def test_finished_library_of_other_sources_is_not_used(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, what: str
-    ) -> None:
+    def test_finished_library_of_other_sources_is_not_used(self, workshop, monkeypatch, what):
         if what == "sources":
             workshop.write("losses/elementwise/alpha.h", "edited")
         elif what == "cpu":
@@ -62,7 +58,7 @@ class TestWithoutCompiler:
         with pytest.raises(UnfitError, match="no program 'nowhere'"):
             workshop.build(force=what == "force")
 
-    def test_finished_operators_of_another_torch_are_not_used(self, workshop: Standin) -> None:
+    def test_finished_operators_of_another_torch_are_not_used(self, workshop):
         builder = workshop.builder()
         builder.compilers.torch = workshop.torch("2.14.0")
         with pytest.raises(UnfitError):
@@ -74,13 +70,8 @@ class TestWithoutCompiler:
         [((9, 0), (13, 0), True), ((8, 0), (13, 0), False), ((9, 0), (12, 8), False)],
     )
     def test_finished_kernels_of_other_gpus_or_a_newer_cuda_are_not_used(
-        self,
-        workshop: Standin,
-        monkeypatch: pytest.MonkeyPatch,
-        capability: tuple[int, int],
-        driver: tuple[int, int],
-        usable: bool,
-    ) -> None:
+        self, workshop, monkeypatch, capability, driver, usable
+    ):
         monkeypatch.setattr(compilers, "present_capabilities", lambda: [capability])
         builder = workshop.builder()
         builder.compilers.requirements = Requirements(driver, (13, 0), capability)
@@ -99,7 +90,7 @@ class TestTargets:
     """Which libraries a device asks for."""
 
     @pytest.fixture(autouse=True)
-    def _machine(self, workshop: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _machine(self, workshop, monkeypatch):
         monkeypatch.setenv("CXX", str(workshop.root / "g++"))
         monkeypatch.setenv("CUDACXX", str(workshop.root / "nvcc"))
         monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.cache.root))
@@ -125,14 +116,14 @@ class TestTargets:
         targets_of = partial(production, LOSSES)
         return build(device, targets_of, notify=notify, progress=progress)
 
-    def test_device_auto_builds_cpu_and_cuda_in_one_run(self, workshop: Standin) -> None:
+    def test_device_auto_builds_cpu_and_cuda_in_one_run(self, workshop):
         outcomes = self.build(workshop, "auto")
         assert [o.target for o in outcomes] == CPU_LIBRARIES + CUDA_LIBRARIES
         assert {o.status for o in outcomes} == {"built"}
         assert len(workshop.notes) == 1
         assert {o.status for o in self.build(workshop, "cuda")} == {"cached"}
 
-    def test_device_cpu_builds_only_the_cpu(self, workshop: Standin) -> None:
+    def test_device_cpu_builds_only_the_cpu(self, workshop):
         assert [o.target for o in self.build(workshop, "cpu")] == CPU_LIBRARIES
 
     @pytest.mark.parametrize(
@@ -144,47 +135,33 @@ class TestTargets:
         ],
         ids=["torch without CUDA", "no GPU", "ROCm"],
     )
-    def test_device_auto_skips_cuda_without_a_gpu(
-        self,
-        workshop: Standin,
-        monkeypatch: pytest.MonkeyPatch,
-        machine: dict[str, object],
-        reason: str,
-    ) -> None:
-        self.machine_with(workshop, monkeypatch, **machine)  # type: ignore[arg-type]
+    def test_device_auto_skips_cuda_without_a_gpu(self, workshop, monkeypatch, machine, reason):
+        self.machine_with(workshop, monkeypatch, **machine)
         *cpu, cuda = self.build(workshop, "auto")
         assert [o.target for o in cpu] == CPU_LIBRARIES
         assert (cuda.target, cuda.status, cuda.path) == ("cuda", "skipped", None)
         assert reason in cuda.reason
         assert not [name for name in workshop.compiled() if "cuda" in name]
 
-    def test_device_auto_skips_cuda_without_nvcc_with_a_reason(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_device_auto_skips_cuda_without_nvcc_with_a_reason(self, workshop, monkeypatch):
         monkeypatch.setenv("CUDACXX", "nowhere")
         *_, cuda = self.build(workshop, "auto")
         assert (cuda.status, cuda.path) == ("skipped", None)
         assert "no program 'nowhere'" in cuda.reason
 
-    def test_cuda_without_nvcc_fails_before_anything_is_built(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_cuda_without_nvcc_fails_before_anything_is_built(self, workshop, monkeypatch):
         monkeypatch.setenv("CUDACXX", "nowhere")
         with pytest.raises(UnfitError, match="no program 'nowhere'"):
             self.build(workshop, "cuda")
         assert workshop.compiled() == []
 
-    def test_device_cuda_with_rocm_is_refused(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_device_cuda_with_rocm_is_refused(self, workshop, monkeypatch):
         self.machine_with(workshop, monkeypatch, cuda=None, hip="6.2")
         with pytest.raises(UnfitError, match=r"are CUDA C.*; ROCm is not supported"):
             self.build(workshop, "cuda")
 
     @pytest.mark.parametrize("gpus", [(), ((9, 0),)], ids=["no GPU", "GPU"])
-    def test_device_cuda_compiles_without_a_torch_for_cuda(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch, gpus: tuple[tuple[int, int], ...]
-    ) -> None:
+    def test_device_cuda_compiles_without_a_torch_for_cuda(self, workshop, monkeypatch, gpus):
         self.machine_with(workshop, monkeypatch, cuda=None, gpus=gpus)
         monkeypatch.setattr(compilers, "driver_cuda", lambda: (12, 0))
         for _ in ("built", "cached"):
@@ -192,18 +169,14 @@ class TestTargets:
             assert {o.status for o in outcomes} == {"compiled only"}
             assert {o.reason for o in outcomes} == {"torch 2.13.0 is built without CUDA"}
 
-    def test_nvcc_newer_than_the_driver_fails_before_anything_is_built(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nvcc_newer_than_the_driver_fails_before_anything_is_built(self, workshop, monkeypatch):
         self.machine_with(workshop, monkeypatch, cuda="12.8")
         monkeypatch.setattr(compilers, "driver_cuda", lambda: (12, 4))
         with pytest.raises(UnfitError, match=r"is CUDA 13\.0, but the driver runs CUDA 12\.4"):
             self.build(workshop, "cuda")
         assert workshop.compiled() == []
 
-    def test_kernels_are_compiled_for_the_gpus_here(
-        self, workshop: Standin, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_kernels_are_compiled_for_the_gpus_here(self, workshop, monkeypatch):
         self.machine_with(workshop, monkeypatch, gpus=((10, 0),))
         *_, cuda = self.build(workshop, "auto")
         assert "-gencode=arch=compute_100,code=sm_100" in cuda.log
@@ -216,14 +189,12 @@ class TestTargets:
         ("Darwin", r"on Linux only, and this is macOS\. Use Linux"),
     ],
 )
-def test_unsupported_operating_system_names_an_alternative(system: str, message: str) -> None:
+def test_unsupported_operating_system_names_an_alternative(system, message):
     with pytest.raises(UnfitError, match=message):
         compilers.require_platform(system)
 
 
-def test_build_checks_the_operating_system_first(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_build_checks_the_operating_system_first(workshop, monkeypatch):
     monkeypatch.setattr("platform.system", lambda: "Windows")
     with pytest.raises(UnfitError, match="this is Windows"):
         build("cpu", lambda _: [], notify=print, progress=print)

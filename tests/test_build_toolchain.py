@@ -8,11 +8,7 @@ import pytest
 
 from losscli.build import toolchain
 from losscli.build.ninja import find_ninja
-from losscli.build.toolchain import (
-    Tool,
-    find_compiler,
-    find_host_compiler,
-)
+from losscli.build.toolchain import Tool, find_compiler, find_host_compiler
 from losscli.errors import UnfitError
 from tests.standin import GCC_VERSION, write_program
 
@@ -22,7 +18,7 @@ def program(path: Path, version: str) -> Path:
 
 
 @pytest.fixture
-def bin_(tmp_path: Path) -> Path:
+def bin_(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
     return folder
@@ -32,18 +28,18 @@ def environ(bin_: Path, **more: str) -> dict[str, str]:
     return {"PATH": str(bin_), **more}
 
 
-def test_gpp_is_preferred_over_cpp(bin_: Path) -> None:
+def test_gpp_is_preferred_over_cpp(bin_):
     program(bin_ / "g++", GCC_VERSION)
     program(bin_ / "c++", GCC_VERSION)
     assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION, (12, 2))
 
 
-def test_cpp_is_used_without_gpp(bin_: Path) -> None:
+def test_cpp_is_used_without_gpp(bin_):
     program(bin_ / "c++", GCC_VERSION)
     assert find_compiler(environ(bin_)).program == str(bin_ / "c++")
 
 
-def test_cxx_may_name_a_wrapper_and_wins(bin_: Path) -> None:
+def test_cxx_may_name_a_wrapper_and_wins(bin_):
     program(bin_ / "g++", GCC_VERSION)
     program(bin_ / "ccache", GCC_VERSION)
     tool = find_compiler(environ(bin_, CXX=f"{bin_}/ccache g++-13"))
@@ -51,12 +47,12 @@ def test_cxx_may_name_a_wrapper_and_wins(bin_: Path) -> None:
     assert tool.program == "g++-13"
 
 
-def test_no_compiler_says_what_to_install(bin_: Path) -> None:
+def test_no_compiler_says_what_to_install(bin_):
     with pytest.raises(UnfitError, match=r"no C\+\+ compiler.*apt-get install g\+\+.*set CXX"):
         find_compiler(environ(bin_))
 
 
-def test_cxx_without_a_program_is_an_error(bin_: Path) -> None:
+def test_cxx_without_a_program_is_an_error(bin_):
     program(bin_ / "g++", GCC_VERSION)
     with pytest.raises(UnfitError, match=r"CXX should name a C\+\+ compiler, .* no program 'g77'"):
         find_compiler(environ(bin_, CXX="g77"))
@@ -70,19 +66,19 @@ def test_cxx_without_a_program_is_an_error(bin_: Path) -> None:
         ("g++ unreleased\nFree Software Foundation", "no version losscli can read"),
     ],
 )
-def test_unsuitable_compiler_is_refused(bin_: Path, version: str, message: str) -> None:
+def test_unsuitable_compiler_is_refused(bin_, version, message):
     program(bin_ / "g++", version)
     with pytest.raises(UnfitError, match=message):
         find_compiler(environ(bin_))
 
 
-def test_compiler_that_does_not_run_is_refused(bin_: Path) -> None:
+def test_compiler_that_does_not_run_is_refused(bin_):
     write_program(bin_ / "g++", "#!/bin/sh\necho no licence >&2\nexit 7\n")
     with pytest.raises(UnfitError, match="failed with exit code 7, saying: no licence"):
         find_compiler(environ(bin_))
 
 
-def test_nvcc_uses_cxx_unless_cudahostcxx_is_set(bin_: Path) -> None:
+def test_nvcc_uses_cxx_unless_cudahostcxx_is_set(bin_):
     program(bin_ / "g++-12", GCC_VERSION)
     compiler = Tool(("ccache", "g++"), GCC_VERSION, (12, 2))
     assert find_host_compiler(compiler, environ(bin_)) == "g++"
@@ -91,16 +87,16 @@ def test_nvcc_uses_cxx_unless_cudahostcxx_is_set(bin_: Path) -> None:
         find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-99"))
 
 
-def test_ninja_comes_from_its_python_package() -> None:
+def test_ninja_comes_from_its_python_package():
     assert find_ninja().is_file()
 
 
-def test_an_unclosed_quote_is_no_command() -> None:
+def test_an_unclosed_quote_is_no_command():
     with pytest.raises(UnfitError, match=r"^CXX is not a command: unclosed quote"):
         find_compiler({"CXX": '"'})
 
 
-def test_compiler_that_hangs_is_refused(bin_: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_that_hangs_is_refused(bin_, monkeypatch):
     monkeypatch.setattr(toolchain, "VERSION_SECONDS", 0.05)
     write_program(bin_ / "g++", "#!/bin/sh\nexec sleep 5\n")
     with pytest.raises(UnfitError, match=r"g\+\+ --version` does not end within 0.05 s"):

@@ -233,11 +233,7 @@ def test_module_runs_and_prints_its_version():
         (MemoryError(), "out of memory. Choose smaller sizes", EXIT_UNFIT),
         (RuntimeError("DefaultCPUAllocator: can't allocate"), "out of memory.", EXIT_UNFIT),
         (OSError(errno.ENOSPC, "full", "/f"), "no space left on the device of /f.", EXIT_UNFIT),
-        (
-            ValueError("odd\nmore"),
-            "unexpected ValueError: odd (run again",
-            EXIT_UNEXPECTED,
-        ),
+        (ValueError("odd\nmore"), "unexpected ValueError: odd (run again", EXIT_UNEXPECTED),
         (ValueError(), "unexpected ValueError", EXIT_UNEXPECTED),
     ],
 )

@@ -33,7 +33,7 @@ def places(errors: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(error["line"], error["column"]) for error in errors]
 
 
-def test_check_finds_every_error_of_a_file(tmp_path: Path, capsys) -> None:
+def test_check_finds_every_error_of_a_file(tmp_path, capsys):
     file = tmp_path / "several.yaml"
     file.write_text(SEVERAL)
 
@@ -47,7 +47,7 @@ def test_check_finds_every_error_of_a_file(tmp_path: Path, capsys) -> None:
     assert errors[0]["message"].startswith("unknown loss 'hinj'. Did you mean 'hinge'?")
 
 
-def test_check_shows_each_error_in_its_line(tmp_path: Path, capsys) -> None:
+def test_check_shows_each_error_in_its_line(tmp_path, capsys):
     file = tmp_path / "mine.yaml"
     file.write_text("sizes: 8x8\ndtypes: [float32, float31] #\ttab\nseed: 3\n")
 
@@ -59,7 +59,7 @@ def test_check_shows_each_error_in_its_line(tmp_path: Path, capsys) -> None:
     assert lines[4:] == ["    3 | seed: 3", "        ^", f"{file}: 2 errors"]
 
 
-def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path: Path, capsys) -> None:
+def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path, capsys):
     file = tmp_path / "long.yaml"
     file.write_text(f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n")
 
@@ -69,13 +69,13 @@ def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path: Path, capsy
     assert line[caret.index("^") :].startswith("9y9")
 
 
-def test_check_of_right_configs_counts_their_cases(capsys) -> None:
+def test_check_of_right_configs_counts_their_cases(capsys):
     assert main.run(["config", "check", "smoke", "default.yaml"]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
 
 
-def test_missing_file_does_not_hide_the_others(capsys) -> None:
+def test_missing_file_does_not_hide_the_others(capsys):
     assert main.run(["config", "check", "nope", "default"]) == EXIT_USAGE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("config 'nope' does not exist.")
@@ -83,7 +83,7 @@ def test_missing_file_does_not_hide_the_others(capsys) -> None:
     assert lines[2].startswith("default: ok, ")
 
 
-def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path: Path, capsys) -> None:
+def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path, capsys):
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
     child = tmp_path / "child.yaml"
     child.write_text("extends: parent.yaml\nlosses: [mse, hinj]\n")
@@ -96,7 +96,7 @@ def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path: Path, capsys) 
 
 
 @pytest.mark.parametrize("command", ["verify", "bench"])
-def test_running_a_bad_config_names_all_errors(command: str, tmp_path: Path, capsys) -> None:
+def test_running_a_bad_config_names_all_errors(command, tmp_path, capsys):
     file = tmp_path / "several.yaml"
     file.write_text(SEVERAL)
 
@@ -108,7 +108,7 @@ def test_running_a_bad_config_names_all_errors(command: str, tmp_path: Path, cap
     assert len(errors) == 10
 
 
-def test_check_refuses_every_malformed_config(capsys) -> None:
+def test_check_refuses_every_malformed_config(capsys):
     assert BAD_CONFIGS
     for path in BAD_CONFIGS:
         assert main.run(["config", "check", str(path)]) == EXIT_USAGE, path
@@ -118,14 +118,14 @@ def test_check_refuses_every_malformed_config(capsys) -> None:
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_output_of_show_is_the_same_config(name: str, tmp_path: Path, capsys) -> None:
+def test_output_of_show_is_the_same_config(name, tmp_path, capsys):
     assert main.run(["config", "show", name]) == EXIT_OK
     file = tmp_path / "shown.yaml"
     file.write_text(capsys.readouterr().out)
     assert load_config(str(file), {}) == load_config(name, {})
 
 
-def test_show_says_where_each_value_came_from(tmp_path: Path, capsys) -> None:
+def test_show_says_where_each_value_came_from(tmp_path, capsys):
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ntiming: {min_time: 1ms, cache: warm}\n")
     child = tmp_path / "child.yaml"
     child.write_text("extends: parent.yaml\ntiming: {min_time: 2ms}\nlosses: mse\n")
@@ -142,7 +142,7 @@ def test_show_says_where_each_value_came_from(tmp_path: Path, capsys) -> None:
     assert shown["timing"]["confidence"]["origin"] == "default"
 
 
-def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys) -> None:
+def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys):
     monkeypatch.setenv("LOSSCLI_CONFIG_SHOW_DTYPE", "float16")
     monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
     assert main.run(["config", "show", "default", "--format", "json"]) == EXIT_OK
@@ -152,7 +152,7 @@ def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys) -> None:
 
 
 @pytest.mark.parametrize("part", ["check", "show", "schema"])
-def test_commands_of_the_group_have_the_options_of_all_commands(part: str, capsys) -> None:
+def test_commands_of_the_group_have_the_options_of_all_commands(part, capsys):
     assert main.run(["config", part, "--help"]) == EXIT_OK
     out = capsys.readouterr().out
     assert "--debug" in out
@@ -160,7 +160,7 @@ def test_commands_of_the_group_have_the_options_of_all_commands(part: str, capsy
     assert f"LOSSCLI_CONFIG_{part.upper()}_" in out
 
 
-def test_schema_is_the_one_that_configs_name(capsys) -> None:
+def test_schema_is_the_one_that_configs_name(capsys):
     assert main.run(["config", "schema"]) == EXIT_OK
     printed = capsys.readouterr().out
     # Mend it with `losscli config schema > configs/schema.json`.
@@ -184,7 +184,7 @@ def accepts():
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_schema_accepts_every_shipped_config(name: str, accepts) -> None:
+def test_schema_accepts_every_shipped_config(name, accepts):
     assert accepts(shipped_configs()[name].read_text())
 
 
@@ -207,7 +207,7 @@ def test_schema_accepts_every_shipped_config(name: str, accepts) -> None:
         "tables: [{title: a, device: cpu}]",
     ],
 )
-def test_schema_refuses_what_losscli_refuses(text: str, accepts, tmp_path: Path) -> None:
+def test_schema_refuses_what_losscli_refuses(text, accepts, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(text)
     assert not accepts(text)

@@ -5,17 +5,10 @@ from dataclasses import fields
 
 import pytest
 
-from losscli.axes import (
-    CHANGING,
-    DTYPES,
-    LAYOUTS,
-)
+from losscli.axes import CHANGING, DTYPES, LAYOUTS
 from losscli.config.expansion import expand
 from losscli.config.keys import FIELDS, TABLES
-from losscli.config.loader import (
-    load_config,
-    shipped_configs,
-)
+from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, Tolerance
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS

@@ -59,10 +59,7 @@ NEEDS = (
     [
         (lack("yaml"), "the PyYAML package is missing. Run `pip install PyYAML`."),
         (lack("winreg"), "this Python has no module 'winreg'. Install a complete Python."),
-        (
-            lack("msgspec.new"),
-            NEEDS % "ModuleNotFoundError: No module named 'msgspec.new'",
-        ),
+        (lack("msgspec.new"), NEEDS % "ModuleNotFoundError: No module named 'msgspec.new'"),
         (
             ImportError("cannot import name 'new' from 'msgspec'", name="msgspec"),
             NEEDS % "ImportError: cannot import name 'new' from 'msgspec'",

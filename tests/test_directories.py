@@ -30,7 +30,7 @@ USES: dict[str, Callable[[], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     root = tmp_path / "cache"
     root.mkdir(mode=0o755)
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(root))
@@ -38,7 +38,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(params=USES)
-def use(request: pytest.FixtureRequest, cache: Path) -> tuple[Path, Callable[[], object]]:
+def use(request, cache):
     """Return a folder of the cache, and what uses it."""
     folder = cache / request.param
     folder.mkdir(mode=0o755)
@@ -48,13 +48,13 @@ def use(request: pytest.FixtureRequest, cache: Path) -> tuple[Path, Callable[[],
 Use = tuple[Path, Callable[[], object]]
 
 
-def test_folder_of_ones_own_is_used(use: Use) -> None:
+def test_folder_of_ones_own_is_used(use):
     use[1]()
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o777, 0o1777])
 @pytest.mark.parametrize("above", [False, True], ids=["folder", "cache"])
-def test_folder_that_others_can_write_is_refused(use: Use, mode: int, above: bool) -> None:
+def test_folder_that_others_can_write_is_refused(use, mode, above):
     folder, act = use
     weak = folder.parent if above else folder
     weak.chmod(mode)
@@ -63,9 +63,7 @@ def test_folder_that_others_can_write_is_refused(use: Use, mode: int, above: boo
         act()
 
 
-def test_folder_of_another_user_is_refused_but_not_that_of_root(
-    use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_of_another_user_is_refused_but_not_that_of_root(use, monkeypatch):
     folder, act = use
     if os.geteuid() == 0:
         os.chown(folder, 4242, -1)
@@ -77,7 +75,7 @@ def test_folder_of_another_user_is_refused_but_not_that_of_root(
         act()
 
 
-def test_made_folders_are_no_others_whatever_the_umask_is(cache: Path) -> None:
+def test_made_folders_are_no_others_whatever_the_umask_is(cache):
     before = os.umask(0)
     try:
         make_private(cache / "a" / "b")
@@ -87,7 +85,7 @@ def test_made_folders_are_no_others_whatever_the_umask_is(cache: Path) -> None:
     assert (cache / "a" / "b").stat().st_mode & 0o777 == 0o700
 
 
-def test_verdict_that_others_can_change_is_no_verdict(cache: Path, tmp_path: Path) -> None:
+def test_verdict_that_others_can_change_is_no_verdict(cache, tmp_path):
     job = Job(file=write(tmp_path, "k.py"), id="a", loss="smooth_l1", device="cpu")
     verdicts = user_verdicts()
     verdicts.keep(job, verdict("WRONG", job.file, id="a"))
@@ -106,7 +104,7 @@ LOOKED_AT = {
 }
 
 
-def test_nothing_else_uses_the_cache_without_looking_at_it() -> None:
+def test_nothing_else_uses_the_cache_without_looking_at_it():
     """Other modules take a folder of it by ``private_folder``, and belong into the table above."""
     package = Path(losscli.__file__).parent
     users = {

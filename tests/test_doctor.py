@@ -7,7 +7,6 @@ import os
 import resource
 import shutil
 from collections import namedtuple
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from tests.standin import GCC_VERSION, NVCC_VERSION
 
 
 @pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
+def made(tmp_path, monkeypatch):
     return make_up(tmp_path, monkeypatch)
 
 
@@ -35,7 +34,7 @@ def states(made: MadeUp, asked: str = "auto") -> dict[str, str]:
     return {f"{f.area}: {f.name}": f.state for f in found if f.state != OK}
 
 
-def test_h200_with_everything_has_no_complaint(made: MadeUp) -> None:
+def test_h200_with_everything_has_no_complaint(made):
     report = made.examine()
     assert [finding for finding in report.findings if finding.state != OK] == []
     assert (report.device, report.usable) == ("cuda:0", True)
@@ -50,7 +49,7 @@ def test_h200_with_everything_has_no_complaint(made: MadeUp) -> None:
     }
 
 
-def test_machine_without_gpu_is_fine_for_the_cpu(made: MadeUp) -> None:
+def test_machine_without_gpu_is_fine_for_the_cpu(made):
     made.without_gpu()
     made.remove("nvcc")
     report = made.examine()
@@ -62,7 +61,7 @@ def test_machine_without_gpu_is_fine_for_the_cpu(made: MadeUp) -> None:
     assert not {"driver", "clocks", "host compiler"} & set(found)
 
 
-def test_missing_gpu_is_a_problem_where_one_is_asked_for(made: MadeUp) -> None:
+def test_missing_gpu_is_a_problem_where_one_is_asked_for(made):
     made.without_gpu()
     made.answers["torch"] |= {
         "device": None,
@@ -77,7 +76,7 @@ def test_missing_gpu_is_a_problem_where_one_is_asked_for(made: MadeUp) -> None:
     assert made.look("software", "device", "cuda").advice == "Use --device cpu."
 
 
-def test_second_gpu_that_is_not_there_is_a_problem(made: MadeUp) -> None:
+def test_second_gpu_that_is_not_there_is_a_problem(made):
     told = "there is no cuda:1; this machine has cuda:0"
     made.answers["torch"] |= {"device": None, "unfit": told}
     report = made.examine("cuda:1")
@@ -86,7 +85,7 @@ def test_second_gpu_that_is_not_there_is_a_problem(made: MadeUp) -> None:
     assert "the driver shows cuda:0 NVIDIA H200" in made.look("GPU", "GPUs", "cuda:1").found
 
 
-def test_gpu_that_torch_cannot_use_is_a_warning_unless_it_is_asked_for(made: MadeUp) -> None:
+def test_gpu_that_torch_cannot_use_is_a_warning_unless_it_is_asked_for(made):
     made.answers["torch"] |= {"version": "2.13.0+cpu", "cuda": None, "device": "cpu"}
     made.answers["torch"] |= {"capabilities": [], "uuid": ""}
     found = made.look("software", "device")
@@ -100,7 +99,7 @@ def test_gpu_that_torch_cannot_use_is_a_warning_unless_it_is_asked_for(made: Mad
     assert "a torch that is built with CUDA" in found.advice
 
 
-def test_driver_that_is_too_old_for_torch_is_a_problem(made: MadeUp) -> None:
+def test_driver_that_is_too_old_for_torch_is_a_problem(made):
     made.answers["driver"]["cuda"] = [12, 4]
     made.answers["torch"] |= {
         "device": None,
@@ -116,7 +115,7 @@ def test_driver_that_is_too_old_for_torch_is_a_problem(made: MadeUp) -> None:
     assert found.advice.startswith("Update the driver")
 
 
-def test_hidden_gpu_names_the_variable(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_gpu_names_the_variable(made, monkeypatch):
     made.answers["driver"]["gpus"] = []
     unfit = "device cuda needs a GPU, but torch finds no GPU; use --device cpu"
     made.answers["torch"] |= {"device": None, "unfit": unfit}
@@ -127,14 +126,14 @@ def test_hidden_gpu_names_the_variable(made: MadeUp, monkeypatch: pytest.MonkeyP
         assert "CUDA_VISIBLE_DEVICES is ''" in found.advice
 
 
-def test_gpu_that_does_not_compute_is_a_problem(made: MadeUp) -> None:
+def test_gpu_that_does_not_compute_is_a_problem(made):
     made.answers["torch"]["trouble"] = "AcceleratorError: CUDA error: out of memory"
     found = made.look("software", "device")
     assert found.state == PROBLEM
     assert "cuda:0 does not compute: AcceleratorError" in found.found
 
 
-def test_driver_that_hangs_is_a_problem_of_the_gpu_alone(made: MadeUp) -> None:
+def test_driver_that_hangs_is_a_problem_of_the_gpu_alone(made):
     made.answers["driver"] = NoAnswerError("no answer within 120 s")
     assert made.look("GPU", "driver", "cuda").state == PROBLEM
     made.answers["torch"]["device"] = "cpu"
@@ -142,9 +141,7 @@ def test_driver_that_hangs_is_a_problem_of_the_gpu_alone(made: MadeUp) -> None:
     assert made.examine("cpu").usable
 
 
-def test_driver_and_torch_that_hang_are_asked_once(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_and_torch_that_hang_are_asked_once(made, monkeypatch):
     asked = []
 
     def ask(question: str, *arguments: str) -> dict[str, Any]:
@@ -164,9 +161,7 @@ def test_driver_and_torch_that_hang_are_asked_once(
         ("the process was ended by SIGSEGV", "Reinstall torch; "),
     ],
 )
-def test_torch_that_is_broken_or_missing_is_a_problem(
-    made: MadeUp, error: str, advice: str
-) -> None:
+def test_torch_that_is_broken_or_missing_is_a_problem(made, error, advice):
     made.answers["torch"] = NoAnswerError(error)
     found = made.look("software", "torch", "cpu")
     assert (found.state, found.found) == (PROBLEM, f"cannot be imported: {error}")
@@ -175,7 +170,7 @@ def test_torch_that_is_broken_or_missing_is_a_problem(
     assert made.examine().device == "cuda:0"
 
 
-def test_old_torch_is_a_problem(made: MadeUp) -> None:
+def test_old_torch_is_a_problem(made):
     made.answers["torch"]["version"] = "2.4.1+cu121"
     found = made.look("software", "torch")
     assert found.state == PROBLEM
@@ -183,7 +178,7 @@ def test_old_torch_is_a_problem(made: MadeUp) -> None:
 
 
 @pytest.mark.parametrize("asked", ["auto", "cpu"])
-def test_missing_compiler_is_a_problem(made: MadeUp, asked: str) -> None:
+def test_missing_compiler_is_a_problem(made, asked):
     if asked == "cpu":
         made.without_gpu()
     made.program("g++", "not gcc")
@@ -193,7 +188,7 @@ def test_missing_compiler_is_a_problem(made: MadeUp, asked: str) -> None:
     assert made.look("build", "kernels", asked).state == PROBLEM
 
 
-def test_no_compiler_at_all_is_a_problem(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_compiler_at_all_is_a_problem(made, monkeypatch):
     made.without_gpu()
     made.remove("g++")
     monkeypatch.setenv("PATH", str(made.root / "bin"))
@@ -205,9 +200,7 @@ def test_no_compiler_at_all_is_a_problem(made: MadeUp, monkeypatch: pytest.Monke
     assert found.advice.startswith("Install g++")
 
 
-def test_no_compiler_is_a_warning_where_all_libraries_are_built(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_compiler_is_a_warning_where_all_libraries_are_built(made, monkeypatch):
     made.without_gpu()
     made.program("g++", "not gcc")
     built = made.root / "library"
@@ -229,9 +222,7 @@ def test_no_compiler_is_a_warning_where_all_libraries_are_built(
     ],
     ids=["always", "kernels", "operators", "link"],
 )
-def test_compiler_that_fails_in_a_build_is_a_problem(
-    made: MadeUp, when: str, error: str, advice: str
-) -> None:
+def test_compiler_that_fails_in_a_build_is_a_problem(made, when, error, advice):
     made.without_gpu()
     made.program("g++", GCC_VERSION, f'case "$*" in {when}) echo "{error}" >&2; exit 1 ;; esac')
     found = made.look("build", "C++ compiler")
@@ -240,9 +231,7 @@ def test_compiler_that_fails_in_a_build_is_a_problem(
     assert advice in found.advice
 
 
-def test_real_compilers_have_no_problem_with_an_empty_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_compilers_have_no_problem_with_an_empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
     machine = Machine("cpu")
     machine.torch = Torch(installed_torch(), "cpu", "", "", [], "", [])
@@ -254,7 +243,7 @@ def test_real_compilers_have_no_problem_with_an_empty_cache(
         assert answer.state == OK
 
 
-def test_missing_nvcc_says_where_it_was_looked_for(made: MadeUp) -> None:
+def test_missing_nvcc_says_where_it_was_looked_for(made):
     made.remove("nvcc")
     found = made.look("build", "nvcc")
     assert found.state == PROBLEM
@@ -266,20 +255,20 @@ def test_missing_nvcc_says_where_it_was_looked_for(made: MadeUp) -> None:
     assert made.look("build", "nvcc", "cuda").state == PROBLEM
 
 
-def test_nvcc_of_another_cuda_than_torchs_is_a_problem(made: MadeUp) -> None:
+def test_nvcc_of_another_cuda_than_torchs_is_a_problem(made):
     made.program("nvcc", NVCC_VERSION.replace("13.0", "12.8"))
     found = made.look("build", "nvcc")
     assert found.state == PROBLEM
     assert "is CUDA 12.8, but torch is built for CUDA 13.0" in found.found
 
 
-def test_gpu_that_nvcc_does_not_compile_for_is_a_problem(made: MadeUp) -> None:
+def test_gpu_that_nvcc_does_not_compile_for_is_a_problem(made):
     made.answers["torch"]["capabilities"] = [[6, 1]]
     found = made.look("build", "nvcc")
     assert found.state == PROBLEM
 
 
-def test_host_compiler_that_nvcc_refuses_is_a_problem(made: MadeUp) -> None:
+def test_host_compiler_that_nvcc_refuses_is_a_problem(made):
     trouble = "echo 'error: -- unsupported GNU version! gcc versions later' >&2; exit 1"
     made.program("nvcc", NVCC_VERSION, trouble)
     found = made.look("build", "host compiler")
@@ -289,12 +278,12 @@ def test_host_compiler_that_nvcc_refuses_is_a_problem(made: MadeUp) -> None:
     assert "CUDAHOSTCXX" in found.advice
 
 
-def test_compiler_that_makes_nothing_is_a_problem(made: MadeUp) -> None:
+def test_compiler_that_makes_nothing_is_a_problem(made):
     made.program("nvcc", NVCC_VERSION, "exit 0")
     assert "makes no output" in made.look("build", "host compiler").found
 
 
-def test_wrong_number_of_jobs_is_a_problem(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_number_of_jobs_is_a_problem(made, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "many")
     found = made.look("build", "jobs")
     assert (found.state, found.advice) == (PROBLEM, "Correct or unset MAX_JOBS.")
@@ -302,15 +291,13 @@ def test_wrong_number_of_jobs_is_a_problem(made: MadeUp, monkeypatch: pytest.Mon
     assert made.look("build", "jobs").found == "3 compilers at once (MAX_JOBS)"
 
 
-def test_missing_ninja_is_a_problem(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ninja_is_a_problem(made, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ninja", None)
     found = made.look("build", "ninja")
     assert (found.state, found.advice) == (PROBLEM, "Run `pip install ninja`.")
 
 
-def test_cache_that_cannot_be_written_is_a_problem(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_that_cannot_be_written_is_a_problem(made, monkeypatch):
     made.write("file", "")
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(made.root / "file" / "cache"))
     found = made.look("build", "cache")
@@ -319,9 +306,7 @@ def test_cache_that_cannot_be_written_is_a_problem(
     assert "LOSSCLI_CACHE_DIR" in found.advice
 
 
-def test_cache_on_a_read_only_file_system_is_a_problem(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_on_a_read_only_file_system_is_a_problem(made, monkeypatch):
     def refuse(**options: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
@@ -331,7 +316,7 @@ def test_cache_on_a_read_only_file_system_is_a_problem(
     assert "Read-only file system" in found.found
 
 
-def test_cache_of_another_user_is_a_problem(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_another_user_is_a_problem(made, monkeypatch):
     (made.root / "cache").mkdir()
     monkeypatch.setattr("os.geteuid", lambda: 4242)
     if (made.root / "cache").stat().st_uid == 0:
@@ -341,16 +326,12 @@ def test_cache_of_another_user_is_a_problem(made: MadeUp, monkeypatch: pytest.Mo
     assert "belongs to user" in found.found
 
 
-def test_cache_in_a_missing_home_is_one_problem(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_in_a_missing_home_is_one_problem(made, monkeypatch):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", "~nobody-of-this-name/cache")
     assert states(made) == {"build: cache": PROBLEM}
 
 
-def test_cache_that_is_mounted_noexec_is_a_problem(
-    made: MadeUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_that_is_mounted_noexec_is_a_problem(made, monkeypatch):
     statvfs = namedtuple("statvfs", "f_flag")
     monkeypatch.setattr(os, "statvfs", lambda path: statvfs(os.ST_NOEXEC))
     found = made.look("build", "cache")
@@ -358,7 +339,7 @@ def test_cache_that_is_mounted_noexec_is_a_problem(
     assert "noexec" in found.found
 
 
-def test_full_disk_is_a_warning(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_a_warning(made, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**40, 0, 2**30))
     found = made.look("build", "space")
@@ -366,7 +347,7 @@ def test_full_disk_is_a_warning(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -
     assert found.found.startswith("1.0 GiB free for ")
 
 
-def test_doctor_leaves_no_cache_behind(made: MadeUp) -> None:
+def test_doctor_leaves_no_cache_behind(made):
     made.examine()
     assert not (made.root / "cache").exists()
 
@@ -389,9 +370,7 @@ def test_doctor_leaves_no_cache_behind(made: MadeUp) -> None:
         ),
     ],
 )
-def test_files_of_the_kernel_give_warnings(
-    made: MadeUp, file: str, text: str, name: str, found: str
-) -> None:
+def test_files_of_the_kernel_give_warnings(made, file, text, name, found):
     made.write(file, text)
     finding = made.look("host", name)
     assert finding.state == WARNING
@@ -400,7 +379,7 @@ def test_files_of_the_kernel_give_warnings(
     assert made.examine().usable
 
 
-def test_memory_limit_of_a_control_group_is_told(made: MadeUp) -> None:
+def test_memory_limit_of_a_control_group_is_told(made):
     made.write("sys/fs/cgroup/memory.max", f"{8 * 2**30}")
     made.write("sys/fs/cgroup/memory.current", f"{2**30}")
     made.write("sys/fs/cgroup/memory.stat", "inactive_file 0\n")
@@ -409,13 +388,11 @@ def test_memory_limit_of_a_control_group_is_told(made: MadeUp) -> None:
     assert found.found == "64.0 GiB, of which 7.0 GiB are free; the control group allows 8.0 GiB"
 
 
-def test_limits_of_the_shell_are_a_warning(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_the_shell_are_a_warning(made, monkeypatch):
     given = {resource.RLIMIT_AS: 2**33, resource.RLIMIT_NOFILE: 256}
     real = resource.getrlimit
     monkeypatch.setattr(
-        resource,
-        "getrlimit",
-        lambda which: (given[which], -1) if which in given else real(which),
+        resource, "getrlimit", lambda which: (given[which], -1) if which in given else real(which)
     )
     found = made.look("host", "limits")
     assert found.state == WARNING
@@ -424,17 +401,17 @@ def test_limits_of_the_shell_are_a_warning(made: MadeUp, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("busy", "state"), [(0.05, OK), (0.6, WARNING), (None, WARNING)])
-def test_other_programs_on_the_cpu(made: MadeUp, busy: float | None, state: str) -> None:
+def test_other_programs_on_the_cpu(made, busy, state):
     made.busy = busy
     assert made.look("host", "other programs").state == state
 
 
-def test_other_allocator_is_a_warning(made: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_allocator_is_a_warning(made, monkeypatch):
     monkeypatch.setattr(allocator, "unsettable", lambda: "the C library is not glibc")
     assert made.look("host", "allocator").state == WARNING
 
 
-def test_missing_isolation_is_a_warning_with_each_part(made: MadeUp) -> None:
+def test_missing_isolation_is_a_warning_with_each_part(made):
     made.answers["isolation"] = {"reached": ["session", "open files", "memory"]}
     found = made.look("host", "isolation")
     assert found.state == WARNING
@@ -452,9 +429,7 @@ def test_missing_isolation_is_a_warning_with_each_part(made: MadeUp) -> None:
         ("utilization.gpu", "87", "other programs", "87 %"),
     ],
 )
-def test_settings_of_the_gpu_give_warnings(
-    made: MadeUp, field: str, value: str, name: str, found: str
-) -> None:
+def test_settings_of_the_gpu_give_warnings(made, field, value, name, found):
     made.gpu[field] = value
     finding = made.look("GPU", name)
     assert finding.state == WARNING
@@ -463,48 +438,48 @@ def test_settings_of_the_gpu_give_warnings(
     assert made.examine().usable
 
 
-def test_gpu_closed_to_computing_is_a_problem(made: MadeUp) -> None:
+def test_gpu_closed_to_computing_is_a_problem(made):
     made.gpu["compute_mode"] = "Prohibited"
     assert made.look("GPU", "sharing").state == PROBLEM
 
 
-def test_readings_that_a_gpu_does_not_support_are_no_warning(made: MadeUp) -> None:
+def test_readings_that_a_gpu_does_not_support_are_no_warning(made):
     made.gpu |= dict.fromkeys(("mig.mode.current", "clocks.max.sm"), "[N/A]")
     made.answers["conditions"] = {"throttle_reasons": []}
     assert states(made) == {}
 
 
-def test_programs_on_the_gpu_are_named(made: MadeUp) -> None:
+def test_programs_on_the_gpu_are_named(made):
     made.processes = f"GPU-{UUID}, 4711, python train.py, 20480"
     found = made.look("GPU", "other programs")
     assert (found.state, found.found) == (WARNING, "in use by python train.py (4711)")
 
 
-def test_programs_on_another_gpu_do_not_count(made: MadeUp) -> None:
+def test_programs_on_another_gpu_do_not_count(made):
     made.processes = "GPU-00000000-9999, 4711, python train.py, 20480"
     assert made.look("GPU", "other programs").state == OK
 
 
-def test_throttled_gpu_is_a_warning(made: MadeUp) -> None:
+def test_throttled_gpu_is_a_warning(made):
     made.answers["conditions"]["throttle_reasons"] = ["hardware thermal slowdown"]
     found = made.look("GPU", "clocks")
     assert found.state == WARNING
     assert found.found.endswith("throttled: hardware thermal slowdown")
 
 
-def test_missing_nvidia_ml_py_is_a_warning(made: MadeUp) -> None:
+def test_missing_nvidia_ml_py_is_a_warning(made):
     made.answers["conditions"] = {"unknown": "nvidia-ml-py is not installed"}
     found = made.look("GPU", "clocks")
     assert found.state == WARNING
     assert "pip install nvidia-ml-py" in found.advice
 
 
-def test_gpu_without_nvidia_smi_has_warnings(made: MadeUp) -> None:
+def test_gpu_without_nvidia_smi_has_warnings(made):
     made.gpu.clear()
     assert states(made) == {"GPU: other programs": WARNING}
 
 
-def test_probe_that_fails_is_a_warning_with_the_reason(made: MadeUp) -> None:
+def test_probe_that_fails_is_a_warning_with_the_reason(made):
     def fail(machine: Machine) -> None:
         raise ValueError("no such thing\nat all")
 
@@ -514,7 +489,7 @@ def test_probe_that_fails_is_a_warning_with_the_reason(made: MadeUp) -> None:
     assert broken.found == "unknown, because looking failed: ValueError: no such thing"
 
 
-def test_no_file_of_the_kernel_ends_the_report(made: MadeUp, tmp_path: Path) -> None:
+def test_no_file_of_the_kernel_ends_the_report(made, tmp_path):
     for name in ("proc", "sys"):
         (tmp_path / name).rename(tmp_path / f"no-{name}")
     report = made.examine()
@@ -522,7 +497,7 @@ def test_no_file_of_the_kernel_ends_the_report(made: MadeUp, tmp_path: Path) -> 
     assert report.count(OK) < len(PROBES)
 
 
-def test_every_complaint_says_what_to_do(made: MadeUp) -> None:
+def test_every_complaint_says_what_to_do(made):
     made.remove("g++", "nvcc")
     made.gpu.clear()
     made.answers |= dict.fromkeys(made.answers, NoAnswerError("no answer"))

@@ -32,7 +32,7 @@ BROKEN = {
 
 
 @pytest.fixture
-def break_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+def break_torch(tmp_path, monkeypatch):
     """Return a function that puts a torch that does something else before the real one."""
 
     def put(text: str) -> None:
@@ -130,11 +130,7 @@ BAD = problem("bad " * 40, "Buy another. " * 12)
     [
         ((FINE,), EXIT_OK, "doctor: cpu can be used; 1 ok, 0 warnings"),
         ((FINE, DOUBT), EXIT_OK, "doctor: cpu can be used; 1 ok, 1 warning"),
-        (
-            (FINE, DOUBT, BAD),
-            EXIT_UNFIT,
-            "doctor: cpu cannot be used; 1 ok, 1 warning, 1 problem",
-        ),
+        ((FINE, DOUBT, BAD), EXIT_UNFIT, "doctor: cpu cannot be used; 1 ok, 1 warning, 1 problem"),
     ],
     ids=["ok", "warning", "problem"],
 )

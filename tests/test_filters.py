@@ -145,5 +145,5 @@ def test_size_option_takes_ranges(capsys):
     sizes = ("--size", "1K..4K*2", "--size", "pow2[3:9:3]")
     assert run(["bench", "--device", "cpu", "--loss", "mse", *sizes, "--list"]) == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
-        *("1024", "2048", "4096", "8", "64", "512"),
+        *("1024", "2048", "4096", "8", "64", "512")
     ]

@@ -29,19 +29,19 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "arguments", [("--help",), ("list",), ("compare", "--help"), ("build", "--help")]
 )
-def test_help_and_list_work_on_every_platform(arguments: tuple[str, ...]) -> None:
+def test_help_and_list_work_on_every_platform(arguments):
     done = run(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_compare_works_on_every_platform() -> None:
+def test_compare_works_on_every_platform():
     results = str(Path(__file__).parents[1] / "docs" / "results" / "cpu-peers-bench.json")
     done = run("compare", results, results)
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
 
 
-def test_build_on_an_unsupported_platform_names_alternatives() -> None:
+def test_build_on_an_unsupported_platform_names_alternatives():
     done = run("build")
     assert done.returncode == 4
     assert done.stderr == (
