@@ -65,24 +65,21 @@ def test_operands_have_the_shapes_dtypes_and_strides_of_their_layout(loss, layou
     assert case.size == (6, 8)
 
 
-@pytest.mark.parametrize("layout", ["sliced", "transposed"])
-@pytest.mark.parametrize("distribution", ["uniform", "boundary", "impulse"])
-def test_views_have_the_values_of_contiguous_operands(layout, distribution):
-    plain = make_inputs(of_layout(CONTIGUOUS, distribution=distribution))
-    views = make_inputs(of_layout(layout, distribution=distribution))
-    assert all(torch.equal(plain[name], views[name]) for name in plain)
+def test_views_have_the_values_of_contiguous_operands():
+    for layout in ("sliced", "transposed"):
+        for distribution in ("uniform", "boundary", "impulse"):
+            plain = make_inputs(of_layout(CONTIGUOUS, distribution=distribution))
+            views = make_inputs(of_layout(layout, distribution=distribution))
+            assert all(torch.equal(plain[name], views[name]) for name in plain), layout
 
 
-@pytest.mark.parametrize(
-    ("layout", "size", "reason"),
-    [
+def test_impossible_layout_of_a_size_has_a_reason():
+    for layout, size, reason in (
         ("transposed", (8,), "transposed needs two dimensions"),
         ("broadcast_middle", (8,), "broadcast_middle needs two dimensions"),
         ("broadcast_middle", (8, 7), "a last dimension with divisors, 7 has none"),
-    ],
-)
-def test_impossible_layout_of_a_size_has_a_reason(layout, size, reason):
-    assert reason in of_layout(layout, size).impossible.text
+    ):
+        assert reason in of_layout(layout, size).impossible.text
 
 
 def test_broadcast_middle_uses_the_largest_divisor_up_to_the_root():
@@ -116,17 +113,12 @@ def test_memory_plan_counts_the_tensors_behind_views():
 
 
 def test_forward_has_no_incoming_gradient_and_runs_once():
-    asked = Config(losses=ONE_LOSS, sizes=((8, 8),), grad_outputs=(1.0, 0.5, CHANGING))
-    passes = {task.case.grad_output: tuple(task.passes) for task in plan(asked, "cpu")}
-    assert passes == {1.0: PASSES, 0.5: PASSES[1:], CHANGING: PASSES[1:]}
+    def passes(*values):
+        asked = Config(losses=ONE_LOSS, sizes=((8, 8),), grad_outputs=values)
+        return [(task.case.grad_output, *task.passes) for task in plan(asked, "cpu")]
 
-
-def test_forward_runs_where_1_is_not_among_the_incoming_gradients():
-    asked = Config(losses=ONE_LOSS, sizes=((8, 8),), grad_outputs=(0.5,))
-    assert [(task.case.grad_output, *task.passes) for task in plan(asked, "cpu")] == [
-        (1.0, "forward"),
-        (0.5, "forward_backward"),
-    ]
+    assert passes(1.0, 0.5, CHANGING) == [(1.0, *PASSES), (0.5, PASSES[1]), (CHANGING, PASSES[1])]
+    assert passes(0.5) == [(1.0, PASSES[0]), (0.5, PASSES[1])]
 
 
 def test_case_names_show_values_that_are_not_the_default():
@@ -136,102 +128,69 @@ def test_case_names_show_values_that_are_not_the_default():
     assert of_layout(CONTIGUOUS).name == "mse 6x8 float32 mean"
 
 
-@pytest.mark.parametrize(
-    ("filter", "kept"),
-    [
-        ("layout=sliced|transposed", 4),
-        ("grad_output=0.5", 5),
-        ("grad_output!=1,layout=mixed*", 1),
-        ("size=6x8", 10),
-    ],
-)
-def test_filters_match_layout_and_grad_output(filter, kept):
-    config = Config(
-        losses=ONE_LOSS,
-        sizes=((6, 8),),
-        layouts=LAYOUTS,
-        grad_outputs=(1.0, 0.5),
-        filters=(parse_filter(filter),),
-    )
-    found = [c for c in expand(config, "cpu") if asked_for(config, c, "custom", PASSES[1])]
-    assert len(found) == kept
+def kept(layouts, grad_outputs, **changes):
+    axes = {"sizes": ((6, 8),), "layouts": layouts, "grad_outputs": grad_outputs}
+    config = Config(losses=ONE_LOSS, **axes, **changes)
+    return [c for c in expand(config, "cpu") if asked_for(config, c, "custom", PASSES[1])]
 
 
-def test_exclude_rules_match_layout_and_grad_output():
+def test_filters_and_exclude_rules_match_layout_and_grad_output():
+    for filter, count in {
+        "layout=sliced|transposed": 4,
+        "grad_output=0.5": 5,
+        "grad_output!=1,layout=mixed*": 1,
+        "size=6x8": 10,
+    }.items():
+        assert len(kept(LAYOUTS, (1.0, 0.5), filters=(parse_filter(filter),))) == count, filter
     rules = Exclude(size=(6, 8), layout="broadcast_middle"), Exclude(grad_output=CHANGING)
-    config = Config(
-        losses=ONE_LOSS,
-        sizes=((6, 8),),
-        layouts=(CONTIGUOUS, "broadcast_middle"),
-        grad_outputs=(1.0, CHANGING),
-        exclude=rules,
-    )
-    found = [c for c in expand(config, "cpu") if asked_for(config, c, "custom", PASSES[1])]
+    found = kept((CONTIGUOUS, "broadcast_middle"), (1.0, CHANGING), exclude=rules)
     assert [(c.layout, c.grad_output) for c in found] == [(CONTIGUOUS, 1.0)]
 
 
 def test_options_set_layout_and_grad_output(capsys):
     words = "bench --size 8x8 --loss mse --layout sliced,transposed --grad-output 0.5 "
-    assert (
-        main.run(
-            [*words.split(), "--grad-output", "changing", "--pass", "forward_backward", "--list"]
-        )
-        == 0
-    )
+    words += "--grad-output changing --pass forward_backward --list"
+    assert main.run(words.split()) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"mse 8x8 float32 mean {layout} grad_output={value}"
         for layout in ("sliced", "transposed")
         for value in ("0.5", "changing")
     ]
+    for option, message in {
+        "--layout slced": "unknown layout 'slced'. Did you mean 'sliced'?",
+        "--grad-output chnging": "Did you mean 'changing'? Write a number such as 0.5",
+        "--grad-output nan": "the incoming gradient 'nan' is not finite",
+    }.items():
+        assert main.run(["bench", *option.split()]) == 2
+        assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("--layout slced", "unknown layout 'slced'. Did you mean 'sliced'?"),
-        ("--grad-output chnging", "Did you mean 'changing'? Write a number such as 0.5"),
-        ("--grad-output nan", "the incoming gradient 'nan' is not finite"),
-    ],
-)
-def test_options_refuse_unknown_layouts_and_grad_outputs(option, message, capsys):
-    assert main.run(["bench", *option.split()]) == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("grad_output", [1.0, 0.5, CHANGING])
-def test_records_keep_layout_and_grad_output(grad_output, tmp_path):
-    case = of_layout("sliced", grad_output=grad_output)
-    path = tmp_path / "run.json"
-    path.write_text(render(run(result("custom", case=case)), "json"))
-    assert read_run(path, "bench").results[0].case == case
-
-
-def test_old_records_read_as_contiguous_with_grad_output_1(tmp_path):
-    record = run(result("custom", case=of_layout("sliced", grad_output=0.5))).to_json()
-    for name in ("layout", "grad_output"):
-        del record["results"][0]["case"][name]
+def written(tmp_path, case, **changes):
+    """Write a record of a case whose fields are changed, or left out for None."""
+    record = json.loads(render(run(result("custom", case=case)), "json"))
+    asked = record["results"][0]["case"] | changes
+    record["results"][0]["case"] = {k: v for k, v in asked.items() if v is not None}
     path = tmp_path / "run.json"
     path.write_text(json.dumps(record))
-    case = read_run(path, "bench").results[0].case
-    assert (case.layout, case.grad_output) == (CONTIGUOUS, 1.0)
+    return path
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("layout", "diagonal", "unknown layout 'diagonal'"),
-        ("grad_output", "often", "often is neither"),
-    ],
-)
-def test_records_with_unknown_layout_or_grad_output_are_refused(
-    field, value, message, tmp_path, capsys
-):
-    record = run(result("custom", case=of_layout("sliced"))).to_json()
-    record["results"][0]["case"][field] = value
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps(record))
-    assert main.run(["compare", str(path), str(path)]) == 2
-    assert message in capsys.readouterr().err
+def test_records_keep_layout_and_grad_output(tmp_path):
+    for value in (1.0, 0.5, CHANGING):
+        case = of_layout("sliced", grad_output=value)
+        assert read_run(written(tmp_path, case), "bench").results[0].case == case
+    old = read_run(written(tmp_path, case, layout=None, grad_output=None), "bench").results[0].case
+    assert (old.layout, old.grad_output) == (CONTIGUOUS, 1.0)
+
+
+def test_records_with_unknown_layout_or_grad_output_are_refused(tmp_path, capsys):
+    for change, message in (
+        ({"layout": "diagonal"}, "unknown layout 'diagonal'"),
+        ({"grad_output": "often"}, "often is neither"),
+    ):
+        path = str(written(tmp_path, of_layout("sliced"), **change))
+        assert main.run(["compare", path, path]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_rows_and_cells_differ_by_layout_and_grad_output():

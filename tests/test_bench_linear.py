@@ -110,22 +110,19 @@ def test_table_has_operations_and_names_budgets(capsys):
     assert "memory_budget=300MB" in out.replace("\n", "") or "300MB" in out
 
 
-@pytest.mark.parametrize(
-    ("budget", "plan"),
-    [
+def test_dry_run_prints_the_plan(config, capsys):
+    for budget, plan in (
         (2**30, "all logits at once"),
         (1_500_000, "chunks of 896 tokens"),
         (800_000, "slices of 31 classes"),
-    ],
-)
-def test_dry_run_prints_the_plan(budget, plan, config, capsys):
-    name = config(
-        f"losses: {{linear_cross_entropy: {{memory_budget: {budget}}}}}\n"
-        "sizes: 1536x16x400\npasses: forward_backward\nimplementations: [custom, reference]\n"
-    )
-    assert main.run(["bench", "-c", name, "--device", "cpu", "--dry-run"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if " custom " in line]
-    assert plan in line
+    ):
+        name = config(
+            f"losses: {{linear_cross_entropy: {{memory_budget: {budget}}}}}\n"
+            "sizes: 1536x16x400\npasses: forward_backward\nimplementations: [custom, reference]\n"
+        )
+        assert main.run(["bench", "-c", name, "--device", "cpu", "--dry-run"]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if " custom " in line]
+        assert plan in line
 
 
 def test_a_loss_says_which_sizes_it_takes(capsys):
@@ -136,9 +133,7 @@ def test_a_loss_says_which_sizes_it_takes(capsys):
     ) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("1.2GB", 1.2e9), ("300 MB", 3e8), ("1GiB", 2**30), ("512", 512)]
-)
-def test_budgets_are_read_in_bytes(text, count):
-    assert parse_memory(text) == count
-    assert parse_memory(format_memory(count)) == count
+def test_budgets_are_read_in_bytes():
+    for text, count in {"1.2GB": 1.2e9, "300 MB": 3e8, "1GiB": 2**30, "512": 512}.items():
+        assert parse_memory(text) == count
+        assert parse_memory(format_memory(count)) == count

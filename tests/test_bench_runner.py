@@ -43,10 +43,7 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.error.grad_ulp is None
     assert functional.peak_extra_bytes >= 0
     assert functional.reason == "confidence: 13 samples, median within 0.00%"
-
-
-def test_host_time_is_absent_on_a_cpu(bench):
-    assert {result.host_seconds for result in bench()} == {None}
+    assert functional.host_seconds is None
 
 
 @pytest.mark.gpu
@@ -66,50 +63,38 @@ def modes(*names):
     return replace(TIMING, mode=names)
 
 
-def test_modes_are_run_one_after_the_other(bench):
-    results = bench(timing=modes("host", "device"), implementations=("reference",))
-    assert [(r.mode, r.pass_) for r in results] == [
-        ("host", "forward"),
-        ("host", "forward_backward"),
-        ("device", "forward"),
-        ("device", "forward_backward"),
-    ]
-    assert {r.status for r in results} == {"ok"}
-
-
-def test_mode_host_has_its_own_timer_and_graph_that_of_the_device(bench, timer):
+def test_modes_are_run_one_after_the_other_each_with_its_timer(bench, timer):
     asked = []
 
     def make(device, evicts, mode):
         asked.append(mode)
         return timer
 
-    bench(timing=modes("device", "graph", "host"), make_timer=make)
-    assert asked == ["device", "host"]
+    timing = modes("host", "graph", "device")
+    results = bench(timing=timing, implementations=("reference",), make_timer=make)
+    assert [(r.mode, r.pass_, r.status) for r in results] == [
+        (mode, pass_, "skipped" if mode == "graph" else "ok")
+        for mode in ("host", "graph", "device")
+        for pass_ in ("forward", "forward_backward")
+    ]
+    skipped = [r for r in results if r.mode == "graph"]
+    assert {(r.code, r.reason) for r in skipped} == {("no_gpu", "a CUDA graph needs a GPU")}
+    assert asked == ["host", "device"]
 
 
-@pytest.mark.parametrize(
-    ("device", "mode", "cache"),
-    [
+def test_recorded_cache_state_is_the_actual_one():
+    for device, mode, cache in (
         ("cuda:0", "host", "warm"),  # nothing is evicted within a loop
         ("cuda:0", "device", "cold"),
         ("cuda:0", "graph", "cold"),
         ("cpu", "host", "cold"),  # as the device
-    ],
-)
-def test_recorded_cache_state_is_the_actual_one(device, mode, cache):
-    config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), timing=modes(mode))
-    (task,) = plan(config, device)
-    assert task.cache == cache
-    # Nothing fits, so that no GPU is needed to see what is recorded.
-    idle = Runner(device, free_bytes=lambda device: 0, conditions=Seen())
-    assert {result.cache for result in idle.run(task)} == {cache}
-
-
-def test_a_graph_is_skipped_without_a_gpu(bench):
-    results = bench(timing=modes("graph"))
-    assert {(r.status, r.code) for r in results} == {("skipped", "no_gpu")}
-    assert {r.reason for r in results} == {"a CUDA graph needs a GPU"}
+    ):
+        config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), timing=modes(mode))
+        (task,) = plan(config, device)
+        assert task.cache == cache
+        # Nothing fits, so that no GPU is needed to see what is recorded.
+        idle = Runner(device, free_bytes=lambda device: 0, conditions=Seen())
+        assert {result.cache for result in idle.run(task)} == {cache}
 
 
 @pytest.mark.gpu
@@ -156,19 +141,16 @@ def test_tables_run_one_after_the_other_with_their_own_timing(bench):
     ]
 
 
-def test_implementation_with_only_throttled_samples_is_skipped(bench):
+def test_results_have_the_conditions_and_only_throttled_samples_are_none(bench):
+    seen = Seen(others=0.05)
+    (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
+    assert result.conditions == {"others": 0.05}
     timing = Timing(min_time=0.0, max_time=0.01)
     seen = Seen(slowed=True, celsius=[99, 99])
     results = bench(conditions=seen, passes=("forward",), timing=timing)
     assert {r.status for r in results} == {"skipped"}
     assert results[0].reason.startswith("every sample was taken while throttled; ")
     assert results[0].conditions == {"celsius": [99, 99]}
-
-
-def test_results_have_the_conditions(bench):
-    seen = Seen(others=0.05)
-    (result,) = bench(conditions=seen, implementations=("reference",), passes=("forward",))
-    assert result.conditions == {"others": 0.05}
 
 
 def test_batches_with_host_gaps_are_reported(bench, timer, monkeypatch):
@@ -201,25 +183,20 @@ def test_busy_machine_is_noted_once(bench):
     assert notes == [runners.BUSY_NOTE]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_out_of_memory_skips_the_implementation(bench, implementation):
+    for error in (
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 GiB"),
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
         MemoryError("none left"),
-    ],
-    ids=lambda error: type(error).__name__,
-)
-def test_out_of_memory_skips_the_implementation(bench, implementation, error):
-    def greedy(input, target):
-        raise error
+    ):
 
-    result, reference = bench(
-        implementations=(implementation(greedy), "reference"), passes=("forward",)
-    )
-    assert result.status == "skipped"
-    assert result.reason == f"out of memory: {error}"
-    assert reference.status == "ok"
+        def greedy(input, target, error=error):
+            raise error
+
+        implementations = (implementation(greedy), "reference")
+        result, reference = bench(implementations=implementations, passes=("forward",))
+        assert (result.status, result.reason) == ("skipped", f"out of memory: {error}")
+        assert reference.status == "ok"
 
 
 def test_out_of_memory_while_inputs_are_made_skips_the_case(bench, monkeypatch):

@@ -13,41 +13,30 @@ SM_100 = "-gencode=arch=compute_100,code=sm_100"
 PTX_100 = "-gencode=arch=compute_100,code=compute_100"
 
 
-def test_architectures_are_those_of_the_gpus_once_each():
-    assert gencode_flags([(10, 0), (9, 0), (9, 0)], {}) == (SM_90, SM_100)
+@pytest.mark.parametrize(
+    ("gpus", "variable", "flags"),
+    [
+        ([(10, 0), (9, 0), (9, 0)], None, (SM_90, SM_100)),
+        ([], None, (SM_90, PTX_90)),
+        ([(6, 1), (9, 0)], None, (SM_90,)),  # older ones are left out
+        ([(8, 6)], "90;100", (SM_90, SM_100, PTX_100)),
+        ([(8, 6)], "100, 90", (SM_90, SM_100, PTX_100)),
+        ([], " 90 100;90", (SM_90, SM_100, PTX_100)),
+        ([], "90a", (SM_90.replace("90", "90a"), PTX_90.replace("90", "90a"))),
+    ],
+)
+def test_architectures_are_those_of_the_gpus_or_the_variable(gpus, variable, flags):
+    assert gencode_flags(gpus, {VARIABLE: variable} if variable else {}) == flags
 
 
-def test_without_a_gpu_architectures_are_hopper_and_its_ptx():
-    assert gencode_flags([], {}) == (SM_90, PTX_90)
-
-
-@pytest.mark.parametrize("text", ["90;100", "100, 90", " 90 100;90"])
-def test_architecture_variable_overrides_the_gpus(text):
-    assert gencode_flags([(8, 6)], {VARIABLE: text}) == (SM_90, SM_100, PTX_100)
-
-
-def test_architecture_specific_features_are_kept():
-    assert gencode_flags([], {VARIABLE: "90a"})[0] == "-gencode=arch=compute_90a,code=sm_90a"
-
-
-@pytest.mark.parametrize("text", ["hopper", "9.0", "sm_90", "90;x"])
-def test_invalid_architecture_is_refused(text):
-    with pytest.raises(UsageError, match=r"should list architectures such as 90;100, but has '.+'"):
-        gencode_flags([], {VARIABLE: text})
-
-
-def test_older_gpus_are_left_out():
-    assert gencode_flags([(6, 1), (9, 0)], {}) == (SM_90,)
-
-
-def test_only_older_gpus_is_an_error():
-    with pytest.raises(UnfitError, match=r"capability 7\.0 or newer; the newest here has 6\.1"):
-        gencode_flags([(5, 2), (6, 1)], {})
-
-
-def test_requested_older_architecture_is_refused():
+def test_wrong_or_too_old_architectures_are_refused():
+    for text in ("hopper", "9.0", "sm_90", "90;x"):
+        with pytest.raises(UsageError, match=r"should list architectures such as 90;100, but has"):
+            gencode_flags([], {VARIABLE: text})
     with pytest.raises(UsageError, match="has '61', but the kernels need 70 or newer"):
         gencode_flags([], {VARIABLE: "61;90"})
+    with pytest.raises(UnfitError, match=r"capability 7\.0 or newer; the newest here has 6\.1"):
+        gencode_flags([(5, 2), (6, 1)], {})
 
 
 def test_gpus_that_cuda_13_dropped_need_a_cuda_12_toolkit():

@@ -22,6 +22,7 @@ from losscli.build.ninja import job_count
 from losscli.cases import ITEM_BYTES
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.processes.lock import locked
+from tests.parameters import SLOW, naming
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, cut_short, write_program
 
 ALL = ["alpha_cpu/elementwise.cpu.engine.o", "alpha_cpu/liblosscli_alpha_cpu.so"]
@@ -32,7 +33,7 @@ CUDA = [
 ]
 
 
-def test_first_build_compiles_everything_and_prints_one_line(workshop):
+def test_first_build_compiles_everything_and_the_second_nothing(workshop):
     (outcome,) = workshop.ensure()
     assert workshop.compiled() == ALL
     assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)
@@ -42,44 +43,28 @@ def test_first_build_compiles_everything_and_prints_one_line(workshop):
     assert note.startswith("building for this machine: alpha_cpu; takes about ")
     assert workshop.steps[-1] == "[2/2] linking liblosscli_alpha_cpu.so"
 
-
-def test_second_build_compiles_and_prints_nothing(workshop):
-    workshop.ensure()
-    workshop.compiled(), workshop.notes.clear()
     (outcome,) = workshop.ensure()
     assert (outcome.status, outcome.fresh) == ("cached", False)
-    assert workshop.compiled() == []
-    assert workshop.notes == []
-
-
-def test_several_libraries_are_built_in_one_run(workshop):
-    workshop.ensure(workshop.plan(BETA))
-    workshop.compiled(), workshop.notes.clear(), workshop.steps.clear()
-    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA)]
-    outcomes = workshop.ensure(*plans)
-    assert [(o.target, o.status) for o in outcomes] == [
-        ("torch", "built"),
-        ("alpha_cpu", "built"),
-        ("beta_cpu", "cached"),
-    ]
-    (note,) = workshop.notes
-    assert note.startswith("building for this machine: torch, alpha_cpu; takes about ")
-    assert workshop.steps[-1].startswith("[4/4] ")
-
-
-def test_an_edited_loss_recompiles_nothing_else(workshop):
-    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
-    workshop.ensure(*plans)
-    workshop.write("losses/elementwise/beta.h", "edited")
-    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
-    assert [o.target for o in workshop.ensure(*plans) if o.fresh] == ["beta_cpu"]
-
-
-def test_force_builds_again_from_nothing(workshop):
-    workshop.ensure()
-    workshop.compiled()
+    assert (workshop.compiled(), workshop.notes) == ([], [note])
     assert workshop.ensure(force=True)[0].status == "built"
     assert workshop.compiled() == ALL
+
+
+def test_several_libraries_are_built_in_one_run_and_again_only_if_edited(workshop):
+    targets = (BINDING, ALPHA, BETA, ALPHA_CUDA)
+    workshop.ensure(workshop.plan(BETA))
+    workshop.notes.clear()
+    outcomes = workshop.ensure(*map(workshop.plan, targets))
+    assert [(each.target, each.status) for each in outcomes] == [
+        *(("torch", "built"), ("alpha_cpu", "built")),
+        *(("beta_cpu", "cached"), ("alpha_cuda", "built")),
+    ]
+    (note,) = workshop.notes
+    assert note.startswith("building for this machine: torch, alpha_cpu, alpha_cuda; takes about ")
+    assert workshop.steps[-1].startswith(f"[{4 + len(CUDA)}/")
+    workshop.write("losses/elementwise/beta.h", "edited")
+    outcomes = workshop.ensure(*map(workshop.plan, targets))
+    assert [each.target for each in outcomes if each.fresh] == ["beta_cpu"]
 
 
 @pytest.mark.parametrize(
@@ -102,19 +87,16 @@ def test_an_edit_recompiles_what_includes_it(workshop, edited, recompiled):
         assert f"/{name}" in outcome.log, "the log holds objects that were up to date, too"
 
 
-def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop):
-    """Installing another version leaves such files: they carry the times of its release."""
+def test_edit_is_compiled_whatever_its_time(workshop, monkeypatch):
     workshop.ensure()
     workshop.compiled()
+    # Installing another version leaves such files: they carry the times of its release.
     workshop.write("elementwise/cpu/sums.cpp", "other version")
     os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
     workshop.ensure()
     assert workshop.compiled() == ALL
 
-
-def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(workshop, monkeypatch):
-    workshop.ensure()
-    workshop.compiled()
+    # The clock was set back since the last build.
     workshop.write("elementwise/cpu/engine.cpp", "edited")
 
     def set_back(write: Callable[..., int]) -> Callable[..., int]:
@@ -147,44 +129,44 @@ def test_library_built_by_another_process_during_a_wait_is_used(workshop, monkey
     assert workshop.compiled() == []
 
 
-def change_one_byte(library: Path) -> str:
+def change_one_byte(library):
     content = bytearray(library.read_bytes())
     content[40] ^= 1
     library.write_bytes(content)
     return "its content has changed since it was built"
 
 
-def remove_the_library(library: Path) -> str:
+def remove_the_library(library):
     library.unlink()
     return "cannot be read: No such file"
 
 
-def remove_the_manifest(library: Path) -> str:
+def remove_the_manifest(library):
     (library.parent / "manifest.json").unlink()
     return "manifest.json is missing or damaged"
 
 
-def spoil_the_manifest(library: Path) -> str:
+def spoil_the_manifest(library):
     (library.parent / "manifest.json").write_text("[]")
     return "manifest.json is missing or damaged"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
-)
-def test_damaged_library_is_rebuilt_and_reported(workshop, damage):
+def test_damaged_library_is_rebuilt_and_reported(workshop):
     (first,) = workshop.ensure()
-    assert first.path
     whole = first.path.read_bytes()
-    reason = damage(first.path)
-    workshop.notes.clear()
-    (outcome,) = workshop.ensure()
-    assert outcome.status == "built"
-    assert re.search(reason, outcome.reason)
-    assert "is damaged" in workshop.notes[0]
-    assert first.path.read_bytes() == whole
-    assert workshop.ensure()[0].status == "cached"
+    for damage in (
+        *(cut_short, change_one_byte, remove_the_library),
+        *(remove_the_manifest, spoil_the_manifest),
+    ):
+        with naming(damage.__name__):
+            reason = damage(first.path)
+            workshop.notes.clear()
+            (outcome,) = workshop.ensure()
+            assert outcome.status == "built"
+            assert re.search(reason, outcome.reason)
+            assert "is damaged" in workshop.notes[0]
+            assert first.path.read_bytes() == whole
+            assert workshop.ensure()[0].status == "cached"
 
 
 def test_failed_build_reports_step_first_error_and_log(workshop):
@@ -210,33 +192,22 @@ def test_libraries_built_before_a_failure_are_kept(workshop, monkeypatch):
         workshop.ensure(*plans)
     # Whatever ninja took first: nothing is published that was not linked in this run.
     assert workshop.cache.folder(plans[1]) not in workshop.published()
-    workshop.write("torch/ops.cpp", "right")
-    assert {o.status for o in workshop.ensure(plans[0], workshop.plan(BINDING))} <= {
-        "built",
-        "cached",
-    }
 
 
-def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop):
+def test_failed_build_publishes_nothing_until_the_source_is_fixed(workshop):
     workshop.ensure()
     workshop.write("elementwise/cpu/sums.cpp", "error: wrong")
     with pytest.raises(BuildError):
         workshop.ensure()
     assert len(workshop.published()) == 1
+    workshop.write("elementwise/cpu/sums.cpp", "right")
+    assert workshop.ensure()[0].status == "built"
 
 
 def test_known_build_failure_has_a_hint(workshop):
     workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
     with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
         workshop.ensure(workshop.plan(BINDING))
-
-
-def test_failed_build_succeeds_after_the_source_is_fixed(workshop):
-    workshop.write("elementwise/cpu/sums.cpp", "error: once")
-    with pytest.raises(BuildError):
-        workshop.ensure()
-    workshop.write("elementwise/cpu/sums.cpp", "right")
-    assert workshop.ensure()[0].status == "built"
 
 
 def test_compiler_without_output_is_blamed_not_the_cache(workshop):
@@ -326,7 +297,7 @@ if [ "$1" != --version ] && [ -e {root}/pipe ]; then cat {root}/pipe; fi
 """
 
 
-@pytest.mark.parametrize("group", [False, True], ids=["losscli", "losscli and ninja"])
+@pytest.mark.parametrize("group", [pytest.param(False, marks=SLOW), True])
 def test_library_whose_build_was_killed_is_built_by_the_next(workshop, monkeypatch, group):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     (expected,) = workshop.ensure()
@@ -353,23 +324,10 @@ def test_library_whose_build_was_killed_is_built_by_the_next(workshop, monkeypat
     assert not workshop.cache.damage(workshop.plan())
 
 
-@pytest.mark.parametrize(
-    ("cores", "free", "jobs"),
-    [
-        pytest.param(16, 1e12, 16, id="cores"),
-        pytest.param(16, 6.5e9, 4, id="memory"),
-        pytest.param(2, 1e6, 1, id="never none"),
-    ],
-)
-def test_jobs_are_limited_by_cores_and_memory(cores, free, jobs):
-    assert job_count(cores, free, {}) == jobs
-
-
-def test_max_jobs_variable_overrides_cores_and_memory():
+def test_jobs_are_limited_by_cores_and_memory_unless_a_variable_says_how_many():
+    cases = [(16, 1e12, 16), (16, 6.5e9, 4), (2, 1e6, 1)]
+    assert [job_count(cores, free, {}) for cores, free, _ in cases] == [n for *_, n in cases]
     assert job_count(2, 1e6, {"MAX_JOBS": "7"}) == 7
-
-
-@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
-def test_max_jobs_that_is_not_a_number_is_refused(given):
-    with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
-        job_count(2, 1e12, {"MAX_JOBS": given})
+    for given in ("0", "-1", "two", "1.5"):
+        with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
+            job_count(2, 1e12, {"MAX_JOBS": given})

@@ -75,12 +75,13 @@ def test_progress_goes_to_stderr_without_control_codes(workshop):
     assert (told.count("\n"), told.count("\r")) == (1, 0)
 
 
-def test_second_build_finds_everything_cached(workshop):
+def test_second_build_finds_everything_cached_unless_forced(workshop):
     run()
     result = run()
     assert statuses(result) == dict.fromkeys(LIBRARIES, "cached")
     assert "built in" not in result.stdout
     assert result.stderr == ""
+    assert set(statuses(run("--device", "cpu", "--force")).values()) == {"built"}
 
 
 def test_rebuild_of_a_damaged_library_is_reported(workshop):
@@ -103,11 +104,6 @@ def test_without_a_compiler_existing_libraries_are_reported(workshop, monkeypatc
     )
 
 
-def test_force_builds_again(workshop):
-    run("--device", "cpu")
-    assert set(statuses(run("--device", "cpu", "--force")).values()) == {"built"}
-
-
 def test_reason_for_skipping_cuda_stands_below_the_table(workshop, monkeypatch):
     monkeypatch.setenv("CUDACXX", "nowhere")
     result = run()
@@ -125,36 +121,25 @@ def test_verbose_shows_commands_and_kernels_of_a_cached_build_too(workshop):
     assert result.stdout.splitlines()[-1] == "6 kernels, 0 of them spill registers"
 
 
-def test_unknown_device_lists_the_devices(workshop):
-    with pytest.raises(UsageError, match=r"unknown device 'gpu'.*auto, cpu, cuda"):
-        run("--device", "gpu")
-
-
-def test_missing_compiler_exits_4(workshop, monkeypatch):
-    monkeypatch.setenv("CXX", "nowhere")
-    with pytest.raises(UnfitError) as caught:
-        run()
-    assert caught.value.exit_code == 4
-
-
-def test_unwritable_cache_names_the_variable(workshop, monkeypatch):
-    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(workshop.csrc / "losses/elementwise/loss.h/cache"))
-    with pytest.raises(UnfitError, match="LOSSCLI_CACHE_DIR"):
-        run()
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_invalid_architectures_exit_2_on_any_device(workshop, monkeypatch, device):
-    monkeypatch.setenv("LOSSCLI_CUDA_ARCHITECTURES", "hopper")
-    with pytest.raises(UsageError, match="LOSSCLI_CUDA_ARCHITECTURES should list"):
+@pytest.mark.parametrize(
+    ("variables", "device", "error", "message"),
+    [
+        ({}, "gpu", UsageError, r"unknown device 'gpu'.*auto, cpu, cuda"),
+        ({"CXX": "nowhere"}, "auto", UnfitError, "CXX should name"),
+        ({"LOSSCLI_CACHE_DIR": __file__ + "/cache"}, "auto", UnfitError, "LOSSCLI_CACHE_DIR"),
+        ({"LOSSCLI_CUDA_ARCHITECTURES": "hopper"}, "auto", UsageError, "ARCHITECTURES should list"),
+        ({"LOSSCLI_CUDA_ARCHITECTURES": "hopper"}, "cuda", UsageError, "ARCHITECTURES should list"),
+        ({"MAX_JOBS": "0"}, "cpu", UsageError, "MAX_JOBS"),
+    ],
+)
+def test_bad_device_or_variable_is_refused_before_the_build(
+    workshop, monkeypatch, variables, device, error, message
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(error, match=message):
         run("--device", device)
-
-
-def test_bad_max_jobs_is_refused_before_the_build(workshop, monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "0")
-    with pytest.raises(UsageError, match="MAX_JOBS"):
-        workshop.ensure()
-    assert workshop.notes == []
+    assert workshop.compiled() == []
 
 
 @pytest.fixture
@@ -197,11 +182,13 @@ def test_option_for_verify_builds_all_losses_and_strategies_of_its_config(asked)
     assert set(only) == {"torch", "mse_cpu", "mse_strategies_cpu"}
 
 
-def test_options_for_and_all_together_are_refused():
-    with pytest.raises(UsageError, match="Leave out one"):
-        run("--for", "bench", "--all")
-
-
-def test_unknown_loss_lists_the_candidates():
-    with pytest.raises(UsageError, match=r"unknown loss 'huberr'.*huber"):
-        run("--loss", "huberr")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--for", "bench", "--all"], "Leave out one"),
+        (["--loss", "huberr"], r"unknown loss 'huberr'.*huber"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        run(*options)

@@ -73,73 +73,47 @@ def test_missing_nvcc_error_says_what_to_install(bin_):
         find(bin_)
     with pytest.raises(UnfitError, match=r"Install a CUDA 12 toolkit"):
         find(bin_, Requirements(torch=(12, 8)))
-
-
-def test_command_with_an_unclosed_quote_is_refused(bin_):
     with pytest.raises(UnfitError, match=r"^CUDACXX is not a command: unclosed quote"):
         find(bin_, CUDACXX='"')
 
 
-@pytest.mark.parametrize(
-    ("version", "requirements", "message"),
-    [
-        (
-            "11.8",
-            Requirements(),
-            "is CUDA 11.8, but the kernels need 12.0 or newer. Install CUDA 12.0 or newer and name "
-            "its nvcc in CUDACXX.",
-        ),
-        (
-            "13.0",
-            Requirements(driver=(12, 4), torch=(12, 8)),
-            "is CUDA 13.0, but the driver runs CUDA 12.4 at most. Install a CUDA 12 toolkit and "
-            "name its nvcc in CUDACXX.",
-        ),
-        (
-            "12.8",
-            Requirements(driver=(13, 0), torch=(13, 0)),
-            "is CUDA 12.8, but torch is built for CUDA 13.0. Install a CUDA 13 toolkit and name "
-            "its nvcc in CUDACXX.",
-        ),
-        (
-            "13.0",
-            Requirements(driver=(12, 4), torch=(13, 0)),
-            "is CUDA 13.0, but the driver runs CUDA 12.4 at most. Update the driver to one for "
-            "CUDA 13, or install a torch built for CUDA 12 and a toolkit of that version.",
-        ),
-        (
-            "13.0",
-            Requirements(driver=(13, 0), torch=(13, 0), newest_gpu=(7, 0)),
-            "is CUDA 13.0, which dropped GPUs below compute capability 7.5, and the newest here "
-            "has 7.0. Install a CUDA 12 toolkit and a torch built for CUDA 12, and name the "
-            "toolkit's nvcc in CUDACXX.",
-        ),
-        (
-            "13.0",
-            Requirements(driver=(13, 0), torch=(12, 8), newest_gpu=(7, 0)),
-            "is CUDA 13.0, which dropped GPUs below compute capability 7.5, and the newest here "
-            "has 7.0. Install a CUDA 12 toolkit and name its nvcc in CUDACXX.",
-        ),
-    ],
+TWELVE = "Install a CUDA 12 toolkit and name its nvcc in CUDACXX."
+DROPPED = (
+    "13.0, which dropped GPUs below compute capability 7.5, and the newest here has 7.0. Install a "
+    "CUDA 12 toolkit and "
 )
-def test_unsuitable_nvcc_is_refused_with_advice(bin_, version, requirements, message):
-    path = nvcc(bin_ / "nvcc", version)
-    with pytest.raises(UnfitError, match=re.escape(f"{path} {message}") + "$"):
-        find(bin_, requirements)
+UNSUITABLE = {
+    "11.8, but the kernels need 12.0 or newer. Install CUDA 12.0 or newer and name its nvcc in "
+    "CUDACXX.": Requirements(),
+    f"13.0, but the driver runs CUDA 12.4 at most. {TWELVE}": Requirements((12, 4), (12, 8)),
+    "12.8, but torch is built for CUDA 13.0. " + TWELVE.replace("12", "13"): Requirements(
+        (13, 0), (13, 0)
+    ),
+    "13.0, but the driver runs CUDA 12.4 at most. Update the driver to one for CUDA 13, or install "
+    "a torch built for CUDA 12 and a toolkit of that version.": Requirements((12, 4), (13, 0)),
+    f"{DROPPED}a torch built for CUDA 12, and name the toolkit's nvcc in CUDACXX.": Requirements(
+        (13, 0), (13, 0), (7, 0)
+    ),
+    f"{DROPPED}name its nvcc in CUDACXX.": Requirements((13, 0), (12, 8), (7, 0)),
+}
 
 
-@pytest.mark.parametrize(
-    ("version", "requirements"),
-    [
+def test_unsuitable_nvcc_is_refused_with_advice(bin_):
+    for message, requirements in UNSUITABLE.items():
+        path = nvcc(bin_ / "nvcc", message[:4])
+        with pytest.raises(UnfitError, match=re.escape(f"{path} is CUDA {message}") + "$"):
+            find(bin_, requirements)
+
+
+def test_suitable_nvcc_is_accepted(bin_):
+    for version, requirements in (
         ("12.8", Requirements(driver=(12, 4), torch=(12, 6), newest_gpu=(9, 0))),
         ("12.8", Requirements(driver=(13, 0), torch=(12, 6), newest_gpu=(7, 0))),
         ("13.0", Requirements(driver=(13, 0), torch=(13, 0), newest_gpu=(7, 5))),
         ("13.0", Requirements()),
-    ],
-)
-def test_suitable_nvcc_is_accepted(bin_, version, requirements):
-    path = nvcc(bin_ / "nvcc", version)
-    assert find(bin_, requirements) == str(path)
+    ):
+        path = nvcc(bin_ / "nvcc", version)
+        assert find(bin_, requirements) == str(path)
 
 
 def test_next_nvcc_is_chosen_where_the_first_does_not_fit(tmp_path, bin_):
@@ -163,12 +137,9 @@ def test_error_names_each_unsuitable_nvcc(tmp_path, bin_):
         find(bin_, Requirements(driver=(12, 4)))
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("12.8", (12, 8)), ("13.0.1", (13, 0)), ("", None), (None, None), ("12", None)],
-)
-def test_nvcc_versions_are_parsed(text, version):
-    assert parse_version(text) == version
+def test_nvcc_versions_are_parsed():
+    texts = ("12.8", "13.0.1", "", None, "12")
+    assert [parse_version(text) for text in texts] == [(12, 8), (13, 0), None, None, None]
 
 
 def test_places_of_the_search_are_named_in_its_order(tmp_path, bin_):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from losscli.build import toolchain
-from losscli.build.ninja import find_ninja
 from losscli.build.toolchain import Tool, find_compiler, find_host_compiler
 from losscli.errors import UnfitError
 from tests.standin import GCC_VERSION, write_program
@@ -28,34 +27,24 @@ def environ(bin_: Path, **more: str) -> dict[str, str]:
     return {"PATH": str(bin_), **more}
 
 
-def test_gpp_is_preferred_over_cpp(bin_):
-    program(bin_ / "g++", GCC_VERSION)
-    program(bin_ / "c++", GCC_VERSION)
-    assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION, (12, 2))
-
-
-def test_cpp_is_used_without_gpp(bin_):
+def test_gpp_is_preferred_over_cpp_and_cxx_may_name_a_wrapper_and_wins(bin_):
     program(bin_ / "c++", GCC_VERSION)
     assert find_compiler(environ(bin_)).program == str(bin_ / "c++")
-
-
-def test_cxx_may_name_a_wrapper_and_wins(bin_):
     program(bin_ / "g++", GCC_VERSION)
+    assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION, (12, 2))
     program(bin_ / "ccache", GCC_VERSION)
     tool = find_compiler(environ(bin_, CXX=f"{bin_}/ccache g++-13"))
-    assert tool.command == (f"{bin_}/ccache", "g++-13")
-    assert tool.program == "g++-13"
+    assert (tool.command, tool.program) == ((f"{bin_}/ccache", "g++-13"), "g++-13")
 
 
-def test_no_compiler_says_what_to_install(bin_):
+def test_missing_compiler_says_what_to_install_or_set(bin_):
     with pytest.raises(UnfitError, match=r"no C\+\+ compiler.*apt-get install g\+\+.*set CXX"):
         find_compiler(environ(bin_))
-
-
-def test_cxx_without_a_program_is_an_error(bin_):
     program(bin_ / "g++", GCC_VERSION)
     with pytest.raises(UnfitError, match=r"CXX should name a C\+\+ compiler, .* no program 'g77'"):
         find_compiler(environ(bin_, CXX="g77"))
+    with pytest.raises(UnfitError, match=r"^CXX is not a command: unclosed quote"):
+        find_compiler({"CXX": '"'})
 
 
 @pytest.mark.parametrize(
@@ -85,15 +74,6 @@ def test_nvcc_uses_cxx_unless_cudahostcxx_is_set(bin_):
     assert find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-12")) == "g++-12"
     with pytest.raises(UnfitError, match="CUDAHOSTCXX should name a host compiler"):
         find_host_compiler(compiler, environ(bin_, CUDAHOSTCXX="g++-99"))
-
-
-def test_ninja_comes_from_its_python_package():
-    assert find_ninja().is_file()
-
-
-def test_an_unclosed_quote_is_no_command():
-    with pytest.raises(UnfitError, match=r"^CXX is not a command: unclosed quote"):
-        find_compiler({"CXX": '"'})
 
 
 def test_compiler_that_hangs_is_refused(bin_, monkeypatch):

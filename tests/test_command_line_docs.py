@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from losscli import errors
 from losscli.cli.completion import SHELLS
 from losscli.cli.options import FORMATS
@@ -18,14 +16,9 @@ def test_every_exit_code_is_described():
     assert codes == set(map(int, re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)))
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_every_shell_is_described(shell):
-    assert f"losscli completion {shell}" in TEXT
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_is_described(format):
-    assert f"| `{format}` |" in TEXT
+def test_every_shell_and_format_is_described():
+    assert all(f"losscli completion {shell}" in TEXT for shell in SHELLS)
+    assert all(f"| `{format}` |" in TEXT for format in FORMATS)
 
 
 def test_variables_for_all_commands_are_described():

@@ -62,20 +62,17 @@ def test_check_shows_each_error_in_its_line(tmp_path, capsys):
 def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path, capsys):
     file = tmp_path / "long.yaml"
     file.write_text(f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n")
-
     assert main.run(["config", "check", str(file)]) == EXIT_USAGE
     _, line, caret, _ = capsys.readouterr().out.splitlines()
     assert len(line) < 100
     assert line[caret.index("^") :].startswith("9y9")
 
 
-def test_check_of_right_configs_counts_their_cases(capsys):
+def test_missing_file_does_not_hide_that_others_are_right(capsys):
     assert main.run(["config", "check", "smoke", "default.yaml"]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
 
-
-def test_missing_file_does_not_hide_the_others(capsys):
     assert main.run(["config", "check", "nope", "default"]) == EXIT_USAGE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("config 'nope' does not exist.")
@@ -99,13 +96,11 @@ def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path, capsys):
 def test_running_a_bad_config_names_all_errors(command, tmp_path, capsys):
     file = tmp_path / "several.yaml"
     file.write_text(SEVERAL)
-
     assert main.run([command, "-c", str(file)]) == EXIT_USAGE
     first, *errors = capsys.readouterr().err.splitlines()
-    expected = "10 errors, which `losscli config check` shows in their lines:"
-    assert first == f"losscli: error: {expected}"
-    assert all(error.startswith(f"{file}:") for error in errors)
+    assert first.endswith(": 10 errors, which `losscli config check` shows in their lines:")
     assert len(errors) == 10
+    assert all(error.startswith(f"{file}:") for error in errors)
 
 
 def test_check_refuses_every_malformed_config(capsys):
@@ -117,15 +112,16 @@ def test_check_refuses_every_malformed_config(capsys):
         assert out.splitlines()[-1].startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("name", shipped_configs())
-def test_output_of_show_is_the_same_config(name, tmp_path, capsys):
-    assert main.run(["config", "show", name]) == EXIT_OK
-    file = tmp_path / "shown.yaml"
-    file.write_text(capsys.readouterr().out)
-    assert load_config(str(file), {}) == load_config(name, {})
+def test_output_of_show_is_the_same_config(tmp_path, capsys, accepts):
+    for name, path in shipped_configs().items():
+        assert main.run(["config", "show", name]) == EXIT_OK
+        file = tmp_path / "shown.yaml"
+        file.write_text(capsys.readouterr().out)
+        assert load_config(str(file), {}) == load_config(name, {}), name
+        assert accepts(path.read_text()), name
 
 
-def test_show_says_where_each_value_came_from(tmp_path, capsys):
+def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ntiming: {min_time: 1ms, cache: warm}\n")
     child = tmp_path / "child.yaml"
     child.write_text("extends: parent.yaml\ntiming: {min_time: 2ms}\nlosses: mse\n")
@@ -141,8 +137,6 @@ def test_show_says_where_each_value_came_from(tmp_path, capsys):
     assert shown["timing"]["cache"]["origin"] == f"{tmp_path / 'parent.yaml'}:2"
     assert shown["timing"]["confidence"]["origin"] == "default"
 
-
-def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys):
     monkeypatch.setenv("LOSSCLI_CONFIG_SHOW_DTYPE", "float16")
     monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
     assert main.run(["config", "show", "default", "--format", "json"]) == EXIT_OK
@@ -151,13 +145,12 @@ def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys):
     assert shown["device"] == {"value": "cpu", "origin": "LOSSCLI_DEVICE"}
 
 
-@pytest.mark.parametrize("part", ["check", "show", "schema"])
-def test_commands_of_the_group_have_the_options_of_all_commands(part, capsys):
-    assert main.run(["config", part, "--help"]) == EXIT_OK
-    out = capsys.readouterr().out
-    assert "--debug" in out
-    assert "-q, --quiet" in out
-    assert f"LOSSCLI_CONFIG_{part.upper()}_" in out
+def test_commands_of_the_group_have_the_options_of_all_commands(capsys):
+    for part in ("check", "show", "schema"):
+        assert main.run(["config", part, "--help"]) == EXIT_OK
+        out = capsys.readouterr().out
+        for text in ("--debug", "-q, --quiet", f"LOSSCLI_CONFIG_{part.upper()}_"):
+            assert text in out, part
 
 
 def test_schema_is_the_one_that_configs_name(capsys):
@@ -183,32 +176,27 @@ def accepts():
     return accept
 
 
-@pytest.mark.parametrize("name", shipped_configs())
-def test_schema_accepts_every_shipped_config(name, accepts):
-    assert accepts(shipped_configs()[name].read_text())
+REFUSED = """\
+dtyps: float32
+dtypes: float31
+dtypes: []
+device: gpu
+sizes: {pow: [1, 2]}
+timing: {cach: cold}
+timing: {processes: 0}
+inputs: {seed: -1}
+exclude: {dtype: float32}
+exclude: [{}]
+grad_outputs: changin
+tolerances: {mse: 3}
+tables: [{sizes: 8x8}]
+tables: [{title: a, device: cpu}]
+"""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "dtyps: float32",
-        "dtypes: float31",
-        "dtypes: []",
-        "device: gpu",
-        "sizes: {pow: [1, 2]}",
-        "timing: {cach: cold}",
-        "timing: {processes: 0}",
-        "inputs: {seed: -1}",
-        "exclude: {dtype: float32}",
-        "exclude: [{}]",
-        "grad_outputs: changin",
-        "tolerances: {mse: 3}",
-        "tables: [{sizes: 8x8}]",
-        "tables: [{title: a, device: cpu}]",
-    ],
-)
-def test_schema_refuses_what_losscli_refuses(text, accepts, tmp_path):
+def test_schema_refuses_what_losscli_refuses(accepts, tmp_path):
     file = tmp_path / "config.yaml"
-    file.write_text(text)
-    assert not accepts(text)
-    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
+    for text in REFUSED.splitlines():
+        file.write_text(text)
+        assert not accepts(text), text
+        assert main.run(["config", "check", str(file)]) == EXIT_USAGE, text

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from losscli.config.check_names import CATCHES
-from losscli.config.loader import load_config
+from losscli.config.loader import load_config, shipped_configs
 from losscli.errors import EXIT_USAGE, ConfigError, UsageError
 from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
 
@@ -50,29 +50,14 @@ def test_configs_that_extend_each_other_are_listed(tmp_path):
         load_config(str(tmp_path / "a.yaml"), {})
 
 
-def test_an_error_in_a_parent_names_the_parent(tmp_path):
-    (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
-    (tmp_path / "child.yaml").write_text("extends: parent.yaml\n")
-    with pytest.raises(ConfigError) as caught:
-        load_config(str(tmp_path / "child.yaml"), {})
-    assert str(caught.value).startswith(f"{tmp_path / 'parent.yaml'}:2:9: unknown dtype")
-
-
 def test_a_missing_config_lists_the_shipped_ones():
-    with pytest.raises(
-        UsageError,
-        match=r"'nope' does not exist.*: default, full, linear, losses-cpu, losses-selection, "
-        "losses-sizes, losses, peers-cpu, peers, quick, rows, sharded-cpu, sharded, smoke, "
-        "thorough",
-    ):
+    with pytest.raises(UsageError, match=r"'nope' does not exist.*: ") as caught:
         load_config("nope", {})
+    shipped = (name.removesuffix(".yaml") for name in shipped_configs())
+    assert all(f" {name}" in str(caught.value) for name in shipped)
 
 
-def test_directory_as_config_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="is a directory"):
-        load_config(str(tmp_path), {})
-
-
-def test_empty_config_name_is_refused():
-    with pytest.raises(UsageError, match="the name of the config is empty"):
-        load_config("", {})
+def test_directory_and_empty_name_are_refused(tmp_path):
+    for name, message in ((str(tmp_path), "is a directory"), ("", "name of the config is empty")):
+        with pytest.raises(UsageError, match=message):
+            load_config(name, {})

@@ -61,37 +61,25 @@ def test_every_field_of_a_config_is_a_key_or_of_the_command_line():
     assert {TABLES, "filters", "ranks", *FIELDS} == {field.name for field in fields(Config)}
 
 
-def test_a_config_needs_sizes_only(tmp_path):
-    config = load(tmp_path, "sizes: 8x8\n")
-    assert [choice.name for choice in config.losses] == list(LOSSES)
+def off_default(specs):
+    return [LossChoice(s.name, {p.name: (p.off_default,) for p in s.parameters}) for s in specs]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("all", [LossChoice(name) for name in LOSSES]),
-        (
-            "[mse, off_default]",
-            [
-                LossChoice("mse"),
-                *(
-                    LossChoice(s.name, {p.name: (p.off_default,) for p in s.parameters})
-                    for s in LOSSES.values()
-                    if s.name != "mse"
-                ),
-            ],
-        ),
-        ("mse", [LossChoice("mse")]),
-        ("[mse, all]", [LossChoice(n) for n in ("mse", *(n for n in LOSSES if n != "mse"))]),
-        ("[mse, mse]", [LossChoice("mse")]),
-        (
-            "{smooth_l1: {beta: 2}, mse: }",
-            [LossChoice("smooth_l1", {"beta": (2.0,)}), LossChoice("mse")],
-        ),
-    ],
-)
-def test_losses_can_be_written_in_each_form(tmp_path, text, expected):
-    assert list(load(tmp_path, f"sizes: 8\nlosses: {text}\n").losses) == expected
+def test_losses_can_be_written_in_each_form(tmp_path):
+    others = [spec for spec in LOSSES.values() if spec.name != "mse"]
+    for text, expected in {
+        "sizes: 8": [LossChoice(name) for name in LOSSES],
+        "losses: all": [LossChoice(name) for name in LOSSES],
+        "losses: [mse, off_default]": [LossChoice("mse"), *off_default(others)],
+        "losses: mse": [LossChoice("mse")],
+        "losses: [mse, all]": [LossChoice("mse"), *(LossChoice(s.name) for s in others)],
+        "losses: [mse, mse]": [LossChoice("mse")],
+        "losses: {smooth_l1: {beta: 2}, mse: }": [
+            *(LossChoice("smooth_l1", {"beta": (2.0,)}), LossChoice("mse"))
+        ],
+    }.items():
+        text = text if "sizes" in text else f"sizes: 8\n{text}\n"
+        assert list(load(tmp_path, text).losses) == expected, text
 
 
 def test_a_key_of_a_child_replaces_the_parents(tmp_path):
@@ -145,13 +133,8 @@ def test_command_line_wins_over_the_file(tmp_path):
     assert (config.sizes, config.dtypes, config.device) == (((5,),), ("float16",), "cpu")
     assert config.inputs == Inputs(("uniform", "normal"), 0.001, 9)
 
-
-def test_a_loss_of_the_command_line_keeps_the_parameters_of_the_file(tmp_path):
-    config = load(tmp_path, FULL, losses=("smooth_l1", "hinge"))
-    assert config.losses == (LossChoice("smooth_l1", {"beta": (0.5, 2.0)}), LossChoice("hinge"))
-
-
-def test_sizes_may_come_from_the_command_line_alone(tmp_path):
+    losses = load(tmp_path, FULL, losses=("smooth_l1", "hinge")).losses
+    assert losses == (LossChoice("smooth_l1", {"beta": (0.5, 2.0)}), LossChoice("hinge"))
     assert load(tmp_path, "losses: mse\n", sizes=((5,),)).sizes == ((5,),)
 
 
@@ -161,12 +144,12 @@ def test_tolerance_of_the_parent_may_name_a_dropped_case(tmp_path):
     assert config.tolerances == (Tolerance("mse 8 float32 mean", 9.0),)
 
 
-@pytest.mark.parametrize("name", sorted(shipped_configs()))
-def test_each_shipped_config_loads(name):
-    first, *others = load_config(name, {}).blocks
-    names = {choice.name.removeprefix("weighted_") for choice in first.losses}
-    assert names in ({*LOSSES}, {*MACHINERY}, {"cross_entropy"}, {"linear_cross_entropy"})
-    assert all(any(expand(block, "cpu")) for block in (first, *others))
+def test_each_shipped_config_loads():
+    for name in shipped_configs():
+        first, *others = load_config(name, {}).blocks
+        names = {choice.name.removeprefix("weighted_") for choice in first.losses}
+        assert names in ({*LOSSES}, {*MACHINERY}, {"cross_entropy"}, {"linear_cross_entropy"})
+        assert all(any(expand(block, "cpu")) for block in (first, *others)), name
 
 
 TABLED = """
@@ -179,9 +162,11 @@ tables:
 """
 
 
-def test_config_without_tables_is_its_only_block(tmp_path):
+def test_tables_are_the_blocks_of_a_config(tmp_path):
     config = load(tmp_path, FULL)
     assert (config.tables, config.blocks) == ((), (config,))
+    (block,) = load(tmp_path, "tables: [{title: small, sizes: 3}]\n").blocks
+    assert block.sizes == ((3,),)
 
 
 def test_keys_of_a_table_override_the_config(tmp_path):
@@ -202,11 +187,6 @@ def test_the_command_line_wins_over_every_table(tmp_path):
         ("other", ((2,),), 9),
     ]
     assert [b.losses for b in blocks] == [(LossChoice("mse"),)] * 2
-
-
-def test_sizes_may_be_only_in_the_tables(tmp_path):
-    (block,) = load(tmp_path, "tables: [{title: small, sizes: 3}]\n").blocks
-    assert block.sizes == ((3,),)
 
 
 def test_tables_are_inherited_with_their_own_keys_and_replaced_as_a_whole(tmp_path):
@@ -247,27 +227,19 @@ def test_peers_config_has_the_matrix_and_the_strategies():
     }
 
 
-def test_smoke_has_every_dtype_reduction_and_an_odd_size():
+def test_smoke_has_every_dtype_reduction_an_odd_size_and_no_default():
     config = load_config("smoke", {})
     assert (set(config.dtypes), set(config.reductions)) == (set(DTYPES), set(REDUCTIONS))
     assert any(all(extent % 2 for extent in shape) for shape in config.sizes)
+    for case in expand(config, "cpu"):
+        assert all(case.params[each.name] != each.default for each in case.spec.parameters)
 
 
-def test_smoke_has_no_parameter_at_its_default():
-    cases = expand(load_config("smoke", {}), "cpu")
-    assert all(case.params[p.name] != p.default for case in cases for p in case.spec.parameters)
-
-
-@pytest.mark.parametrize(
-    ("group", "holds"), [("rows_of_logits", LOGITS), ("rows_of_vectors", VECTORS)]
-)
-def test_a_group_has_the_losses_whose_rows_hold_something(tmp_path, group, holds):
-    losses = load(tmp_path, f"losses: {group}\nsizes: 8x8\n").losses
-    assert losses == tuple(LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == holds)
-    assert losses
-
-
-def test_losses_over_rows_off_their_defaults_are_a_group(tmp_path):
+def test_groups_of_losses_over_rows(tmp_path):
+    for group, holds in (("rows_of_logits", LOGITS), ("rows_of_vectors", VECTORS)):
+        losses = load(tmp_path, f"losses: {group}\nsizes: 8x8\n").losses
+        assert losses == tuple(LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == holds)
+        assert losses
     losses = load(tmp_path, "losses: [rows, rows_off_default]\nsizes: 8x8\n").losses
     others = [
         LossChoice(name, {each.name: (each.off_default,) for each in spec.parameters})

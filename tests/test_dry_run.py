@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from losscli.axes import PASSES
 from losscli.cli.dry_run import print_cases, print_plans
 from losscli.config.schema import Config, Exclude, LossChoice, Timing
@@ -28,38 +30,26 @@ CONFIG = Config(
 )
 
 
-def rows(capsys, free):
+MSE = "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB"
+HALF = "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB"
+LARGE = "smooth_l1 beta=0.5 4096 float32 mean forward custom"
+
+
+@pytest.mark.parametrize(
+    ("free", "large", "summary"),
+    [
+        (8192, f"{LARGE}, reference 8.0 KiB", "8.0 KiB; none too large for the 8.0 KiB"),
+        (4096, f"{LARGE} 4.0 KiB left out: reference", "4.0 KiB; 1 too large for the 4.0 KiB"),
+        (4095, f"{LARGE}, reference 8.0 KiB does not fit", "; 1 too large for the 4.0 KiB"),
+    ],
+)
+def test_dry_run_has_what_runs_of_each_case_and_what_does_not_fit(capsys, free, large, summary):
     print_cases(CONFIG, "cpu", bytes_of, fit, free)
-    told = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    assert told[-1].startswith("excluded 3 rows by the config's rule {loss: mse, size: 4096}")
-    return told[:-1]
-
-
-def test_dry_run_has_a_row_with_bytes_for_each_case(capsys):
-    _, _, *cases, last = rows(capsys, free=8192)
-    assert [" ".join(case.split()) for case in cases] == [
-        "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB",
-        "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB",
-        "smooth_l1 beta=0.5 4096 float32 mean forward custom, reference 8.0 KiB",
-    ]
-    assert last == "3 rows to run, the largest 8.0 KiB; none too large for the 8.0 KiB free on cpu"
-
-
-def test_dry_run_leaves_out_implementations_that_do_not_fit(capsys):
-    _, _, *cases, last = rows(capsys, free=4096)
-    assert [" ".join(case.split()) for case in cases] == [
-        "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB",
-        "smooth_l1 beta=0.5 1024 float32 mean forward custom, reference 2.0 KiB",
-        "smooth_l1 beta=0.5 4096 float32 mean forward custom 4.0 KiB left out: reference",
-    ]
-    assert last == ("3 rows to run, the largest 4.0 KiB; 1 too large for the 4.0 KiB free on cpu")
-
-
-def test_dry_run_marks_a_case_that_does_not_fit(capsys):
-    _, _, *cases, last = rows(capsys, free=4095)
-    assert [case.endswith("does not fit") for case in cases] == [False, False, True]
-    assert "custom, reference 8.0 KiB does not fit" in " ".join(cases[-1].split())
-    assert "; 1 too large for the 4.0 KiB free on cpu" in last
+    _, _, *cases, last, excluded = capsys.readouterr().out.splitlines()
+    assert [" ".join(case.split()) for case in cases] == [MSE, HALF, large]
+    assert " rows to run, the largest " in last
+    assert last.endswith(f"{summary} free on cpu")
+    assert excluded.startswith("excluded 3 rows by the config's rule {loss: mse, size: 4096}")
 
 
 def test_dry_run_lists_the_cases_of_all_tables(capsys):
@@ -68,8 +58,8 @@ def test_dry_run_lists_the_cases_of_all_tables(capsys):
     print_cases(tables, "cpu", bytes_of, fit, 4096)
     _, _, *cases, _ = capsys.readouterr().out.splitlines()
     assert [" ".join(case.split()) for case in cases] == [
-        "mse 1024 float32 mean forward custom, reference, functional 3.0 KiB",
-        "mse 1024 float32 mean forward_backward custom, reference, functional 3.0 KiB",
+        MSE,
+        MSE.replace("forward", "forward_backward"),
         "mse 1024 float32 mean forward custom 1.0 KiB",
         "mse 1024 float32 mean forward_backward custom 1.0 KiB",
     ]
@@ -90,17 +80,11 @@ def plans(capsys, device, *modes):
 
 def test_dry_run_plans_each_mode(capsys):
     planned, last = plans(capsys, "cuda:0", "device", "graph")
-    name = "mse 1048576 float32 mean"
-    assert [row.partition(" custom")[0] for row in planned[::2]] == [
-        f"{name} fwd",
-        f"{name} fwd graph",
-    ]
+    name = "mse 1048576 float32 mean fwd"
+    assert [row.partition(" custom")[0] for row in planned[::2]] == [name, f"{name} graph"]
     assert last.startswith("2 rows to run, ")
 
-
-def test_dry_run_of_graphs_without_a_gpu_has_the_reason(capsys):
     planned, last = plans(capsys, "cpu", "graph", "host")
-    name = "mse 1048576 float32 mean"
-    assert planned[0] == f"{name} fwd graph custom, reference a CUDA graph needs a GPU"
-    assert planned[1].startswith(f"{name} fwd host custom 8.0 MiB ")
+    assert planned[0] == f"{name} graph custom, reference a CUDA graph needs a GPU"
+    assert planned[1].startswith(f"{name} host custom 8.0 MiB ")
     assert last.startswith("1 row to run, ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from losscli.runs.reading import read_run
 
 # The same examples in every run, and no time that a busy machine exceeds.
 BOUNDED = settings(
-    max_examples=150,
+    max_examples=60,
     deadline=None,
     derandomize=True,
     database=None,
@@ -53,7 +54,7 @@ def ends_well(read: Callable[[], object]) -> None:
         read()
     except LosscliError as error:
         message = str(error)
-    assert 0 < len(message) < 2000
+    assert 0 < len(message.replace(tempfile.gettempdir(), "")) < 3000
 
 
 def small_record(kind: str) -> dict[str, Any]:
