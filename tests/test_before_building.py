@@ -1,7 +1,5 @@
 """What can be known without a build is said before one, and before any process is started."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The energy of a call, by counters that change every so often."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Bench of losses of hidden states: all gradients of a step, the products as the limit, plans."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -123,14 +121,6 @@ def test_dry_run_prints_the_plan(config, capsys):
         assert main.run(["bench", "-c", name, "--device", "cpu", "--dry-run"]) == 0
         (line,) = [line for line in capsys.readouterr().out.splitlines() if " custom " in line]
         assert plan in line
-
-
-def test_a_loss_says_which_sizes_it_takes(capsys):
-    assert main.run(["bench", "--loss", "linear_cross_entropy", "--device", "cpu"]) == 2
-    assert (
-        "linear_cross_entropy takes sizes of tokens x width x classes, such as 8192x4096x128256, "
-        "but is given 1024x1024, 3072x3072. Add one with --size."
-    ) in capsys.readouterr().err
 
 
 def test_budgets_are_read_in_bytes():

@@ -1,7 +1,5 @@
 """The clock of the judge beside the samples that a candidate reports of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from losscli.bench.remote import PATIENCE_SECONDS, disagreement

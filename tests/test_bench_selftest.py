@@ -70,41 +70,23 @@ def failed(kind):
     return [f"{r.test} {r.subject}" for r in results if r.status == FAIL]
 
 
-@pytest.mark.parametrize(
-    ("kind", "parts"),
-    [
-        (CpuTimer, []),
-        (Late, ["known time spin", "known time spin"]),
-        (Slow, ["known time spin", "overhead nothing"]),
-        (
-            Noisy,
-            [
-                *("known time spin", "known time spin", "same kernel"),
-                *("faster spin", "slower spin", "faster kernel", "slower kernel"),
-            ],
-        ),
-        (
-            Blind,
-            [
-                "known time spin",
-                "overhead nothing",
-                *("faster spin", "slower spin", "faster kernel", "slower kernel"),
-            ],
-        ),
-        (
-            Partial,
-            [
-                *("known time spin", "known time spin", "same kernel"),
-                *("faster spin", "faster kernel"),
-            ],
-        ),
-    ],
-    ids=lambda kind: kind.__name__ if isinstance(kind, type) else "",
-)
-def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, kind, parts):
+SPINS, KERNELS = ["known time spin"] * 2, ["faster kernel", "slower kernel"]
+EITHER = ["faster spin", "slower spin", *KERNELS]
+FAULTS = {
+    CpuTimer: [],
+    Late: SPINS,
+    Slow: ["known time spin", "overhead nothing"],
+    Noisy: [*SPINS, "same kernel", *EITHER],
+    Blind: ["known time spin", "overhead nothing", *EITHER],
+    Partial: [*SPINS, "same kernel", "faster spin", "faster kernel"],
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, kind):
     monkeypatch.setattr(selftest, "RUNS_OF_THE_SAME", 20)
     monkeypatch.setattr(selftest, "RUNS_OF_EACH_WAY", 5)
-    assert failed(kind) == parts
+    assert failed(kind) == FAULTS[kind]
 
 
 def test_a_spin_lasts_as_long_as_the_clock_says():
@@ -127,25 +109,11 @@ RESULTS = (
 )
 
 
-def test_report_of_the_timer_self_test_as_a_whole():
+def test_report_of_the_timer_self_test_as_a_whole(golden):
     environment = {"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"}
     made = Run(kind="timer-test", environment=environment, results=RESULTS)
-    assert render(made, "table").splitlines() == [
-        "A CPU, 2 threads, torch 2.13.0",
-        "",
-        "test        of       expected            found  status",
-        "----------  -------  ---------------  --------  ------",
-        "known time  spin     200.0 us         200.5 us  pass",
-        "overhead    nothing  below 1.000 us   35.00 ns  pass",
-        "same        kernel   same, 100 times  90 times  fail",
-        "",
-        "same, kernel: 10 times unclear",
-        "",
-        "self-test of the timer: 2 of 3 parts passed",
-    ]
-    assert render(made, "csv").splitlines()[0] == (
-        "test,subject,status,reason,seconds,expected_seconds,right,runs"
-    )
+    golden("timer_self_test.txt", render(made, "table"))
+    golden("timer_self_test.csv", render(made, "csv"))
 
 
 @pytest.fixture
@@ -153,10 +121,7 @@ def found(monkeypatch):
     """Make the parts of the self-test return these results."""
 
     def come_to(*results):
-        def part(result):
-            return Part(result.test, lambda: result)
-
-        parts = [part(result) for result in results]
+        parts = [Part(result.test, lambda result=result: result) for result in results]
         monkeypatch.setattr(selftest, "plan", lambda bench: parts)
 
     return come_to
@@ -165,13 +130,17 @@ def found(monkeypatch):
 SELF_TEST = ("self-test", "timer", "--device", "cpu")
 
 
-@pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
-def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code):
-    found(*results)
-    assert run([*SELF_TEST, "--format", "json"]) == code
-    record = json.loads(capsys.readouterr().out)
-    assert record["kind"] == "timer-test"
-    assert [r["status"] for r in record["results"]] == [r.status for r in results]
+def test_timer_self_test_exits_1_if_a_part_fails(capsys, found):
+    for results, more, code, count in (
+        (RESULTS, [], 1, 3),
+        (RESULTS[:2], [], 0, 2),
+        (RESULTS[::-1], ["--fail-fast"], 1, 1),
+    ):
+        found(*results)
+        assert run([*SELF_TEST, *more, "--format", "json"]) == code
+        record = json.loads(capsys.readouterr().out)
+        assert record["kind"] == "timer-test"
+        assert [r["status"] for r in record["results"]] == [r.status for r in results][:count]
 
 
 def test_timer_self_test_is_reported_in_every_format(capsys, found, tmp_path, monkeypatch):
@@ -183,12 +152,6 @@ def test_timer_self_test_is_reported_in_every_format(capsys, found, tmp_path, mo
     assert "self-test of the timer: 2 of 3 parts passed\n" in captured.err
     assert captured.err.endswith(f"losscli: wrote {tmp_path / 'table'}\n")
     assert (tmp_path / "summary").read_text().startswith("## losscli timer-test\n")
-
-
-def test_timer_self_test_stops_at_the_first_failure_with_fail_fast(capsys, found):
-    found(RESULTS[2], RESULTS[0])
-    assert run([*SELF_TEST, "--fail-fast", "--format", "json"]) == 1
-    assert len(json.loads(capsys.readouterr().out)["results"]) == 1
 
 
 @pytest.mark.gpu

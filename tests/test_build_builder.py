@@ -1,7 +1,5 @@
 """Builds with stand-in compilers: what they compile, keep, print and remove."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The cache: its keys, its folders, and their removal."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

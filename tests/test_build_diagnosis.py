@@ -1,7 +1,5 @@
 """Parsing of compilers' output: first errors, hints, and resources of kernels."""
 
-from __future__ import annotations
-
 import pytest
 
 from losscli.build.diagnosis import failed_step, first_error, hint, placed_error

@@ -1,7 +1,5 @@
 """The header that is precompiled is the one that a compiler takes, and that a worker looks for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """Build plans: from csrc and a toolchain to commands."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Which libraries a device asks for, and which are used where there is no compiler."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

@@ -1,10 +1,8 @@
 """`losscli config check`, `show` and `schema`."""
 
-from __future__ import annotations
-
 import json
+import re
 from pathlib import Path
-from typing import Any
 
 import fastjsonschema
 import pytest
@@ -29,43 +27,24 @@ tables:
 """
 
 
-def places(errors: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(error["line"], error["column"]) for error in errors]
+def test_check_shows_each_error_in_its_line(tmp_path, monkeypatch, capsys, golden):
+    monkeypatch.chdir(tmp_path)
+    for name, content in {
+        "several": SEVERAL,
+        "comment": "sizes: 8x8\ndtypes: [float32, float31] #\ttab\nseed: 3\n",
+        "long": f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n",
+        "parent": "sizes: 8x8\ndtypes: float31\n",
+        "child": "extends: parent.yaml\nlosses: [mse, hinj]\n",
+    }.items():
+        Path(f"{name}.yaml").write_text(content)
+        assert main.run(["config", "check", f"{name}.yaml"]) == EXIT_USAGE
+    told = capsys.readouterr().out
+    golden("config_check.txt", re.sub("(Choose from: ).*", r"\1...", told))
 
-
-def test_check_finds_every_error_of_a_file(tmp_path, capsys):
-    file = tmp_path / "several.yaml"
-    file.write_text(SEVERAL)
-
-    assert main.run(["config", "check", str(file), "--format", "json"]) == EXIT_USAGE
+    assert main.run(["config", "check", "several.yaml", "--format", "json"]) == EXIT_USAGE
     errors = json.loads(capsys.readouterr().out)
-    assert places(errors) == [
-        *((1, 15), (2, 1), (3, 20), (3, 24), (4, 19), (4, 29)),
-        *((6, 25), (6, 43), (7, 5), (8, 13)),
-    ]
-    assert {error["file"] for error in errors} == {str(file)}
-    assert errors[0]["message"].startswith("unknown loss 'hinj'. Did you mean 'hinge'?")
-
-
-def test_check_shows_each_error_in_its_line(tmp_path, capsys):
-    file = tmp_path / "mine.yaml"
-    file.write_text("sizes: 8x8\ndtypes: [float32, float31] #\ttab\nseed: 3\n")
-
-    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{file}:2:19: unknown dtype 'float31'")
-    assert lines[1:3] == ["    2 | dtypes: [float32, float31] # tab", f"{' ' * 26}^"]
-    assert lines[3].startswith(f"{file}:3:1: unknown key 'seed'")
-    assert lines[4:] == ["    3 | seed: 3", "        ^", f"{file}: 2 errors"]
-
-
-def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path, capsys):
-    file = tmp_path / "long.yaml"
-    file.write_text(f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n")
-    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
-    _, line, caret, _ = capsys.readouterr().out.splitlines()
-    assert len(line) < 100
-    assert line[caret.index("^") :].startswith("9y9")
+    told_of_first = told.splitlines()[: 3 * len(errors) : 3]
+    assert told_of_first == ["{file}:{line}:{column}: {message}".format(**e) for e in errors]
 
 
 def test_missing_file_does_not_hide_that_others_are_right(capsys):
@@ -78,18 +57,6 @@ def test_missing_file_does_not_hide_that_others_are_right(capsys):
     assert lines[0].startswith("config 'nope' does not exist.")
     assert lines[1] == "nope: 1 error"
     assert lines[2].startswith("default: ok, ")
-
-
-def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path, capsys):
-    (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
-    child = tmp_path / "child.yaml"
-    child.write_text("extends: parent.yaml\nlosses: [mse, hinj]\n")
-
-    assert main.run(["config", "check", str(child)]) == EXIT_USAGE
-    out = capsys.readouterr().out
-    assert f"{tmp_path / 'parent.yaml'}:2:9: unknown dtype" in out
-    assert "    2 | dtypes: float31\n" in out
-    assert f"{child}:2:15: unknown loss" in out
 
 
 @pytest.mark.parametrize("command", ["verify", "bench"])

@@ -114,18 +114,15 @@ def test_config_can_be_read_from_a_pipe(tmp_path):
     os.close(reader)
 
 
-def test_a_parent_beside_the_file_wins_over_a_shipped_one(tmp_path):
-    (tmp_path / "smoke.yaml").write_text("sizes: 3\n")
-    assert load(tmp_path, "extends: smoke.yaml\n").sizes == ((3,),)
-    assert load(tmp_path, "extends: default\n").sizes == load_config(None, {}).sizes
-
-
 def test_a_bare_name_is_looked_up_here_and_then_among_the_shipped(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shipped = load_config("smoke", {})
     assert shipped == load_config("smoke.yaml", {})
     (tmp_path / "smoke.yaml").write_text("sizes: 3\n")
     assert load_config("smoke", {}).sizes == load_config("smoke.yaml", {}).sizes == ((3,),)
+    # A parent beside the file wins over a shipped one, too.
+    assert load(tmp_path, "extends: smoke.yaml\n").sizes == ((3,),)
+    assert load(tmp_path, "extends: default\n").sizes == load_config(None, {}).sizes
 
 
 def test_command_line_wins_over_the_file(tmp_path):
@@ -169,24 +166,16 @@ def test_tables_are_the_blocks_of_a_config(tmp_path):
     assert block.sizes == ((3,),)
 
 
-def test_keys_of_a_table_override_the_config(tmp_path):
+def test_keys_of_a_table_override_the_config_and_the_command_line_overrides_them(tmp_path):
     above, other = load(tmp_path, TABLED).blocks
-    assert (above.title, above.sizes, above.inputs) == (
-        "as above",
-        ((8,),),
-        Inputs(scale=2, seed=1),
-    )
+    assert (above.title, above.sizes) == ("as above", ((8,),))
+    assert above.inputs == Inputs(scale=2, seed=1)
     assert (other.title, other.sizes, other.dtypes) == ("other", ((4,), (5,)), ("float64",))
     assert (other.inputs, other.timing) == (Inputs(scale=2, seed=3), Timing(cache="warm"))
 
-
-def test_the_command_line_wins_over_every_table(tmp_path):
     blocks = load(tmp_path, TABLED, sizes=((2,),), seed=9, losses=("mse",)).blocks
-    assert [(b.title, b.sizes, b.inputs.seed) for b in blocks] == [
-        ("as above", ((2,),), 9),
-        ("other", ((2,),), 9),
-    ]
-    assert [b.losses for b in blocks] == [(LossChoice("mse"),)] * 2
+    found = [(b.title, b.sizes, b.inputs.seed, b.losses) for b in blocks]
+    assert found == [(t, ((2,),), 9, (LossChoice("mse"),)) for t in ("as above", "other")]
 
 
 def test_tables_are_inherited_with_their_own_keys_and_replaced_as_a_whole(tmp_path):

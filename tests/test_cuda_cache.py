@@ -1,7 +1,5 @@
 """What persists in the L2 cache of a GPU is seen, and given back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

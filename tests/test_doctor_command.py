@@ -1,7 +1,5 @@
 """`losscli doctor` as a command: with a broken torch, in JSON and in colour."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

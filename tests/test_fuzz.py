@@ -1,7 +1,5 @@
 """No file makes a traceback or a hang: what cannot be read ends in an error of losscli's own."""
 
-from __future__ import annotations
-
 import copy
 import json
 import tempfile

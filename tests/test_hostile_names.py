@@ -1,7 +1,5 @@
 """Names and texts of others reach a terminal, and a spreadsheet, as text alone."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The build lock: one builder at a time, which others can name."""
 
-from __future__ import annotations
-
 import math
 import os
 import socket
@@ -71,17 +69,12 @@ def told_of_holder(lock, notes):
     return wait
 
 
-def test_wait_of_a_second_names_the_holder_once(told_of_holder):
+def test_only_a_wait_of_a_second_names_the_holder(told_of_holder, notes):
+    assert told_of_holder(0.5) == []
     (note,) = told_of_holder(5.0)
     assert note.startswith(f"waiting for process {os.getpid()} on {socket.gethostname()} (since ")
-
-
-def test_a_short_wait_is_silent(told_of_holder):
-    assert told_of_holder(0.5) == []
-
-
-def test_holder_whose_name_cannot_be_read_has_a_number(told_of_holder):
-    (note,) = told_of_holder(2.0, "half a rec")
+    notes.clear()
+    (note,) = told_of_holder(2.0, "half a rec")  # whose name cannot be read
     assert note.startswith(f"waiting for process {os.getpid()} (")
 
 
@@ -90,14 +83,10 @@ def test_holder_that_nobody_knows_is_another_process(told_of_holder, monkeypatch
     assert told_of_holder(2.0, "half a rec") == ["waiting for another process to finish building"]
 
 
-def test_lock_of_a_dead_process_does_not_block(lock, notes):
+def test_lock_of_a_dead_process_or_after_an_exception_does_not_block(lock, notes):
     lock.write_text('{"pid": 1, "host": "gone", "since": "00:00:00"}')
     with opened(lock) as file, locked(file, notes.append):
         assert "gone" not in lock.read_text()
-    assert notes == []
-
-
-def test_exception_releases_the_lock(lock, notes):
     with pytest.raises(KeyboardInterrupt), opened(lock) as file, locked(file, notes.append):
         raise KeyboardInterrupt
     with opened(lock) as file, locked(file, notes.append):

@@ -1,7 +1,5 @@
 """What is published: the package's files, the workflows, the container, the citation."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib
@@ -44,17 +42,13 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", ALL_WORKFLOWS)
-def test_steps_of_a_workflow_either_run_or_use(name):
+def test_steps_of_a_workflow_either_run_or_use_and_their_commands_exist(name):
     found = list(steps(ALL_WORKFLOWS[name]))
     assert found
     for step in found:
         assert ("run" in step) != ("uses" in step), step
         # A version, not a branch that may change.
         assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
-
-
-@pytest.mark.parametrize("name", ALL_WORKFLOWS)
-def test_commands_of_a_workflow_exist(name):
     targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     known = 0
     for words in commands(ALL_WORKFLOWS[name]):

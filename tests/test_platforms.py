@@ -1,7 +1,5 @@
 """On other operating systems commands without kernels work; the others give the reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
