@@ -2,11 +2,11 @@
 
 import errno
 import os
+import re
 import resource
 import shutil
 import sys
 import tempfile
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -64,154 +64,137 @@ OF_CPU = {"version": "2.13.0+cpu", "cuda": None, "capabilities": [], "uuid": ""}
 OLD = "The NVIDIA driver on your system is too old (found version 12040)."
 
 
-def told(question, **answers):
-    """Return what changes the answers of torch, or the driver."""
-    return lambda made, patch: made.answers[question].update(answers)
-
-
-def unanswered(question, error):
-    return lambda made, patch: made.answers.update({question: NoAnswerError(error)})
-
-
-def too_old(made, patch):
-    made.answers["driver"]["cuda"] = [12, 4]
-    made.answers["torch"] |= {"device": None, "unfit": NO_GPU, "warnings": [OLD]}
-
-
-def hanging_driver_on_a_cpu(made, patch):
-    made.answers["driver"] = NoAnswerError("no answer within 120 s")
-    made.answers["torch"]["device"] = "cpu"
-
-
-def hidden(made, patch):
-    made.answers["driver"]["gpus"] = []
-    made.answers["torch"] |= {"device": None, "unfit": NO_GPU}
-    patch.setenv("CUDA_VISIBLE_DEVICES", "")
-
-
-def says(**facts):
-    """Return what changes what nvidia-smi says."""
-    return lambda made, patch: made.gpu.update({k.replace("__", "."): v for k, v in facts.items()})
-
-
-def program(name, *given):
-    return lambda made, patch: made.program(name, *given)
-
-
-def variable(name, value):
-    return lambda made, patch: patch.setenv(name, value)
-
-
-def written(name, text):
-    return lambda made, patch: made.write(name, text)
-
-
-def no_compiler_at_all(made, patch):
-    made.without_gpu()
-    made.remove("g++")
-    patch.setenv("PATH", str(made.root / "bin"))
-
-
-def cache_below_a_file(made, patch):
-    made.write("file", "")
-    patch.setenv("LOSSCLI_CACHE_DIR", str(made.root / "file" / "cache"))
-
-
-def limits_of_the_shell(made, patch):
-    given, real = {resource.RLIMIT_AS: 2**33, resource.RLIMIT_NOFILE: 256}, resource.getrlimit
-    patch.setattr(resource, "getrlimit", lambda each: (given.get(each, real(each)[0]), -1))
-
-
-def limit_of_a_control_group(made, patch):
-    made.write("sys/fs/cgroup/memory.max", f"{8 * 2**30}")
-    made.write("sys/fs/cgroup/memory.current", f"{2**30}")
-    made.write("sys/fs/cgroup/memory.stat", "inactive_file 0\n")
-
-
-def attribute(name, value):
-    return lambda made, patch: setattr(made, name, value)
-
-
-def patched(target, name, value):
-    return lambda made, patch: patch.setattr(target, name, value)
-
-
-READ_ONLY = Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS)))
-MEMORY = "MemTotal: 8388608 kB\nMemAvailable: 1048576 kB\n"
-NOEXEC, FULL = SimpleNamespace(f_flag=os.ST_NOEXEC), SimpleNamespace(free=2**30)
-NO_GLIBC = "the C library is not glibc"
-GOVERNOR = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+READ_ONLY = OSError(errno.EROFS, os.strerror(errno.EROFS))
+LIMITS = {resource.RLIMIT_AS: (2**33, -1), resource.RLIMIT_NOFILE: (256, -1)}
+HANGS = "no answer within 120 s"
 CACHE, CPLUSPLUS, DEVICE = "build: cache", "build: C++ compiler", "software: device"
 DRIVER, NVCC, TORCH = "GPU: driver", "build: nvcc", "software: torch"
 PROGRAMS, SHARING, JOBS = "GPU: other programs", "GPU: sharing", "build: jobs"
-
-
+UNFIT = {"device": None, "unfit": NO_GPU}
+HIDDEN = {"environ": {"CUDA_VISIBLE_DEVICES": ""}, "driver": {"gpus": []}, "torch": UNFIT}
+TOO_OLD = {"driver": {"cuda": [12, 4]}, "torch": UNFIT | {"warnings": [OLD]}}
+SECOND = {"torch": {"device": None, "unfit": NO_SECOND}}
+GROUP = "sys/fs/cgroup/"
 LOOKS = {
-    "torch without CUDA": (told("torch", **OF_CPU, device="cpu"), DEVICE),
-    "asked for": (told("torch", **OF_CPU, device=None, unfit=NO_CUDA), f"{DEVICE}, cuda"),
-    "GPU that does not compute": (told("torch", trouble="AcceleratorError: CUDA error"), DEVICE),
-    "old driver": (too_old, f"{DRIVER}, cuda"),
-    "device of an old driver": (too_old, f"{DEVICE}, cuda"),
-    "hidden GPU": (hidden, f"{DEVICE}, cuda"),
-    "hidden from the driver": (hidden, "GPU: GPUs, cuda"),
-    "hanging driver": (unanswered("driver", "no answer within 120 s"), f"{DRIVER}, cuda"),
-    "hanging driver of no use": (hanging_driver_on_a_cpu, f"{DRIVER}, cpu"),
-    "second GPU": (told("torch", device=None, unfit=NO_SECOND), f"{DEVICE}, cuda:1"),
-    "no second GPU": (told("torch", device=None, unfit=NO_SECOND), "GPU: GPUs, cuda:1"),
-    "no GPU": (told("torch", device=None, unfit=NO_GPU), f"{DEVICE}, cuda"),
-    "library of torch": (unanswered("torch", "OSError: libcudart.so.13: none"), f"{TORCH}, cpu"),
-    "no torch": (unanswered("torch", NO_TORCH), f"{TORCH}, cpu"),
-    "device of no torch": (unanswered("torch", NO_TORCH), f"{DEVICE}, cpu"),
-    "crash of torch": (unanswered("torch", "the process was ended by SIGSEGV"), f"{TORCH}, cpu"),
-    "no nvcc": (lambda made, patch: made.remove("nvcc"), NVCC),
-    "no nvcc for a GPU": (lambda made, patch: made.remove("nvcc"), f"{NVCC}, cuda"),
-    "old torch": (told("torch", version="2.4.1+cu121"), TORCH),
-    "another compiler": (program("g++", "not gcc"), CPLUSPLUS),
-    "another compiler for the CPU": (program("g++", "not gcc"), f"{CPLUSPLUS}, cpu"),
-    "no compiler": (no_compiler_at_all, CPLUSPLUS),
-    "nvcc of another CUDA": (program("nvcc", NVCC_VERSION.replace("13.0", "12.8")), NVCC),
-    "GPU too old for nvcc": (told("torch", capabilities=[[6, 1]]), NVCC),
-    "wrong jobs": (variable("MAX_JOBS", "many"), JOBS),
-    "jobs": (variable("MAX_JOBS", "3"), JOBS),
-    "no ninja": (lambda made, patch: patch.setitem(sys.modules, "ninja", None), "build: ninja"),
-    "cache below a file": (cache_below_a_file, CACHE),
-    "read-only cache": (patched(tempfile, "TemporaryFile", READ_ONLY), CACHE),
-    "noexec": (patched(os, "statvfs", lambda path: NOEXEC), CACHE),
-    "full disk": (patched(shutil, "disk_usage", lambda path: FULL), "build: space"),
-    "little memory": (written("proc/meminfo", MEMORY), "host: memory"),
-    "control group": (limit_of_a_control_group, "host: memory"),
-    "quota": (written("sys/fs/cgroup/cpu.max", "150000 100000"), "host: CPU"),
-    "governor": (written(GOVERNOR, "powersave\n"), "host: governor"),
-    "limits of the shell": (limits_of_the_shell, "host: limits"),
-    "nearly idle": (attribute("busy", 0.05), "host: other programs"),
-    "busy": (attribute("busy", 0.6), "host: other programs"),
-    "busy or not": (attribute("busy", None), "host: other programs"),
-    "other allocator": (patched(allocator, "unsettable", lambda: NO_GLIBC), "host: allocator"),
-    "little isolation": (told("isolation", reached=["session", "memory"]), "host: isolation"),
-    "MIG": (says(mig__mode__current="Enabled"), "GPU: partitions"),
-    "one process at a time": (says(compute_mode="Exclusive_Process"), SHARING),
-    "closed to computing": (says(compute_mode="Prohibited"), SHARING),
-    "used memory": (says(memory__used="20480"), PROGRAMS),
-    "in use": (says(utilization__gpu="87"), PROGRAMS),
-    "used by": (attribute("processes", f"GPU-{UUID}, 4711, python a.py, 20480"), PROGRAMS),
-    "another is used": (attribute("processes", "GPU-0-9, 4711, python a.py, 20480"), PROGRAMS),
-    "throttled": (told("conditions", throttle_reasons=["too hot"]), "GPU: clocks"),
-    "no NVML": (told("conditions", unknown="nvidia-ml-py is not installed"), "GPU: clocks"),
+    DEVICE: {
+        "torch without CUDA": {"torch": OF_CPU | {"device": "cpu"}},
+        "torch without CUDA, cuda": {"torch": OF_CPU | {"device": None, "unfit": NO_CUDA}},
+        "GPU that does not compute": {"torch": {"trouble": "AcceleratorError: CUDA error"}},
+        "old driver, cuda": TOO_OLD,
+        "hidden GPU, cuda": HIDDEN,
+        "second GPU, cuda:1": SECOND,
+        "no GPU, cuda": {"torch": UNFIT},
+        "no torch, cpu": {"torch": NO_TORCH},
+    },
+    TORCH: {
+        "library, cpu": {"torch": "OSError: libcudart.so.13: cannot open shared object file"},
+        "missing, cpu": {"torch": NO_TORCH},
+        "crash, cpu": {"torch": "the process was ended by SIGSEGV"},
+        "old": {"torch": {"version": "2.4.1+cu121"}},
+    },
+    DRIVER: {
+        "old, cuda": TOO_OLD,
+        "hanging, cuda": {"driver": HANGS},
+        "hanging, cpu": {"driver": HANGS, "torch": {"device": "cpu"}},
+    },
+    "GPU: GPUs": {"hidden, cuda": HIDDEN, "second, cuda:1": SECOND},
+    NVCC: {
+        "missing": {"missing": ["nvcc"]},
+        "missing, cuda": {"missing": ["nvcc"]},
+        "of another CUDA": {"programs": {"nvcc": NVCC_VERSION.replace("13.0", "12.8")}},
+        "for an old GPU": {"torch": {"capabilities": [[6, 1]]}},
+    },
+    CPLUSPLUS: {
+        "another": {"programs": {"g++": "not gcc"}},
+        "another, cpu": {"programs": {"g++": "not gcc"}},
+        "none": {"missing": ["g++", "nvcc"], "environ": {"PATH": "ROOT/bin"}},
+    },
+    JOBS: {"wrong": {"environ": {"MAX_JOBS": "many"}}, "given": {"environ": {"MAX_JOBS": "3"}}},
+    "build: ninja": {"missing": {"items": [(sys.modules, "ninja", None)]}},
+    CACHE: {
+        "below a file": {"environ": {"LOSSCLI_CACHE_DIR": "ROOT/proc/cpuinfo/cache"}},
+        "read-only": {"items": [(vars(tempfile), "TemporaryFile", Mock(side_effect=READ_ONLY))]},
+        "noexec": {"items": [(vars(os), "statvfs", lambda path: Mock(f_flag=os.ST_NOEXEC))]},
+    },
+    "build: space": {"full": {"items": [(vars(shutil), "disk_usage", lambda _: Mock(free=2**30))]}},
+    "host: memory": {
+        "little": {"files": {"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 1048576 kB\n"}},
+        "of a control group": {
+            "files": {
+                f"{GROUP}memory.max": f"{8 * 2**30}",
+                f"{GROUP}memory.current": f"{2**30}",
+                f"{GROUP}memory.stat": "inactive_file 0\n",
+            }
+        },
+    },
+    "host: CPU": {"quota": {"files": {f"{GROUP}cpu.max": "150000 100000"}}},
+    "host: governor": {
+        "powersave": {
+            "files": {"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n"}
+        }
+    },
+    "host: limits": {
+        "of the shell": {
+            "items": [(vars(resource), "getrlimit", lambda each: LIMITS.get(each, (-1, -1)))]
+        }
+    },
+    "host: other programs": {
+        "few": {"attributes": {"busy": 0.05}},
+        "many": {"attributes": {"busy": 0.6}},
+        "unknown": {"attributes": {"busy": None}},
+    },
+    "host: allocator": {"other": {"items": [(vars(allocator), "unsettable", lambda: "not glibc")]}},
+    "host: isolation": {"little": {"isolation": {"reached": ["session", "memory"]}}},
+    "GPU: partitions": {"MIG": {"gpu": {"mig.mode.current": "Enabled"}}},
+    SHARING: {
+        "one process": {"gpu": {"compute_mode": "Exclusive_Process"}},
+        "closed": {"gpu": {"compute_mode": "Prohibited"}},
+    },
+    PROGRAMS: {
+        "memory": {"gpu": {"memory.used": "20480"}},
+        "time": {"gpu": {"utilization.gpu": "87"}},
+        "named": {"attributes": {"processes": f"GPU-{UUID}, 4711, python a.py, 20480"}},
+        "of another GPU": {"attributes": {"processes": "GPU-0-9, 4711, python a.py, 20480"}},
+    },
+    "GPU: clocks": {
+        "throttled": {"conditions": {"throttle_reasons": ["too hot"]}},
+        "unknown": {"conditions": {"unknown": "nvidia-ml-py is not installed"}},
+    },
 }
+"""What is different from a machine with all that is needed, by the finding and a name."""
+
+
+def change(made, patch, *, environ=None, files=None, programs=None, gpu=None, **answers):
+    for name, value in (environ or {}).items():
+        patch.setenv(name, value.replace("ROOT", str(made.root)))
+    for name, text in (files or {}).items():
+        made.write(name, text)
+    for name, text in (programs or {}).items():
+        made.program(name, text)
+    made.remove(*answers.pop("missing", ()))
+    made.gpu |= gpu or {}
+    vars(made).update(answers.pop("attributes", {}))
+    for items, name, value in answers.pop("items", ()):
+        patch.setitem(items, name, value)
+    for question, answer in answers.items():
+        if isinstance(answer, str):
+            made.answers[question] = NoAnswerError(answer)
+        else:
+            made.answers[question] |= answer
 
 
 def test_what_is_wrong_is_found_with_its_remedy(tmp_path, golden):
-    lines = []
-    for case, (change, what) in LOOKS.items():
-        root = tmp_path / case.replace(" ", "-")
-        name, _, asked = what.partition(", ")
-        with naming(case), pytest.MonkeyPatch.context() as patch:
-            made = make_up(root, patch)
-            change(made, patch)
-            found = made.look(name, asked or "auto")
-            lines += [f"{case}: {found.state}, {found.found}", f"    -> {found.advice}"]
-            lines[-2:] = [line.replace(str(root), "ROOT").rstrip() for line in lines[-2:]]
-    golden("doctor.txt", "\n".join(lines) + "\n")
+    told = ""
+    for name, cases in LOOKS.items():
+        for case, changes in cases.items():
+            root = tmp_path / re.sub("[^a-z]", "-", f"{name} {case}")
+            with naming(name, case), pytest.MonkeyPatch.context() as patch:
+                made = make_up(root, patch)
+                change(made, patch, **changes)
+                found = made.look(name, case.partition(", ")[2] or "auto")
+            text = f"{name}, {case}\n    {found.state}: {found.found}\n    -> {found.advice}\n"
+            told += text.replace(str(root), "ROOT").replace(sys.executable, "PYTHON")
+    golden("doctor.txt", told)
 
 
 def test_cache_of_another_user_is_a_problem(made, monkeypatch):
@@ -296,6 +279,7 @@ def test_driver_and_torch_that_hang_are_asked_once_and_are_the_only_problems(mad
 def test_no_compiler_is_a_warning_where_all_libraries_are_built(made, monkeypatch):
     made.without_gpu()
     made.program("g++", "not gcc")
+    assert made.look("build: kernels").state == PROBLEM
     monkeypatch.setattr(Cache, "find_without_tools", lambda *arguments: made.root / "library")
     found = made.look(CPLUSPLUS)
     assert found.state == WARNING
