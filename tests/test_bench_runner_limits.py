@@ -10,9 +10,16 @@ from losscli.machine import memory
 from tests.fake_bench import FixedLimits, Seen
 
 
+def functional(bench, limit=None, **changes):
+    """Return the only result, of a limit that is found once or changes when it is repeated."""
+    limits = limit if isinstance(limit, FixedLimits) else FixedLimits(limit or Limit())
+    given = {"passes": ("forward",), "implementations": ("functional",), "limits": limits}
+    (result,) = bench(**given | changes)
+    return result
+
+
 def test_result_has_the_memory_limit_beside_its_traffic(bench):
-    limits = FixedLimits(Limit(seconds=0.5))
-    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    result = functional(bench, Limit(seconds=0.5))
     assert result.limit_gbps == pytest.approx(1024e-9)
     assert result.limit_share == pytest.approx(0.5)
     assert not result.impossible
@@ -60,8 +67,7 @@ def _no_cache(monkeypatch):
 
 def test_probe_is_not_in_the_rounds_of_a_case_that_fits_the_cache(bench):
     mover = Contender("", lambda: None, awaited=False)
-    limits = FixedLimits(Limit(seconds=0.5), mover=mover)
-    (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+    result = functional(bench, FixedLimits(Limit(seconds=0.5), mover=mover))
     assert (mover.samples, result.limit_share) == ([], pytest.approx(0.5))
 
 
@@ -92,28 +98,25 @@ def test_probe_that_fails_midway_keeps_the_earlier_limit(bench):
         calls = itertools.count()
         call = lambda good=good, calls=calls: 1 / (good - next(calls))  # noqa: E731
         mover = Contender("", call, awaited=False)
-        limits = FixedLimits(Limit(seconds=0.5), mover=mover)
-        (result,) = bench(passes=("forward",), implementations=("functional",), limits=limits)
+        result = functional(bench, FixedLimits(Limit(seconds=0.5), mover=mover))
         assert bool(mover.samples) == bool(good)
         assert (result.status, result.limit_share) == ("ok", pytest.approx(0.5))
 
 
 def test_reason_has_no_impossible_on_a_busy_machine(bench):
-    limits = FixedLimits(Limit(seconds=1.1))
     busy = Seen(others=0.5)
-    _, functional = bench(passes=("forward",), limits=limits, conditions=busy, notify=len)
-    assert not functional.impossible
-    assert functional.reason.startswith("confidence: ")
+    result = functional(bench, Limit(seconds=1.1), conditions=busy, notify=len)
+    assert not result.impossible
+    assert result.reason.startswith("confidence: ")
 
 
 def test_unknown_limit_has_a_reason(bench):
-    limits = FixedLimits(Limit(reason="out of memory"))
-    (result,) = bench(passes=("forward",), implementations=("reference",), limits=limits)
+    result = functional(bench, Limit(reason="out of memory"))
     assert (result.limit_gbps, result.impossible) == (None, False)
     assert result.reason.endswith("; limit not measured: out of memory")
     assert (result.stop, result.no_limit) == ("confidence", "out of memory")
 
 
 def test_no_memory_is_measured_where_another_process_has(bench):
-    (result,) = bench(passes=("forward",), implementations=("functional",), peaks=False)
+    result = functional(bench, peaks=False)
     assert (result.status, result.peak_extra_bytes) == ("ok", None)

@@ -15,43 +15,16 @@ from losscli.runs.records import FAIL, PASS, Run, TimerTestResult
 from tests.fake_time import FakeClock
 
 
-class Late(CpuTimer):
-    """Takes 10 % too long."""
+class Wrong(CpuTimer):
+    """Changes each sample, by the name of what it is of."""
+
+    def __init__(self, change, **given):
+        super().__init__(**given)
+        self.change = change
 
     def measure(self, queue):
-        return [1.1 * sample for sample in super().measure(queue)]
-
-
-class Slow(CpuTimer):
-    """Adds 15 microseconds to each call."""
-
-    def measure(self, queue):
-        return [15e-6 + sample for sample in super().measure(queue)]
-
-
-class Noisy(CpuTimer):
-    """Is off by up to a half, either way."""
-
-    random = random.Random(0)
-
-    def measure(self, queue):
-        return [self.random.uniform(0.5, 1.5) * sample for sample in super().measure(queue)]
-
-
-class Blind(CpuTimer):
-    """Returns a constant time for everything."""
-
-    def measure(self, queue):
-        super().measure(queue)
-        return [500e-6] * len(queue)
-
-
-class Partial(CpuTimer):
-    """Measures each call as faster than it is, but the first of two."""
-
-    def measure(self, queue):
-        samples = super().measure(queue)
-        return [s * (1 if w.name == "a" else 0.9) for s, w in zip(samples, queue, strict=True)]
+        samples = zip(super().measure(queue), queue, strict=True)
+        return [self.change(sample, warm.name) for sample, warm in samples]
 
 
 class ReadClock(FakeClock):
@@ -62,31 +35,37 @@ class ReadClock(FakeClock):
         return self.now
 
 
-def failed(kind):
-    """Return the parts that fail a timer, by a clock that only work and readings move."""
-    clock = ReadClock()
-    bench = Bench("cpu", kind(clock=clock), clock.spend, clock.spend(50e-6), clock.seconds)
-    results = [r for part in selftest.plan(bench) for r in selftest.run(part)]
-    return [f"{r.test} {r.subject}" for r in results if r.status == FAIL]
-
-
+RANDOM = random.Random(0)
 SPINS, KERNELS = ["known time spin"] * 2, ["faster kernel", "slower kernel"]
 EITHER = ["faster spin", "slower spin", *KERNELS]
 FAULTS = {
-    CpuTimer: [],
-    Late: SPINS,
-    Slow: ["known time spin", "overhead nothing"],
-    Noisy: [*SPINS, "same kernel", *EITHER],
-    Blind: ["known time spin", "overhead nothing", *EITHER],
-    Partial: [*SPINS, "same kernel", "faster spin", "faster kernel"],
+    "none": (lambda sample, name: sample, []),
+    "takes 10 % too long": (lambda sample, name: 1.1 * sample, SPINS),
+    "adds 15 us": (lambda sample, name: 15e-6 + sample, ["known time spin", "overhead nothing"]),
+    "is off by up to a half, either way": (
+        lambda sample, name: RANDOM.uniform(0.5, 1.5) * sample,
+        [*SPINS, "same kernel", *EITHER],
+    ),
+    "returns a constant time": (
+        lambda sample, name: 500e-6,
+        ["known time spin", "overhead nothing", *EITHER],
+    ),
+    "measures the second of two as faster": (
+        lambda sample, name: sample * (1 if name == "a" else 0.9),
+        [*SPINS, "same kernel", "faster spin", "faster kernel"],
+    ),
 }
 
 
-@pytest.mark.parametrize("kind", FAULTS)
-def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, kind):
+@pytest.mark.parametrize(("change", "parts"), FAULTS.values(), ids=FAULTS)
+def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, change, parts):
     monkeypatch.setattr(selftest, "RUNS_OF_THE_SAME", 20)
     monkeypatch.setattr(selftest, "RUNS_OF_EACH_WAY", 5)
-    assert failed(kind) == FAULTS[kind]
+    clock = ReadClock()  # which only work and readings move
+    timer = Wrong(change, clock=clock)
+    bench = Bench("cpu", timer, clock.spend, clock.spend(50e-6), clock.seconds)
+    results = [r for part in selftest.plan(bench) for r in selftest.run(part)]
+    assert [f"{r.test} {r.subject}" for r in results if r.status == FAIL] == parts
 
 
 def test_a_spin_lasts_as_long_as_the_clock_says():

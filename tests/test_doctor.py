@@ -192,7 +192,9 @@ def test_what_is_wrong_is_found_with_its_remedy(tmp_path, golden):
                 made = make_up(root, patch)
                 change(made, patch, **changes)
                 found = made.look(name, case.partition(", ")[2] or "auto")
-            text = f"{name}, {case}\n    {found.state}: {found.found}\n    -> {found.advice}\n"
+            text = f"{name}, {case}\n    {found.state}: {found.found}\n"
+            if found.advice:
+                text += f"    -> {found.advice}\n"
             told += text.replace(str(root), "ROOT").replace(sys.executable, "PYTHON")
     golden("doctor.txt", told)
 
