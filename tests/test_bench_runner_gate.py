@@ -39,14 +39,6 @@ def remembering(key):
     return remembered
 
 
-def test_result_cached_by_address_fails(bench, implementation):
-    (result,) = bench(
-        implementations=(implementation(remembering(torch.Tensor.data_ptr)),), passes=("forward",)
-    )
-    assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("correct before timing, wrong while timed: loss: ")
-
-
 class RememberedGradient(torch.autograd.Function):
     """A right loss with a cached gradient."""
 
@@ -63,13 +55,22 @@ class RememberedGradient(torch.autograd.Function):
         return RememberedGradient.gradient * grad_output, None
 
 
-def test_cached_gradient_fails(bench, implementation):
+def lazy():
+    """Return an implementation that turns wrong while it is timed."""
+    calls = itertools.count()
+    return lambda x, y: mean_square(x, y) if next(calls) < 8 else torch.zeros(())
+
+
+def test_implementation_that_is_cached_or_turns_wrong_while_timed_fails(bench, implementation):
     RememberedGradient.gradient = None
-    (result,) = bench(
-        implementations=(implementation(RememberedGradient.apply),), passes=("forward_backward",)
-    )
-    assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("correct before timing, wrong while timed: gradient: ")
+    for function, pass_, what in (
+        (remembering(torch.Tensor.data_ptr), "forward", "loss: "),
+        (lazy(), "forward", "loss: "),
+        (RememberedGradient.apply, "forward_backward", "gradient: "),
+    ):
+        (result,) = bench(implementations=(implementation(function),), passes=(pass_,))
+        assert (result.status, result.seconds) == ("failed", None)
+        assert result.reason.startswith(f"correct before timing, wrong while timed: {what}")
 
 
 def test_result_cached_by_version_is_computed_for_each_sample(bench, implementation):
@@ -95,18 +96,6 @@ def ticking():
     """Return a clock of which each reading is a millisecond later."""
     readings = itertools.count(step=10**6)
     return lambda: next(readings)
-
-
-def test_implementation_that_turns_wrong_while_timed_fails(bench, implementation):
-    calls = []
-
-    def lazy(input, target):
-        calls.append(1)
-        return mean_square(input, target) if len(calls) < 9 else torch.zeros(())
-
-    (result,) = bench(implementations=(implementation(lazy),), passes=("forward",))
-    assert (result.status, result.seconds) == ("failed", None)
-    assert result.reason.startswith("correct before timing, wrong while timed: ")
 
 
 def test_an_exception_fails_its_implementation_and_no_other(bench, implementation):

@@ -20,7 +20,7 @@ from losscli.build.ninja import job_count
 from losscli.cases import ITEM_BYTES
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.processes.lock import locked
-from tests.parameters import SLOW, naming
+from tests.parameters import naming
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, cut_short, write_program
 
 ALL = ["alpha_cpu/elementwise.cpu.engine.o", "alpha_cpu/liblosscli_alpha_cpu.so"]
@@ -249,72 +249,45 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(workshop,
 BUILDER = """
 import sys
 from pathlib import Path
-from tests.standin import Standin, write_program
-workshop = Standin(Path(sys.argv[1]))
-workshop.write("elementwise/cpu/blocked.cpp", "")
-workshop.ensure()
-"""
-
-
-PLAIN_BUILDER = """
-import sys
-from pathlib import Path
 from tests.standin import Standin
 Standin.__post_init__ = lambda self: None  # the workshop is there
 Standin(Path(sys.argv[1])).ensure()
 """
-
-
-def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(workshop, monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "8")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    pipe = workshop.root / "pipe"
-    os.mkfifo(pipe)
-    with subprocess.Popen([sys.executable, "-c", BUILDER, workshop.root]) as builder:
-        end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
-        builder.kill()
-
-    waits = []
-
-    def let_the_compiler_end(seconds: float) -> None:
-        if not waits:
-            os.close(end)
-        waits.append(seconds)
-        os.sched_yield()
-
-    with (
-        workshop.cache.open_lock() as file,
-        locked(file, workshop.notes.append, sleep=let_the_compiler_end),
-    ):
-        assert waits, "the lock was free"
-
-
 WAITS = """\
 #!/bin/sh
 if [ "$1" != --version ] && [ -e {root}/pipe ]; then cat {root}/pipe; fi
 """
 
 
-@pytest.mark.parametrize("group", [pytest.param(False, marks=SLOW), True])
+@pytest.mark.parametrize("group", [False, True], ids=["losscli", "losscli and ninja"])
 def test_library_whose_build_was_killed_is_built_by_the_next(workshop, monkeypatch, group):
+    """What is left of a build keeps its lock."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     (expected,) = workshop.ensure()
-    assert expected.path
     whole = expected.path.read_bytes()
     shutil.rmtree(workshop.cache.root)
     compiler, pipe = workshop.root / "g++", workshop.root / "pipe"
-    compiler.write_text(
-        compiler.read_text().replace("#!/bin/sh\n", WAITS.format(root=workshop.root))
-    )
+    waits = WAITS.format(root=workshop.root)
+    compiler.write_text(compiler.read_text().replace("#!/bin/sh\n", waits))
     os.mkfifo(pipe)
-    with subprocess.Popen([sys.executable, "-c", PLAIN_BUILDER, workshop.root]) as builder:
+    with subprocess.Popen([sys.executable, "-c", BUILDER, workshop.root]) as builder:
         end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
         (ninja,) = Path(f"/proc/{builder.pid}/task/{builder.pid}/children").read_text().split()
         builder.kill()
         if group:
             os.kill(int(ninja), signal.SIGKILL)
     pipe.unlink()
-    os.close(end)
+    slept = []
+
+    def let_the_compiler_end(seconds: float) -> None:
+        if not slept:
+            os.close(end)
+        slept.append(seconds)
+        os.sched_yield()
+
+    notify = workshop.notes.append
+    with workshop.cache.open_lock() as file, locked(file, notify, sleep=let_the_compiler_end):
+        assert slept, "the lock was free"
     (outcome,) = workshop.ensure()
     assert (outcome.status, outcome.fresh) == ("built", True)
     assert outcome.path == expected.path

@@ -298,6 +298,7 @@ def test_readings_that_a_gpu_does_not_support_are_no_warning(made):
     made.gpu |= dict.fromkeys(("mig.mode.current", "clocks.max.sm"), "[N/A]")
     made.answers["conditions"] = {"throttle_reasons": []}
     assert made.complaints() == {}
+    made.answers["conditions"]["sm_clock_hz"] = [345e6]
     made.gpu.clear()
     made.remove("nvidia-smi")
     assert made.complaints() == {PROGRAMS: WARNING}

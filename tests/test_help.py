@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -75,7 +76,7 @@ def test_version_of_a_missing_or_broken_torch(monkeypatch, tmp_path):
         spec = SimpleNamespace(origin=str(folder / "__init__.py")) if files else None
         for name, content in files.items():
             (folder / name).write_text(content)
-        find = lambda name, spec=spec: spec  # noqa: E731
+        find = Mock(return_value=spec)
         monkeypatch.setattr("losscli.cli.version.PathFinder.find_spec", find)
         assert f"\ntorch {told}\n" in version.describe()
 

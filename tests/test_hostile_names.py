@@ -80,13 +80,9 @@ def test_verdicts_and_their_notes_are_shown(folder, more, monkeypatch, capfd):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["report", f"/{EVIL}"],
-        ["bench", "--impl", f"{EVIL}.py"],
-        ["judge", EVIL],
-        ["config", "check", "config.yaml"],
-        ["verify", f"--{EVIL}"],
-        ["runs"],
-        ["runs", "show", EVIL],
+        *(["report", f"/{EVIL}"], ["bench", "--impl", f"{EVIL}.py"], ["judge", EVIL]),
+        *(["config", "check", "config.yaml"], ["verify", f"--{EVIL}"]),
+        *(["runs"], ["runs", "show", EVIL]),
     ],
     ids=lambda given: given[0],
 )
