@@ -47,13 +47,16 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
     assert functional.host_seconds is None
 
 
+def on_gpu(**changes):
+    """Return the results of a small config, some of whose fields may be changed."""
+    fields = {"losses": (LossChoice("mse"),), "sizes": ((8, 8),), "timing": TIMING}
+    tasks = plan(Config(**fields | changes), "cuda:0")
+    return [result for task in tasks for result in Runner("cuda:0").run(task)]
+
+
 @pytest.mark.gpu
 def test_host_time_of_a_gpu_call_is_measured():
-    config = Config(
-        losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=("reference",), timing=TIMING
-    )
-    (task,) = plan(config, "cuda:0")
-    for result in Runner("cuda:0").run(task):
+    for result in on_gpu(implementations=("reference",)):
         assert result.host_seconds is not None
         assert 0 < result.host_seconds < 0.01
         assert result.limit_gbps is not None
@@ -100,13 +103,8 @@ def test_recorded_cache_state_is_the_actual_one():
 
 @pytest.mark.gpu
 def test_each_mode_runs_on_a_gpu():
-    config = Config(
-        losses=(LossChoice("mse"),),
-        sizes=((8, 8),),
-        implementations=("reference", "custom"),
-        timing=Timing(min_time=0.0, max_time=1.0, mode=("device", "graph", "host")),
-    )
-    results = [r for task in plan(config, "cuda:0") for r in Runner("cuda:0").run(task)]
+    timing = Timing(min_time=0.0, max_time=1.0, mode=("device", "graph", "host"))
+    results = on_gpu(implementations=("reference", "custom"), timing=timing)
     assert [r.status for r in results] == ["ok"] * 12
     assert [r.mode for r in results] == ["device"] * 4 + ["graph"] * 4 + ["host"] * 4
     assert all(r.error.value_ulp is not None for r in results)
@@ -116,16 +114,9 @@ def test_each_mode_runs_on_a_gpu():
 @pytest.mark.gpu
 def test_an_implementation_that_cannot_be_captured_fails_and_no_other(implementation):
     name = implementation(lambda x, y: mean_square(x, y) + 0 * float(x.sum()))
-    config = Config(
-        losses=(LossChoice("mse"),),
-        sizes=((8, 8),),
-        passes=("forward",),
-        implementations=(name, "reference"),
-        timing=Timing(min_time=0.0, max_time=1.0, mode=("graph",)),
-    )
-    (task,) = plan(config, "cuda:0")
-    theirs, reference = Runner("cuda:0").run(task)
-    assert (theirs.status, reference.status) == ("failed", "ok")
+    timing = Timing(min_time=0.0, max_time=1.0, mode=("graph",))
+    results = on_gpu(passes=("forward",), implementations=(name, "reference"), timing=timing)
+    assert [r.status for r in results] == ["failed", "ok"]
 
 
 def test_tables_run_one_after_the_other_with_their_own_timing(bench):

@@ -3,8 +3,6 @@
 import os
 from dataclasses import fields
 
-import pytest
-
 from losscli.axes import CHANGING, DTYPES, LAYOUTS
 from losscli.config.expansion import expand
 from losscli.config.keys import FIELDS, TABLES
@@ -89,21 +87,18 @@ def test_a_key_of_a_child_replaces_the_parents(tmp_path):
     assert config.inputs == Inputs(scale=2, seed=4)
 
 
-@pytest.mark.parametrize(
-    ("parent", "child", "bounds"),
-    [
+def test_given_time_bound_adjusts_the_default_of_the_other(tmp_path):
+    for parent, child, bounds in (
         ("{min_time: 0.2s, max_time: 2s}", "{max_time: 0.1s}", (0.1, 0.1)),
         ("{min_time: 0.2s, max_time: 2s}", "{min_time: 3s}", (3, 3)),
         ("{min_time: 0.2s, max_time: 2s}", "{cache: warm}", (0.2, 2)),
         ("{cache: warm}", "{max_time: 0.1s}", (0.1, 0.1)),
         ("{max_time: 20s}", "{min_time: 15s}", (15, 20)),
-    ],
-)
-def test_given_time_bound_adjusts_the_default_of_the_other(tmp_path, parent, child, bounds):
-    (tmp_path / "parent.yaml").write_text(f"sizes: 8\ntiming: {parent}\n")
-    (tmp_path / "middle.yaml").write_text(f"extends: parent.yaml\ntiming: {child}\n")
-    timing = load(tmp_path, "extends: middle.yaml\ntiming: {confidence: 3%}\n").timing
-    assert (timing.min_time, timing.max_time, timing.confidence) == (*bounds, 0.03)
+    ):
+        (tmp_path / "parent.yaml").write_text(f"sizes: 8\ntiming: {parent}\n")
+        (tmp_path / "middle.yaml").write_text(f"extends: parent.yaml\ntiming: {child}\n")
+        timing = load(tmp_path, "extends: middle.yaml\ntiming: {confidence: 3%}\n").timing
+        assert (timing.min_time, timing.max_time, timing.confidence) == (*bounds, 0.03)
 
 
 def test_config_can_be_read_from_a_pipe(tmp_path):
@@ -193,27 +188,20 @@ def test_a_tolerance_may_be_for_a_case_of_any_table(tmp_path):
     }
 
 
-@pytest.mark.parametrize("config", ["peers", "peers-cpu"])
-def test_peers_config_covers_training(config):
-    blocks = [b for b in load_config(config, {}).blocks if "reference" in b.implementations]
-    assert {layout for block in blocks for layout in block.layouts} == set(LAYOUTS)
-    assert {value for block in blocks for value in block.grad_outputs} == {1.0, 0.5, CHANGING}
-
-
-def test_peers_config_has_the_matrix_and_the_strategies():
+def test_peers_config_covers_training_and_has_the_matrix_and_the_strategies():
+    for config in ("peers", "peers-cpu"):
+        blocks = [b for b in load_config(config, {}).blocks if "reference" in b.implementations]
+        assert {layout for block in blocks for layout in block.layouts} == set(LAYOUTS)
+        assert {value for block in blocks for value in block.grad_outputs} == {1.0, 0.5, CHANGING}
     peers, *_, strategies = load_config("peers", {}).blocks
-    cells = sum(len(peers.passes) for _ in expand(peers, "cuda:0"))
+    cases = list(expand(peers, "cuda:0"))
     assert {choice.name for choice in peers.losses} == {*MACHINERY}
-    assert cells == len(MACHINERY) * 6 * 4 * 2
-    assert {case.elements for case in expand(peers, "cuda:0")} == {
-        2**exponent for exponent in (10, 15, 20, 24, 28, 30)
-    }
-    assert {c.target_shape for c in expand(peers, "cuda:0") if c.loss == "hinge"} == {
-        shape[-1:] for shape in peers.sizes
-    }
-    assert set(strategies.implementations) == {
-        name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"
-    }
+    assert len(peers.passes) * len(cases) == len(MACHINERY) * 6 * 4 * 2
+    assert {case.elements for case in cases} == {2**n for n in (10, 15, 20, 24, 28, 30)}
+    rows = {case.target_shape for case in cases if case.loss == "hinge"}
+    assert rows == {shape[-1:] for shape in peers.sizes}
+    of_custom = {name for name in IMPLEMENTATIONS if name.partition(":")[0] == "custom"}
+    assert set(strategies.implementations) == of_custom
 
 
 def test_smoke_has_every_dtype_reduction_an_odd_size_and_no_default():

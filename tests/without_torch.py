@@ -19,9 +19,15 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 """
 _FORKS = """
-import json, os, sys, tempfile
+import gc, json, os, sys, tempfile
 %s
-from losscli.cli.main import run
+from contextlib import suppress
+from importlib import import_module
+from losscli.cli.main import COMMANDS, run
+for name in COMMANDS:  # as each fork would, in a quarter of a second
+    with suppress(ImportError):
+        import_module("losscli.cli." + name.replace("-", "_"))
+gc.freeze()
 for line in sys.stdin:
     arguments, folder, environ = json.loads(line)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -33,7 +39,9 @@ for line in sys.stdin:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
             sys.argv[1:] = arguments
-            sys.exit(run())
+            code = run()
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         texts = [file.seek(0) or file.read().decode() for file in (out, err)]
     print(json.dumps([code, *texts]), flush=True)
@@ -55,7 +63,7 @@ def _started(prelude: str) -> subprocess.Popen[str]:
 
 
 def run_after(prelude: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run losscli in a fork of a process that has run a prelude and imported nothing else."""
+    """Run losscli in a fork of a process that has run a prelude and imported the commands."""
     process = _started(prelude)
     assert process.stdin
     assert process.stdout
