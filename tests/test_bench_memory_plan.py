@@ -1,6 +1,7 @@
 """The memory plan, against bytes computed by hand and against measurements."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +28,7 @@ def case(loss="mse", reduction="mean", dtype="float32"):
 
 def test_pass_needs_inputs_outputs_and_temporaries():
     both, none = [CUSTOM, REFERENCE], case(reduction="none")
-    for asked, pass_, implementations, tensors in (
+    cases: list[Any] = [
         (case(), "forward", [CUSTOM], 2),
         (case(), "forward_backward", [CUSTOM], 4),  # and the gradient, and what the probe writes
         (case(), "forward", both, 2 + 4),  # and the reference's temporaries
@@ -36,7 +37,8 @@ def test_pass_needs_inputs_outputs_and_temporaries():
         (none, "forward_backward", [CUSTOM], 6),  # and both gradients
         (case(dtype="float64"), "forward", [CUSTOM], 4),
         (case("hinge"), "forward", [CUSTOM], 1 + 1 / 1024),  # the target is one row
-    ):
+    ]
+    for asked, pass_, implementations, tensors in cases:
         plan = plan_memory(asked, pass_, implementations)
         assert plan.total == RESERVE + tensors * 4 * MIB, (asked.name, pass_)
 
@@ -131,12 +133,13 @@ def test_largest_implementation_is_dropped_first_with_both_sizes():
 
 def test_peak_memory_excludes_inputs_loss_and_gradient(capfd):
     x, y = torch.rand(2, 512, 512)
-    for pass_, function, tensors in (
+    cases: list[Any] = [
         ("forward", lambda x, y: (x * y).sum(), 1),
         ("forward", lambda x, y: ((x - y) + 1).sum(), 2),
         ("forward", lambda x, y: x * y, 0),  # the loss itself is not extra
         ("forward_backward", lambda x, y: (x.exp() * y).sum(), 2),  # the saved exp, its product
-    ):
+    ]
+    for pass_, function, tensors in cases:
         timed = PassFactory(pass_, "mean", (x, y)).make(function)
         with gradients(pass_):
             timed()

@@ -3,6 +3,7 @@
 import gc
 import weakref
 from dataclasses import replace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -49,7 +50,7 @@ def test_a_result_has_time_traffic_speedup_error_memory_and_the_stop_reason(benc
 
 def on_gpu(**changes):
     """Return the results of a small config, some of whose fields may be changed."""
-    fields = {"losses": (LossChoice("mse"),), "sizes": ((8, 8),), "timing": TIMING}
+    fields: dict[str, Any] = {"losses": (LossChoice("mse"),), "sizes": ((8, 8),), "timing": TIMING}
     tasks = plan(Config(**fields | changes), "cuda:0")
     return [result for task in tasks for result in Runner("cuda:0").run(task)]
 

@@ -99,9 +99,11 @@ def test_report_of_the_timer_self_test_as_a_whole(golden):
 def found(monkeypatch):
     """Make the parts of the self-test return these results."""
 
+    def part(result):
+        return Part(result.test, lambda: result)
+
     def come_to(*results):
-        parts = [Part(result.test, lambda result=result: result) for result in results]
-        monkeypatch.setattr(selftest, "plan", lambda bench: parts)
+        monkeypatch.setattr(selftest, "plan", lambda bench: list(map(part, results)))
 
     return come_to
 

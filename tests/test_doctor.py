@@ -7,6 +7,7 @@ import resource
 import shutil
 import sys
 import tempfile
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -75,7 +76,7 @@ HIDDEN = {"environ": {"CUDA_VISIBLE_DEVICES": ""}, "driver": {"gpus": []}, "torc
 TOO_OLD = {"driver": {"cuda": [12, 4]}, "torch": UNFIT | {"warnings": [OLD]}}
 SECOND = {"torch": {"device": None, "unfit": NO_SECOND}}
 GROUP = "sys/fs/cgroup/"
-LOOKS = {
+LOOKS: dict[str, dict[str, dict[str, Any]]] = {
     DEVICE: {
         "torch without CUDA": {"torch": OF_CPU | {"device": "cpu"}},
         "torch without CUDA, cuda": {"torch": OF_CPU | {"device": None, "unfit": NO_CUDA}},
