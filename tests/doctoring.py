@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import ninja  # noqa: F401 - which asks sysconfig where it lies, before that is 
 import pytest
 
 from losscli.build import compilers, nvcc
-from losscli.doctor import host, questions
-from losscli.doctor.findings import Examination, Finding
+from losscli.doctor import building, host, questions
+from losscli.doctor.findings import OK, Examination, Finding, Probe
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
 from losscli.implementations.sandbox.parts import NAMES
@@ -22,25 +22,15 @@ from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
 UUID = "6f3b1a52-0000-1111-2222-333344445555"
 KIB_OF_GIB = 2**20
 
-# Writes to its output, as compilers do; a file that it is to read has to be there.
+# Writes to its output, as compilers do.
 _COMPILER = """\
 #!/bin/sh
 if [ "$1" = --version ]; then printf '%s\\n' '{version}'; exit; fi
 {trouble}
-while [ $# -gt 0 ]; do
-  case "$1" in
-    -c) read="$read $2" ;;
-    -include) along="$along $2" ;;
-    -I*) folder=${{1#-I}} ;;
-    -o) output=$2 ;;
-  esac
+while [ $# -gt 1 ]; do
+  if [ "$1" = -o ]; then echo made > "$2"; fi
   shift
 done
-for name in $along; do read="$read $folder/$name"; done
-for file in $read; do
-  [ -f "$file" ] || {{ echo "fatal error: $file: No such file or directory" >&2; exit 1; }}
-done
-echo made > "$output"
 """
 _NVIDIA_SMI = """\
 #!/bin/sh
@@ -78,6 +68,8 @@ class MadeUp:
     processes: str = ""
     """What nvidia-smi says of processes."""
     busy: float | None = 0.0
+    compiles: bool = False
+    """Whether compilers are called for more than their version."""
 
     def __post_init__(self) -> None:
         for name, text in _FILES.items():
@@ -147,18 +139,27 @@ class MadeUp:
             raise answer
         return answer
 
-    def examine(self, asked: str = "auto") -> Examination:
-        """Return the report of the doctor."""
+    def examine(self, asked: str = "auto", probes: Sequence[Probe] = PROBES) -> Examination:
+        """Return the report of the doctor, which compiles nothing."""
         if self.gpu:
             gpu = ", ".join(self.gpu.values())
             script = _NVIDIA_SMI.format(gpu=gpu, processes=self.processes)
             write_program(self.root / "bin" / "nvidia-smi", script)
-        return examine(Machine(asked, sleep=lambda seconds: None), probes=PROBES)
+        with pytest.MonkeyPatch.context() as patch:
+            if not self.compiles:
+                patch.setattr(building, "_run", lambda plan, work: "")
+            return examine(Machine(asked, sleep=lambda seconds: None), probes=probes)
 
-    def look(self, area: str, name: str, asked: str = "auto") -> Finding:
-        """Return one finding of the report."""
-        [found] = [f for f in self.examine(asked).findings if (f.area, f.name) == (area, name)]
+    def look(self, name: str, asked: str = "auto") -> Finding:
+        """Return one finding of the report, such as ``GPU: driver``."""
+        probes = [each for each in PROBES if f"{each.area}: {each.name}" == name]
+        [found] = self.examine(asked, probes).findings
         return found
+
+    def complaints(self, asked: str = "auto") -> dict[str, str]:
+        """Return the state of each finding that is not ok."""
+        found = self.examine(asked).findings
+        return {f"{each.area}: {each.name}": each.state for each in found if each.state != OK}
 
 
 def make_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:

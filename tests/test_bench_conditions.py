@@ -103,23 +103,24 @@ def test_gpu_time_of_other_programs_is_read_for_each_case(nvml):
         ours.communicate(b"\n")
 
 
-@pytest.mark.parametrize("reason", conditions.THROTTLE_REASONS)
-def test_batch_is_throttled_if_the_gpu_was_at_either_end(nvml, reason):
-    seen = GpuConditions(nvml, "handle")
-    looks = []
-    for nvml.reasons in (0, reason, reason, 0, 0):
-        looks.append(seen.slowed())
-    assert looks == [False, True, True, True, False]
-    assert seen.record()["throttle_reasons"] == [conditions.THROTTLE_REASONS[reason]]
+def test_batch_is_throttled_if_the_gpu_was_at_either_end(nvml):
+    for reason, name in conditions.THROTTLE_REASONS.items():
+        nvml.reasons = 0
+        seen = GpuConditions(nvml, "handle")
+        looks = []
+        for nvml.reasons in (0, reason, reason, 0, 0):
+            looks.append(seen.slowed())
+        assert looks == [False, True, True, True, False]
+        assert seen.record()["throttle_reasons"] == [name]
 
 
-@pytest.mark.parametrize("reason", [0x01, 0x02, 0x04, 0x10, 0x100])
-def test_idle_clocks_and_power_limit_discard_no_batch(nvml, reason):
-    nvml.reasons = reason
-    seen = GpuConditions(nvml, "handle")
-    assert not seen.slowed()
-    told = {0x04: ["power limit"], 0x10: ["sync boost"]}.get(reason, [])
-    assert seen.record()["throttle_reasons"] == told
+def test_idle_clocks_and_power_limit_discard_no_batch(nvml):
+    for reason in (0x01, 0x02, 0x04, 0x10, 0x100):
+        nvml.reasons = reason
+        seen = GpuConditions(nvml, "handle")
+        assert not seen.slowed()
+        told = {0x04: ["power limit"], 0x10: ["sync boost"]}.get(reason, [])
+        assert seen.record()["throttle_reasons"] == told
 
 
 def test_conditions_are_reset_for_each_case(nvml):
@@ -139,15 +140,13 @@ def test_conditions_leave_out_what_nvml_does_not_report(nvml):
     assert "watts" not in seen.record()
 
 
-def test_without_nvidia_ml_py_conditions_are_unknown(monkeypatch):
+def test_without_nvidia_ml_py_or_a_driver_conditions_are_unknown(monkeypatch, nvml):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     seen = look_at("cuda:0")
     seen.begin()
     assert not seen.slowed()
     assert seen.record() == {"unknown": "nvidia-ml-py is not installed"}
 
-
-def test_without_a_driver_conditions_are_unknown(monkeypatch, nvml):
     nvml.nvmlInit = lambda: nvml.answer(None)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert look_at("cuda:0").record() == {"unknown": "NVML: Not Supported"}
@@ -179,36 +178,28 @@ def cpu(monkeypatch, tmp_path):
     return now
 
 
-def test_time_of_other_programs_is_busy_time_less_our_own(cpu):
-    cpu.wall, cpu.own = 2.0, 1.5
-    cpu.tick(11.5, 21.0, 99.0)  # 2.5 s of the 4 s that two cores have
+@pytest.mark.parametrize(
+    ("wall", "own", "busy", "others"),
+    [
+        (2.0, 1.5, (11.5, 21.0, 99.0), 0.25),  # 2.5 s of the 4 s that two cores have
+        (2.0, 3.9, (11.9, 21.9, 30.0), 0.0),
+        (0.04, 0.0, (10.5, 20.5, 30.0), None),  # shorter than a tick of the kernel
+    ],
+)
+def test_time_of_other_programs_is_busy_time_less_our_own(cpu, wall, own, busy, others):
+    cpu.wall, cpu.own = wall, own
+    cpu.tick(*busy)
     record = cpu.seen.record()
-    assert record["others"] == 0.25
-    assert record["load_average"] == 1.5
+    assert (record["others"], record["load_average"]) == (others, 1.5)
     assert record["threads"] >= 1
     assert record["governor"] is None
 
 
-def test_idle_machine_has_no_time_of_other_programs(cpu):
-    cpu.wall, cpu.own = 2.0, 3.9
-    cpu.tick(11.9, 21.9, 30.0)
-    assert cpu.seen.record()["others"] == 0.0
-
-
-def test_interval_shorter_than_a_kernel_tick_is_unknown(cpu):
-    cpu.wall = 0.04
-    cpu.tick(10.5, 20.5, 30.0)
-    assert cpu.seen.record()["others"] is None
-
-
-def test_machine_without_cpu_counters_is_unknown(cpu, tmp_path):
+def test_machine_without_cpu_counters_is_unknown_but_for_its_governor(cpu, tmp_path):
     cpu.wall = 2.0
     (tmp_path / "stat").unlink()
-    assert cpu.seen.record()["others"] is None
-
-
-def test_frequency_governor_is_read(cpu, tmp_path):
     path = tmp_path / "devices/system/cpu/cpu0/cpufreq/scaling_governor"
     path.parent.mkdir(parents=True)
     path.write_text("powersave\n")
-    assert cpu.seen.record()["governor"] == "powersave"
+    record = cpu.seen.record()
+    assert (record["others"], record["governor"]) == (None, "powersave")

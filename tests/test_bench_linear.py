@@ -1,7 +1,5 @@
 """Bench of losses of hidden states: all gradients of a step, the products as the limit, plans."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -29,9 +27,7 @@ def no_probe(device: str) -> Any:
 
 
 @pytest.mark.parametrize(("pass_", "count"), [("forward", 1), ("forward_backward", 3)])
-def test_limit_is_the_time_of_the_bare_products(
-    pass_: Any, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limit_is_the_time_of_the_bare_products(pass_, count, monkeypatch):
     case = make_case()
     reads = list(make_inputs(case).values())
     called: list[tuple[int, ...]] = []
@@ -52,7 +48,7 @@ def test_limit_is_the_time_of_the_bare_products(
     assert limits.contender(case, pass_, timer, reads) is not None
 
 
-def test_a_pass_computes_all_gradients_of_a_step_and_measures_memory_beyond_them() -> None:
+def test_a_pass_computes_all_gradients_of_a_step_and_measures_memory_beyond_them():
     case = make_case("biased_linear_cross_entropy", (64, 16, 300))
     passes = PassFactory.of_case(case, "forward_backward", make_inputs(case).values())
     subject: Any = subject_of("custom", case)
@@ -72,7 +68,7 @@ def test_a_pass_computes_all_gradients_of_a_step_and_measures_memory_beyond_them
     assert plan.bytes == logits
 
 
-def test_a_wrong_gradient_of_the_weight_gets_no_time() -> None:
+def test_a_wrong_gradient_of_the_weight_gets_no_time():
     case = make_case()
     operands = make_inputs(case)
     gate = Gate(case, operands)
@@ -87,9 +83,7 @@ def test_a_wrong_gradient_of_the_weight_gets_no_time() -> None:
     assert gate.judge("mine", "forward_backward", answer.loss).status == FAIL
 
 
-def test_bench_compares_budgets_beside_the_products(
-    config: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_compares_budgets_beside_the_products(config, capsys):
     name = config(
         "losses: {linear_cross_entropy: {memory_budget: [0, 200kB]}}\n"
         "sizes: 1100x8x64\ninputs: {distribution: normal}\n"
@@ -105,7 +99,7 @@ def test_bench_compares_budgets_beside_the_products(
 
 
 @pytest.mark.slow
-def test_table_has_operations_and_names_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_has_operations_and_names_budgets(capsys):
     short = ("--device", "cpu", "--max-time", "5ms", "--min-time", "1ms")
     assert main.run(["bench", "-c", "linear", *SIZE, "--impl", "custom", *short]) == 0
     out = capsys.readouterr().out
@@ -114,37 +108,22 @@ def test_table_has_operations_and_names_budgets(capsys: pytest.CaptureFixture[st
     assert "memory_budget=300MB" in out.replace("\n", "") or "300MB" in out
 
 
-@pytest.mark.parametrize(
-    ("budget", "plan"),
-    [
+def test_dry_run_prints_the_plan(config, capsys):
+    for budget, plan in (
         (2**30, "all logits at once"),
         (1_500_000, "chunks of 896 tokens"),
         (800_000, "slices of 31 classes"),
-    ],
-)
-def test_dry_run_prints_the_plan(
-    budget: int, plan: str, config: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = config(
-        f"losses: {{linear_cross_entropy: {{memory_budget: {budget}}}}}\n"
-        "sizes: 1536x16x400\npasses: forward_backward\nimplementations: [custom, reference]\n"
-    )
-    assert main.run(["bench", "-c", name, "--device", "cpu", "--dry-run"]) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if " custom " in line]
-    assert plan in line
+    ):
+        name = config(
+            f"losses: {{linear_cross_entropy: {{memory_budget: {budget}}}}}\n"
+            "sizes: 1536x16x400\npasses: forward_backward\nimplementations: [custom, reference]\n"
+        )
+        assert main.run(["bench", "-c", name, "--device", "cpu", "--dry-run"]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if " custom " in line]
+        assert plan in line
 
 
-def test_a_loss_says_which_sizes_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["bench", "--loss", "linear_cross_entropy", "--device", "cpu"]) == 2
-    assert (
-        "linear_cross_entropy takes sizes of tokens x width x classes, such as 8192x4096x128256, "
-        "but is given 1024x1024, 3072x3072. Add one with --size."
-    ) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "count"), [("1.2GB", 1.2e9), ("300 MB", 3e8), ("1GiB", 2**30), ("512", 512)]
-)
-def test_budgets_are_read_in_bytes(text: str, count: float) -> None:
-    assert parse_memory(text) == count
-    assert parse_memory(format_memory(count)) == count
+def test_budgets_are_read_in_bytes():
+    for text, count in {"1.2GB": 1.2e9, "300 MB": 3e8, "1GiB": 2**30, "512": 512}.items():
+        assert parse_memory(text) == count
+        assert parse_memory(format_memory(count)) == count

@@ -1,18 +1,13 @@
 """The memory plan, against bytes computed by hand and against measurements."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 import torch
 
-from losscli.bench.memory_plan import (
-    GPU_RESERVE,
-    RESERVE,
-    MemoryPlan,
-    plan_memory,
-    those_that_fit,
-)
+from losscli.bench.memory_plan import GPU_RESERVE, RESERVE, MemoryPlan, plan_memory, those_that_fit
 from losscli.cases.case import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
 from losscli.implementations.passes import PassFactory, gradients
@@ -31,27 +26,27 @@ def case(loss="mse", reduction="mean", dtype="float32"):
     return Case(*operands, reduction, "cpu", spec.resolve({}), "uniform", 0)
 
 
-@pytest.mark.parametrize(
-    ("case", "pass_", "implementations", "tensors"),
-    [
+def test_pass_needs_inputs_outputs_and_temporaries():
+    both, none = [CUSTOM, REFERENCE], case(reduction="none")
+    cases: list[Any] = [
         (case(), "forward", [CUSTOM], 2),
         (case(), "forward_backward", [CUSTOM], 4),  # and the gradient, and what the probe writes
-        (case(), "forward", [CUSTOM, REFERENCE], 2 + 4),  # and the reference's temporaries
-        (case(reduction="none"), "forward", [CUSTOM], 4),  # and the loss, and the probe's
-        (case(reduction="none"), "forward", [CUSTOM, REFERENCE], 2 + 2 + 4 + 1),
-        (case(reduction="none"), "forward_backward", [CUSTOM], 6),  # and both gradients
+        (case(), "forward", both, 2 + 4),  # and the reference's temporaries
+        (none, "forward", [CUSTOM], 4),  # and the loss, and the probe's
+        (none, "forward", both, 2 + 2 + 4 + 1),
+        (none, "forward_backward", [CUSTOM], 6),  # and both gradients
         (case(dtype="float64"), "forward", [CUSTOM], 4),
         (case("hinge"), "forward", [CUSTOM], 1 + 1 / 1024),  # the target is one row
-    ],
-)
-def test_pass_needs_inputs_outputs_and_temporaries(case, pass_, implementations, tensors):
-    assert plan_memory(case, pass_, implementations).total == RESERVE + tensors * 4 * MIB
+    ]
+    for asked, pass_, implementations, tensors in cases:
+        plan = plan_memory(asked, pass_, implementations)
+        assert plan.total == RESERVE + tensors * 4 * MIB, (asked.name, pass_)
 
 
-@pytest.mark.parametrize(("pass_", "tensors"), [("forward", 2), ("forward_backward", 3)])
-def test_gpu_plan_has_no_probe_arrays(pass_, tensors):
+def test_gpu_plan_has_no_probe_arrays():
     asked = msgspec.structs.replace(case(), device="cuda:0")
-    assert plan_memory(asked, pass_, [CUSTOM]).total == GPU_RESERVE + tensors * 4 * MIB
+    assert plan_memory(asked, "forward", [CUSTOM]).total == GPU_RESERVE + 2 * 4 * MIB
+    assert plan_memory(asked, "forward_backward", [CUSTOM]).total == GPU_RESERVE + 3 * 4 * MIB
 
 
 def test_plan_separates_inputs_outputs_and_temporaries():
@@ -113,59 +108,42 @@ def test_implementations_stay_within_the_memory_plan(loss, reduction, pass_, nam
     assert extra <= implementation.temporary_bytes(asked) + MIB // 4, held
 
 
-@pytest.mark.parametrize(
-    ("dtype", "widens", "item"),
-    [("float32", False, 4), ("bfloat16", False, 2), ("bfloat16", True, 4), ("float64", True, 8)],
-)
-def test_temporaries_of_each_reference_are_as_declared(monkeypatch, dtype, widens, item):
-    monkeypatch.setitem(LOSSES, "mse", replace(LOSSES["mse"], temporaries=9, widens=widens))
-    asked = case(dtype=dtype)
-    for implementation in (REFERENCE, FUNCTIONAL):
-        assert implementation.temporary_bytes(asked) == 9 * item * MIB
-    assert CUSTOM.temporary_bytes(asked) == 0
-
-
-def test_implementations_that_fit_are_all_kept():
-    assert those_that_fit(case(), "forward", [CUSTOM, REFERENCE], 2**40) == (
-        [CUSTOM, REFERENCE],
-        {},
-    )
+def test_temporaries_of_each_reference_are_as_declared(monkeypatch):
+    for dtype, widens, item in (
+        *(("float32", False, 4), ("bfloat16", False, 2)),
+        *(("bfloat16", True, 4), ("float64", True, 8)),
+    ):
+        monkeypatch.setitem(LOSSES, "mse", replace(LOSSES["mse"], temporaries=9, widens=widens))
+        asked = case(dtype=dtype)
+        for implementation in (REFERENCE, FUNCTIONAL):
+            assert implementation.temporary_bytes(asked) == 9 * item * MIB
+        assert CUSTOM.temporary_bytes(asked) == 0
 
 
 def test_largest_implementation_is_dropped_first_with_both_sizes():
-    able, reasons = those_that_fit(case(), "forward", [REFERENCE, CUSTOM], RESERVE + 10 * MIB)
+    both = [REFERENCE, CUSTOM]
+    assert those_that_fit(case(), "forward", both, 2**40) == (both, {})
+    able, reasons = those_that_fit(case(), "forward", both, RESERVE + 10 * MIB)
     assert able == [CUSTOM]
     assert reasons["reference"].text == "needs 536.0 MiB of memory, 522.0 MiB are free"
-
-
-def test_nothing_fits_if_the_operands_do_not():
-    able, reasons = those_that_fit(case(), "forward", [CUSTOM, REFERENCE], RESERVE)
+    able, reasons = those_that_fit(case(), "forward", both[::-1], RESERVE)
     assert able == []
     assert list(reasons) == ["reference", "custom"]
 
 
-@pytest.mark.parametrize(
-    ("pass_", "function", "tensors"),
-    [
+def test_peak_memory_excludes_inputs_loss_and_gradient(capfd):
+    x, y = torch.rand(2, 512, 512)
+    cases: list[Any] = [
         ("forward", lambda x, y: (x * y).sum(), 1),
         ("forward", lambda x, y: ((x - y) + 1).sum(), 2),
         ("forward", lambda x, y: x * y, 0),  # the loss itself is not extra
         ("forward_backward", lambda x, y: (x.exp() * y).sum(), 2),  # the saved exp, its product
-    ],
-    ids=["one temporary", "two temporaries", "no reduction", "backward"],
-)
-def test_peak_memory_excludes_inputs_loss_and_gradient(pass_, function, tensors):
-    x, y = torch.rand(2, 512, 512)
-    timed = PassFactory(pass_, "mean", (x, y)).make(function)
-    with gradients(pass_):
-        timed()
-        extra = timed.peak_extra_bytes("cpu")
-    assert extra == pytest.approx(tensors * MIB, abs=1024)
-    assert timed.loss is timed.input.grad is None
-
-
-def test_memory_count_writes_nothing_to_stderr(capfd):
-    x, y = torch.rand(2, 8)
-    timed = PassFactory("forward", "mean", (x, y)).make(torch.mul)
-    timed.peak_extra_bytes("cpu")
+    ]
+    for pass_, function, tensors in cases:
+        timed = PassFactory(pass_, "mean", (x, y)).make(function)
+        with gradients(pass_):
+            timed()
+            extra = timed.peak_extra_bytes("cpu")
+        assert extra == pytest.approx(tensors * MIB, abs=1024)
+        assert timed.loss is timed.input.grad is None
     assert capfd.readouterr().err == ""

@@ -1,7 +1,5 @@
 """The clock of the judge beside the samples that a candidate reports of itself."""
 
-from __future__ import annotations
-
 import pytest
 
 from losscli.bench.remote import PATIENCE_SECONDS, disagreement
@@ -35,49 +33,44 @@ class Machine:
         return disagreement(self.looped, kind, claimed, host, lambda: self.now)
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_a_clock_that_says_what_the_samples_say_agrees(kind):
-    machine = Machine(CLAIMED)
-    assert machine.disagreement(kind) is None
-    assert machine.calls == pytest.approx(50 if kind == "cpu" else 3 * 50, abs=2)
+def test_a_clock_that_says_what_the_samples_say_agrees():
+    for kind, calls in (("cpu", 50), ("cuda", 3 * 50)):
+        machine = Machine(CLAIMED)
+        assert machine.disagreement(kind) is None
+        assert machine.calls == pytest.approx(calls, abs=2)
 
 
 def test_a_busy_machine_that_disturbs_each_long_loop_is_no_disagreement():
     assert Machine(CLAIMED, stolen=0.07, every=0.011).disagreement() is None
 
 
-@pytest.mark.parametrize("stolen", [0.0, 0.07])
-def test_calls_that_take_longer_than_they_say_disagree_on_any_machine(stolen):
-    found = Machine(4 * CLAIMED, stolen, every=0.1).disagreement()
-    assert found.code == Code.CLOCK_DISAGREES
-    assert "says 4000 us a call, its samples 1000 us" in found.text
+def test_calls_that_take_longer_than_they_say_disagree_on_any_machine():
+    for stolen in (0.0, 0.07):
+        found = Machine(4 * CLAIMED, stolen, every=0.1).disagreement()
+        assert found.code == Code.CLOCK_DISAGREES
+        assert "says 4000 us a call, its samples 1000 us" in found.text
 
 
-@pytest.mark.parametrize(("seconds", "agrees"), [(15e-6, True), (25e-6, False)])
-def test_ten_microseconds_more_are_allowed_on_a_cpu(seconds, agrees):
-    found = Machine(seconds).disagreement("cpu", claimed=3e-6)
-    assert (found is None) == agrees
+def test_a_little_more_is_allowed():
+    for call_seconds, kind, claimed, agrees in (
+        (15e-6, "cpu", 3e-6, True),  # ten microseconds
+        (25e-6, "cpu", 3e-6, False),
+        (1.05 * CLAIMED, "cuda", CLAIMED, True),  # a tenth of runs of 20 ms
+        (1.2 * CLAIMED, "cuda", CLAIMED, False),
+        (1.05 * 3e-6, "cuda", 3e-6, True),
+        (1.2 * 3e-6, "cuda", 3e-6, False),
+    ):
+        found = Machine(call_seconds).disagreement(kind, claimed)
+        assert (found is None) == agrees, (call_seconds, kind, claimed)
+    # The part of the host may vary more.
+    assert Machine(1.4e-4).disagreement("cuda", 1e-5, host=1e-4) is None
+    assert Machine(1.7e-4).disagreement("cuda", 1e-5, host=1e-4)
 
 
 def test_calls_that_take_very_long_are_not_waited_for_a_hundred_times():
     machine = Machine(1000 * CLAIMED)
     assert machine.disagreement()
     assert machine.now < 300 * 1.1 + PATIENCE_SECONDS + 5
-
-
-@pytest.mark.parametrize("claimed", [CLAIMED, 3e-6], ids=["long calls", "short calls"])
-@pytest.mark.parametrize(("factor", "agrees"), [(1.05, True), (1.2, False)])
-def test_a_gpu_may_take_a_tenth_more_in_runs_of_20_ms(claimed, factor, agrees):
-    found = Machine(factor * claimed).disagreement("cuda", claimed)
-    assert (found is None) == agrees
-
-
-def test_the_part_of_the_host_may_vary_more():
-    assert Machine(1.4e-4).disagreement("cuda", 1e-5, host=1e-4) is None
-    assert Machine(1.7e-4).disagreement("cuda", 1e-5, host=1e-4)
-
-
-def test_a_gpu_that_claims_a_millionth_is_not_given_a_million_calls():
     machine = Machine(1.0)
     assert machine.disagreement("cuda", 1e-6)
     assert machine.now < 1.1 * (200 + PATIENCE_SECONDS + 3)

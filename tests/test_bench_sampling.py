@@ -1,5 +1,7 @@
 """Stop rules and interleaving, by a fake clock."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from losscli.bench.sampling import MAXIMUM_ROUNDS, Contender, describe, interleave
@@ -46,47 +48,36 @@ def noise(low, high, count):
 
 
 def test_sampling_stops_when_every_median_is_known():
-    race = Race(a=[1e-3], b=[2e-3])
+    race = Race(a=[1e-3], b=[2e-3], c=[4e-3])
     assert race.run(min_time=0, max_time=10) == "confidence"
-    assert {len(c.samples) for c in race.contenders.values()} == {13}  # 10 are asked for
+    for contender, seconds in zip(race.contenders.values(), (1e-3, 2e-3, 4e-3), strict=True):
+        assert contender.samples == pytest.approx([seconds] * 13)  # 10 are asked for
 
 
-def test_sampling_lasts_for_the_minimum_time():
+def test_sampling_lasts_for_the_minimum_time_and_three_rounds():
     race = Race(a=[1e-3])
     assert race.run(min_time=0.5, max_time=10) == "confidence"
     assert 0.5 <= race.elapsed < 0.8
+    race = Race(a=[60.0], b=[60.0])
+    assert race.run(min_time=0.2, max_time=10) == "time limit"
+    assert [len(c.samples) for c in race.contenders.values()] == [3, 3]
 
 
-def test_one_noisy_implementation_keeps_all_sampled():
+def test_one_noisy_implementation_keeps_all_sampled_until_soon_after_the_time_limit():
     race = Race(quiet=[1e-3], noisy=noise(1e-3, 2e-3, 10**4))
     assert race.run(min_time=0, max_time=0.5) == "time limit"
     quiet, noisy = race.contenders.values()
     assert len(quiet.samples) == len(noisy.samples) > 100
+    assert 0.5 <= race.elapsed < 0.51
 
 
-def test_probe_is_sampled_as_long_as_the_implementations():
+def test_probe_is_sampled_as_long_as_the_implementations_and_not_alone():
     race = Race(quiet=[1e-3], noisy=noise(1e-3, 2e-3, 10**4))
     race.contenders["noisy"].awaited = False
     assert race.run(min_time=0, max_time=0.5) == "confidence"
     assert [len(c.samples) for c in race.contenders.values()] == [13, 13]
-
-
-def test_probe_alone_is_not_sampled():
-    race = Race(a=[1e-3])
-    race.contenders["a"].awaited = False
+    race.contenders["quiet"].awaited = False
     assert race.run(min_time=0, max_time=0.5) == "nothing left to sample"
-
-
-def test_sampling_stops_soon_after_the_time_limit():
-    race = Race(noisy=noise(1e-3, 2e-3, 10**4))
-    race.run(min_time=0, max_time=1)
-    assert 1 <= race.elapsed < 1.01
-
-
-def test_at_least_three_rounds_are_taken():
-    race = Race(a=[60.0], b=[60.0])
-    assert race.run(min_time=0.2, max_time=10) == "time limit"
-    assert [len(c.samples) for c in race.contenders.values()] == [3, 3]
 
 
 def test_sampling_stops_at_the_sample_limit():
@@ -95,27 +86,15 @@ def test_sampling_stops_at_the_sample_limit():
     assert len(race.contenders["noisy"].samples) == MAXIMUM_ROUNDS
 
 
-def test_each_implementation_gets_its_own_samples():
-    race = Race(a=[1e-3], b=[2e-3], c=[4e-3])
-    race.run(min_time=0, max_time=1)
-    medians = [sorted(c.samples)[0] for c in race.contenders.values()]
-    assert medians == pytest.approx([1e-3, 2e-3, 4e-3])
-
-
-def test_each_round_samples_each_implementation_once_in_random_order():
-    race = Race(a=[1e-3], b=[1e-3], c=[1e-3])
-    race.run(min_time=0.1, max_time=1)
-    rounds = [tuple(race.order[i : i + 3]) for i in range(0, len(race.order), 3)]
-    assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
-    assert len(set(rounds)) == 6
-
-
-def test_order_of_samples_follows_from_the_seed():
+def test_each_round_samples_each_implementation_once_in_an_order_of_the_seed():
     orders = []
     for seed in (1, 1, 2):
         race = Race(a=[1e-3], b=[1e-3], c=[1e-3])
         race.run(seed=seed, min_time=0.1, max_time=1)
         orders.append(race.order)
+        rounds = [tuple(race.order[i : i + 3]) for i in range(0, len(race.order), 3)]
+        assert all(sorted(names) == ["a", "b", "c"] for names in rounds)
+        assert len(set(rounds)) == 6
     assert orders[0] == orders[1] != orders[2]
 
 
@@ -145,34 +124,18 @@ def test_sampling_ends_when_no_implementation_is_left():
 
 
 def test_error_of_the_run_fails_no_implementation():
-    def fail():
-        raise BuildError("no kernels")
-
-    contender = Contender("custom", fail)
+    contender = Contender("custom", Mock(side_effect=BuildError("no kernels")))
     with pytest.raises(BuildError):
         contender.warm_up(ClockTimer(FakeClock()))
     assert contender.failure is None
 
 
-def sampled(count, thrown_away=0):
-    return Contender("custom", int, samples=[1.0] * count, thrown_away=thrown_away)
-
-
-@pytest.mark.parametrize(
-    ("stop", "contender", "text"),
-    [
-        ("confidence", sampled(12), "confidence: 12 samples, median within 0.00%"),
-        ("time limit", sampled(3), "time limit: 3 samples, too few for an interval"),
-        (
-            "confidence",
-            sampled(12, 4),
-            "confidence: 12 samples, 4 discarded while throttled, median within 0.00%",
-        ),
-    ],
-)
-def test_reason_says_how_well_the_median_is_known(stop, contender, text):
-    width = half_width(contender.samples)
-    assert describe(stop, width, len(contender.samples), contender.thrown_away) == text
+def test_reason_says_how_well_the_median_is_known():
+    assert describe("confidence", 0.0, 12, 0) == "confidence: 12 samples, median within 0.00%"
+    told = "time limit: 3 samples, too few for an interval"
+    assert describe("time limit", half_width([1.0] * 3), 3, 0) == told
+    told = "confidence: 12 samples, 4 discarded while throttled, median within 0.00%"
+    assert describe("confidence", half_width([1.0] * 12), 12, 4) == told
 
 
 def test_contents_of_the_operands_change_before_each_batch():

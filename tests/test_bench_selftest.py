@@ -15,43 +15,16 @@ from losscli.runs.records import FAIL, PASS, Run, TimerTestResult
 from tests.fake_time import FakeClock
 
 
-class Late(CpuTimer):
-    """Takes 10 % too long."""
+class Wrong(CpuTimer):
+    """Changes each sample, by the name of what it is of."""
+
+    def __init__(self, change, **given):
+        super().__init__(**given)
+        self.change = change
 
     def measure(self, queue):
-        return [1.1 * sample for sample in super().measure(queue)]
-
-
-class Slow(CpuTimer):
-    """Adds 15 microseconds to each call."""
-
-    def measure(self, queue):
-        return [15e-6 + sample for sample in super().measure(queue)]
-
-
-class Noisy(CpuTimer):
-    """Is off by up to a half, either way."""
-
-    random = random.Random(0)
-
-    def measure(self, queue):
-        return [self.random.uniform(0.5, 1.5) * sample for sample in super().measure(queue)]
-
-
-class Blind(CpuTimer):
-    """Returns a constant time for everything."""
-
-    def measure(self, queue):
-        super().measure(queue)
-        return [500e-6] * len(queue)
-
-
-class Partial(CpuTimer):
-    """Measures each call as faster than it is, but the first of two."""
-
-    def measure(self, queue):
-        samples = super().measure(queue)
-        return [s * (1 if w.name == "a" else 0.9) for s, w in zip(samples, queue, strict=True)]
+        samples = zip(super().measure(queue), queue, strict=True)
+        return [self.change(sample, warm.name) for sample, warm in samples]
 
 
 class ReadClock(FakeClock):
@@ -62,49 +35,37 @@ class ReadClock(FakeClock):
         return self.now
 
 
-def failed(kind):
-    """Return the parts that fail a timer, by a clock that only work and readings move."""
-    clock = ReadClock()
-    bench = Bench("cpu", kind(clock=clock), clock.spend, clock.spend(50e-6), clock.seconds)
-    results = [r for part in selftest.plan(bench) for r in selftest.run(part)]
-    return [f"{r.test} {r.subject}" for r in results if r.status == FAIL]
+RANDOM = random.Random(0)
+SPINS, KERNELS = ["known time spin"] * 2, ["faster kernel", "slower kernel"]
+EITHER = ["faster spin", "slower spin", *KERNELS]
+FAULTS = {
+    "none": (lambda sample, name: sample, []),
+    "takes 10 % too long": (lambda sample, name: 1.1 * sample, SPINS),
+    "adds 15 us": (lambda sample, name: 15e-6 + sample, ["known time spin", "overhead nothing"]),
+    "is off by up to a half, either way": (
+        lambda sample, name: RANDOM.uniform(0.5, 1.5) * sample,
+        [*SPINS, "same kernel", *EITHER],
+    ),
+    "returns a constant time": (
+        lambda sample, name: 500e-6,
+        ["known time spin", "overhead nothing", *EITHER],
+    ),
+    "measures the second of two as faster": (
+        lambda sample, name: sample * (1 if name == "a" else 0.9),
+        [*SPINS, "same kernel", "faster spin", "faster kernel"],
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("kind", "parts"),
-    [
-        (CpuTimer, []),
-        (Late, ["known time spin", "known time spin"]),
-        (Slow, ["known time spin", "overhead nothing"]),
-        (
-            Noisy,
-            [
-                *("known time spin", "known time spin", "same kernel"),
-                *("faster spin", "slower spin", "faster kernel", "slower kernel"),
-            ],
-        ),
-        (
-            Blind,
-            [
-                "known time spin",
-                "overhead nothing",
-                *("faster spin", "slower spin", "faster kernel", "slower kernel"),
-            ],
-        ),
-        (
-            Partial,
-            [
-                *("known time spin", "known time spin", "same kernel"),
-                *("faster spin", "faster kernel"),
-            ],
-        ),
-    ],
-    ids=lambda kind: kind.__name__ if isinstance(kind, type) else "",
-)
-def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, kind, parts):
+@pytest.mark.parametrize(("change", "parts"), FAULTS.values(), ids=FAULTS)
+def test_each_fault_of_a_timer_fails_the_parts_that_it_touches(monkeypatch, change, parts):
     monkeypatch.setattr(selftest, "RUNS_OF_THE_SAME", 20)
     monkeypatch.setattr(selftest, "RUNS_OF_EACH_WAY", 5)
-    assert failed(kind) == parts
+    clock = ReadClock()  # which only work and readings move
+    timer = Wrong(change, clock=clock)
+    bench = Bench("cpu", timer, clock.spend, clock.spend(50e-6), clock.seconds)
+    results = [r for part in selftest.plan(bench) for r in selftest.run(part)]
+    assert [f"{r.test} {r.subject}" for r in results if r.status == FAIL] == parts
 
 
 def test_a_spin_lasts_as_long_as_the_clock_says():
@@ -127,37 +88,22 @@ RESULTS = (
 )
 
 
-def test_report_of_the_timer_self_test_as_a_whole():
+def test_report_of_the_timer_self_test_as_a_whole(golden):
     environment = {"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"}
     made = Run(kind="timer-test", environment=environment, results=RESULTS)
-    assert render(made, "table").splitlines() == [
-        "A CPU, 2 threads, torch 2.13.0",
-        "",
-        "test        of       expected            found  status",
-        "----------  -------  ---------------  --------  ------",
-        "known time  spin     200.0 us         200.5 us  pass",
-        "overhead    nothing  below 1.000 us   35.00 ns  pass",
-        "same        kernel   same, 100 times  90 times  fail",
-        "",
-        "same, kernel: 10 times unclear",
-        "",
-        "self-test of the timer: 2 of 3 parts passed",
-    ]
-    assert render(made, "csv").splitlines()[0] == (
-        "test,subject,status,reason,seconds,expected_seconds,right,runs"
-    )
+    golden("timer_self_test.txt", render(made, "table"))
+    golden("timer_self_test.csv", render(made, "csv"))
 
 
 @pytest.fixture
 def found(monkeypatch):
     """Make the parts of the self-test return these results."""
 
-    def come_to(*results):
-        def part(result):
-            return Part(result.test, lambda: result)
+    def part(result):
+        return Part(result.test, lambda: result)
 
-        parts = [part(result) for result in results]
-        monkeypatch.setattr(selftest, "plan", lambda bench: parts)
+    def come_to(*results):
+        monkeypatch.setattr(selftest, "plan", lambda bench: list(map(part, results)))
 
     return come_to
 
@@ -165,13 +111,17 @@ def found(monkeypatch):
 SELF_TEST = ("self-test", "timer", "--device", "cpu")
 
 
-@pytest.mark.parametrize(("results", "code"), [(RESULTS, 1), (RESULTS[:2], 0)])
-def test_timer_self_test_exits_1_if_a_part_fails(capsys, found, results, code):
-    found(*results)
-    assert run([*SELF_TEST, "--format", "json"]) == code
-    record = json.loads(capsys.readouterr().out)
-    assert record["kind"] == "timer-test"
-    assert [r["status"] for r in record["results"]] == [r.status for r in results]
+def test_timer_self_test_exits_1_if_a_part_fails(capsys, found):
+    for results, more, code, count in (
+        (RESULTS, [], 1, 3),
+        (RESULTS[:2], [], 0, 2),
+        (RESULTS[::-1], ["--fail-fast"], 1, 1),
+    ):
+        found(*results)
+        assert run([*SELF_TEST, *more, "--format", "json"]) == code
+        record = json.loads(capsys.readouterr().out)
+        assert record["kind"] == "timer-test"
+        assert [r["status"] for r in record["results"]] == [r.status for r in results][:count]
 
 
 def test_timer_self_test_is_reported_in_every_format(capsys, found, tmp_path, monkeypatch):
@@ -183,12 +133,6 @@ def test_timer_self_test_is_reported_in_every_format(capsys, found, tmp_path, mo
     assert "self-test of the timer: 2 of 3 parts passed\n" in captured.err
     assert captured.err.endswith(f"losscli: wrote {tmp_path / 'table'}\n")
     assert (tmp_path / "summary").read_text().startswith("## losscli timer-test\n")
-
-
-def test_timer_self_test_stops_at_the_first_failure_with_fail_fast(capsys, found):
-    found(RESULTS[2], RESULTS[0])
-    assert run([*SELF_TEST, "--fail-fast", "--format", "json"]) == 1
-    assert len(json.loads(capsys.readouterr().out)["results"]) == 1
 
 
 @pytest.mark.gpu

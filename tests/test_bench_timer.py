@@ -21,43 +21,34 @@ from losscli.machine import allocator
 from tests.fake_time import FakeClock
 
 
-@pytest.mark.parametrize(("seconds", "repeats"), [(1e-6, 50), (30e-6, 2), (50e-6, 1), (2.0, 1)])
-def test_a_sample_lasts_at_least_50_microseconds(seconds, repeats):
-    clock = FakeClock()
-    warm = CpuTimer(clock=clock).warm_up(clock.spend(seconds))
-    assert warm.repeats == repeats
+def test_a_sample_lasts_at_least_50_microseconds():
+    for seconds, repeats in ((1e-6, 50), (30e-6, 2), (50e-6, 1), (2.0, 1)):
+        clock = FakeClock()
+        assert CpuTimer(clock=clock).warm_up(clock.spend(seconds)).repeats == repeats
 
 
-def test_long_call_is_warmed_up_twice():
+def test_long_call_is_warmed_up_twice(monkeypatch):
     clock = FakeClock()
     CpuTimer(clock=clock).warm_up(clock.spend(3.0))
     assert clock.seconds() == 6
-
-
-def test_calls_until_the_memory_is_steady_count_for_the_warm_up(monkeypatch):
+    # Calls until the memory is steady count for the warm-up.
     monkeypatch.setattr(allocator, "keeps", lambda: True)
-    clock = FakeClock()
     CpuTimer(clock=clock).warm_up(clock.spend(0.5))
-    assert clock.seconds() == 1.0
+    assert clock.seconds() == 7
 
 
-@pytest.mark.parametrize(
-    ("fresh", "calls"),
-    [
-        ([0], 2),
-        ([256, 0, 256, 0], 5),
-        ([256], timers.FRESH_CALLS),
-    ],
-    ids=["none is needed", "until two calls need none", "always needs some"],
-)
-def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory(fresh, calls):
-    clock, handed_out = FakeClock(), [0]
+def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory():
+    def calls_of(fresh):
+        clock, handed_out = FakeClock(), [0]
 
-    def measure():
-        handed_out[0] += (fresh.pop(0) if len(fresh) > 1 else fresh[0]) * 2**20
-        return 1e-3
+        def measure():
+            handed_out[0] += (fresh.pop(0) if len(fresh) > 1 else fresh[0]) * 2**20
+            return 1e-3
 
-    assert len(timers._settle_memory(measure, clock, lambda: handed_out[0])) == calls
+        return len(timers._settle_memory(measure, clock, lambda: handed_out[0]))
+
+    assert [calls_of([0]), calls_of([256, 0, 256, 0])] == [2, 5]
+    assert calls_of([256]) == timers.FRESH_CALLS
 
 
 def test_a_call_that_always_needs_fresh_memory_is_not_warmed_up_for_long():
@@ -66,25 +57,20 @@ def test_a_call_that_always_needs_fresh_memory_is_not_warmed_up_for_long():
     assert len(timers._settle_memory(lambda: call() or 1.5, clock, lambda: next(handed_out))) == 2
 
 
-@pytest.mark.parametrize(
-    ("seconds", "calls"),
-    [(10e-6, 2000), (100e-6, 200), (250e-6, 200), (1e-3, 100), (3.0, 2)],
-    ids=["as long as any warm-up", "both", "often enough", "at the limit", "twice"],
-)
-def test_a_gpu_is_warmed_up_until_the_time_of_the_host_is_known(seconds, calls):
-    clock = FakeClock()
-    call = clock.spend(seconds)
-    assert len(timers._settle(lambda: call() or 1e-6, clock, timers.HOST_CALLS)) == calls
+def test_a_gpu_is_warmed_up_until_the_time_of_the_host_is_known():
+    def calls_of(seconds):
+        clock = FakeClock()
+        call = clock.spend(seconds)
+        return len(timers._settle(lambda: call() or 1e-6, clock, timers.HOST_CALLS))
+
+    # As long as any warm-up, both, often enough, at the limit, twice.
+    assert list(map(calls_of, (10e-6, 100e-6, 250e-6, 1e-3, 3.0))) == [2000, 200, 200, 100, 2]
 
 
-def test_a_sample_is_the_mean_of_its_block():
+def test_samples_are_means_of_blocks_in_the_order_asked_for():
     clock = FakeClock()
     warm = Warm(clock.spend(1e-3, 3e-3), 2, 0.0)
     assert CpuTimer(clock=clock).measure([warm]) == pytest.approx([2e-3])
-
-
-def test_samples_come_in_the_order_asked_for():
-    clock = FakeClock()
     slow, fast = Warm(clock.spend(2.0), 1, 0.0), Warm(clock.spend(1.0), 1, 0.0)
     assert CpuTimer(clock=clock).measure([slow, fast, slow]) == pytest.approx([2, 1, 2])
 
@@ -141,36 +127,31 @@ def test_mode_host_times_a_loop_that_ends_when_the_gpu_is_done():
     assert timer.measure([warm]) == pytest.approx([40e-6])
 
 
-def test_garbage_collector_is_off_only_within_samples():
+def test_garbage_collector_is_off_only_within_samples_and_on_again_after_a_failure():
     seen = []
     timer = CpuTimer(clock=FakeClock())
     timer.measure([Warm(lambda: seen.append(gc.isenabled()), 1, 0.0)])
     assert seen == [False]
     assert gc.isenabled()
-
-
-def test_garbage_collector_is_on_again_after_a_failure():
     warm = Warm(lambda: 1 / 0, 1, 0.0)
     with pytest.raises(CallFailedError) as failed:
-        CpuTimer(clock=FakeClock()).measure([warm])
+        timer.measure([warm])
     assert failed.value.warm is warm
     assert isinstance(failed.value.error, ZeroDivisionError)
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(
-    ("device", "cache", "working_set", "evicts"),
-    [
+def test_eviction_depends_on_device_cache_and_case(monkeypatch):
+    monkeypatch.setattr(timers, "cache_bytes", lambda device: 1000)
+    cases: list[Any] = [
         ("cpu", "cold", 1000, True),
         ("cpu", "cold", 1001, False),  # evicts itself
         ("cpu", "warm", 1, False),
         ("cuda:0", "cold", 10**12, True),  # costs next to nothing
         ("cuda:0", "warm", 1, False),
-    ],
-)
-def test_eviction_depends_on_device_cache_and_case(monkeypatch, device, cache, working_set, evicts):
-    monkeypatch.setattr(timers, "cache_bytes", lambda device: 1000)
-    assert needs_eviction(device, cache, working_set) is evicts
+    ]
+    for *case, evicts in cases:
+        assert needs_eviction(*case) is evicts, case
 
 
 def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_own(monkeypatch):
@@ -183,24 +164,27 @@ def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_ow
     assert timer.evict is None
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "margin", "gaps"),
-    [
+def cuda_timer_that(outcomes, monkeypatch):
+    """Return a timer whose batches have these outcomes, which need nothing of a GPU."""
+    timer = CudaTimer.__new__(CudaTimer)
+    timer.margin, timer.gaps, timer.agree = timers.QUEUE_MARGIN, 0, timers.own
+    monkeypatch.setattr(timer, "_run", lambda batch: outcomes.pop(0))
+    return timer
+
+
+def test_batch_is_retried_with_longer_waits_and_counted_if_none_suffices(monkeypatch):
+    for outcomes, margin, gaps in (
         ([True], 1.5, 0),
         ([False, True], 3.0, 0),
         ([False, False, False, True], 12.0, 0),  # in time at the last
         ([False] * 4, 12.0, 1),
-    ],
-)
-def test_batch_is_retried_with_longer_waits_and_counted_if_none_suffices(
-    monkeypatch, outcomes, margin, gaps
-):
-    timer = CudaTimer.__new__(CudaTimer)  # nothing of a GPU is needed to decide
-    timer.margin, timer.gaps = timers.QUEUE_MARGIN, 0
-    timer.agree = timers.own
-    monkeypatch.setattr(timer, "_run", lambda batch: outcomes.pop(0))
-    timer._run_in_time([])
-    assert (timer.margin, timer.gaps, outcomes) == (margin, gaps, [])
+    ):
+        timer = cuda_timer_that(outcomes, monkeypatch)
+        timer._run_in_time([])
+        assert (timer.margin, timer.gaps, outcomes) == (margin, gaps, [])
+    timer = cuda_timer_that([False], monkeypatch)  # a call that waits is not taken again
+    timer._run_in_time([Warm(int, 1, 0.0, waits=True)])
+    assert (timer.margin, timer.gaps) == (timers.QUEUE_MARGIN, 0)
 
 
 def test_a_call_that_waits_for_the_gpu_is_queued_alone():
@@ -209,15 +193,6 @@ def test_a_call_that_waits_for_the_gpu_is_queued_alone():
     batches = list(timers._batches(queue))
     assert [len(batch) for batch in batches] == [timers.QUEUED, 1, 1, 1, 1]
     assert [warm for batch in batches for warm in batch] == queue
-
-
-def test_a_call_that_waits_is_not_taken_again_behind_a_longer_wait(monkeypatch):
-    timer = CudaTimer.__new__(CudaTimer)
-    timer.margin, timer.gaps = timers.QUEUE_MARGIN, 0
-    timer.agree = timers.own
-    monkeypatch.setattr(timer, "_run", lambda batch: False)
-    timer._run_in_time([Warm(int, 1, 0.0, waits=True)])
-    assert (timer.margin, timer.gaps) == (timers.QUEUE_MARGIN, 0)
 
 
 @pytest.fixture

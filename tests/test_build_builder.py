@@ -1,7 +1,5 @@
 """Builds with stand-in compilers: what they compile, keep, print and remove."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -22,12 +20,10 @@ from losscli.build.ninja import job_count
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import BuildError, UnfitError, UsageError
 from losscli.processes.lock import locked
-from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, Standin, cut_short, write_program
+from tests.parameters import naming
+from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, cut_short, write_program
 
-ALL = [
-    "alpha_cpu/elementwise.cpu.engine.o",
-    "alpha_cpu/liblosscli_alpha_cpu.so",
-]
+ALL = ["alpha_cpu/elementwise.cpu.engine.o", "alpha_cpu/liblosscli_alpha_cpu.so"]
 CUDA = [
     *(f"alpha_cuda/elementwise.cuda.kernel.{dtype}.o" for dtype in sorted(ITEM_BYTES)),
     "alpha_cuda/elementwise.cuda.launch.o",
@@ -35,7 +31,7 @@ CUDA = [
 ]
 
 
-def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) -> None:
+def test_first_build_compiles_everything_and_the_second_nothing(workshop):
     (outcome,) = workshop.ensure()
     assert workshop.compiled() == ALL
     assert (outcome.target, outcome.status, outcome.fresh) == ("alpha_cpu", "built", True)
@@ -45,44 +41,28 @@ def test_first_build_compiles_everything_and_prints_one_line(workshop: Standin) 
     assert note.startswith("building for this machine: alpha_cpu; takes about ")
     assert workshop.steps[-1] == "[2/2] linking liblosscli_alpha_cpu.so"
 
-
-def test_second_build_compiles_and_prints_nothing(workshop: Standin) -> None:
-    workshop.ensure()
-    workshop.compiled(), workshop.notes.clear()
     (outcome,) = workshop.ensure()
     assert (outcome.status, outcome.fresh) == ("cached", False)
-    assert workshop.compiled() == []
-    assert workshop.notes == []
-
-
-def test_several_libraries_are_built_in_one_run(workshop: Standin) -> None:
-    workshop.ensure(workshop.plan(BETA))
-    workshop.compiled(), workshop.notes.clear(), workshop.steps.clear()
-    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA)]
-    outcomes = workshop.ensure(*plans)
-    assert [(o.target, o.status) for o in outcomes] == [
-        ("torch", "built"),
-        ("alpha_cpu", "built"),
-        ("beta_cpu", "cached"),
-    ]
-    (note,) = workshop.notes
-    assert note.startswith("building for this machine: torch, alpha_cpu; takes about ")
-    assert workshop.steps[-1].startswith("[4/4] ")
-
-
-def test_an_edited_loss_recompiles_nothing_else(workshop: Standin) -> None:
-    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
-    workshop.ensure(*plans)
-    workshop.write("losses/elementwise/beta.h", "edited")
-    plans = [workshop.plan(target) for target in (BINDING, ALPHA, BETA, ALPHA_CUDA)]
-    assert [o.target for o in workshop.ensure(*plans) if o.fresh] == ["beta_cpu"]
-
-
-def test_force_builds_again_from_nothing(workshop: Standin) -> None:
-    workshop.ensure()
-    workshop.compiled()
+    assert (workshop.compiled(), workshop.notes) == ([], [note])
     assert workshop.ensure(force=True)[0].status == "built"
     assert workshop.compiled() == ALL
+
+
+def test_several_libraries_are_built_in_one_run_and_again_only_if_edited(workshop):
+    targets = (BINDING, ALPHA, BETA, ALPHA_CUDA)
+    workshop.ensure(workshop.plan(BETA))
+    workshop.notes.clear()
+    outcomes = workshop.ensure(*map(workshop.plan, targets))
+    assert [(each.target, each.status) for each in outcomes] == [
+        *(("torch", "built"), ("alpha_cpu", "built")),
+        *(("beta_cpu", "cached"), ("alpha_cuda", "built")),
+    ]
+    (note,) = workshop.notes
+    assert note.startswith("building for this machine: torch, alpha_cpu, alpha_cuda; takes about ")
+    assert workshop.steps[-1].startswith(f"[{4 + len(CUDA)}/")
+    workshop.write("losses/elementwise/beta.h", "edited")
+    outcomes = workshop.ensure(*map(workshop.plan, targets))
+    assert [each.target for each in outcomes if each.fresh] == ["beta_cpu"]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +73,7 @@ def test_force_builds_again_from_nothing(workshop: Standin) -> None:
         ("core/operand.h", CUDA),
     ],
 )
-def test_an_edit_recompiles_what_includes_it(
-    workshop: Standin, edited: str, recompiled: list[str]
-) -> None:
+def test_an_edit_recompiles_what_includes_it(workshop, edited, recompiled):
     workshop.ensure(workshop.plan(ALPHA_CUDA))
     assert workshop.compiled() == CUDA
     workshop.write(edited, "edited")
@@ -107,21 +85,16 @@ def test_an_edit_recompiles_what_includes_it(
         assert f"/{name}" in outcome.log, "the log holds objects that were up to date, too"
 
 
-def test_a_source_with_an_older_time_but_other_content_is_compiled(workshop: Standin) -> None:
-    """Installing another version leaves such files: they carry the times of its release."""
+def test_edit_is_compiled_whatever_its_time(workshop, monkeypatch):
     workshop.ensure()
     workshop.compiled()
+    # Installing another version leaves such files: they carry the times of its release.
     workshop.write("elementwise/cpu/sums.cpp", "other version")
     os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
     workshop.ensure()
     assert workshop.compiled() == ALL
 
-
-def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workshop.ensure()
-    workshop.compiled()
+    # The clock was set back since the last build.
     workshop.write("elementwise/cpu/engine.cpp", "edited")
 
     def set_back(write: Callable[..., int]) -> Callable[..., int]:
@@ -138,9 +111,7 @@ def test_edit_is_compiled_though_the_clock_was_set_back_since_the_last_build(
     assert workshop.compiled() == ALL
 
 
-def test_library_built_by_another_process_during_a_wait_is_used(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_built_by_another_process_during_a_wait_is_used(workshop, monkeypatch):
     workshop.ensure()
     workshop.compiled()
     folder = workshop.cache.folder(workshop.plan())
@@ -156,49 +127,47 @@ def test_library_built_by_another_process_during_a_wait_is_used(
     assert workshop.compiled() == []
 
 
-def change_one_byte(library: Path) -> str:
+def change_one_byte(library):
     content = bytearray(library.read_bytes())
     content[40] ^= 1
     library.write_bytes(content)
     return "its content has changed since it was built"
 
 
-def remove_the_library(library: Path) -> str:
+def remove_the_library(library):
     library.unlink()
     return "cannot be read: No such file"
 
 
-def remove_the_manifest(library: Path) -> str:
+def remove_the_manifest(library):
     (library.parent / "manifest.json").unlink()
     return "manifest.json is missing or damaged"
 
 
-def spoil_the_manifest(library: Path) -> str:
+def spoil_the_manifest(library):
     (library.parent / "manifest.json").write_text("[]")
     return "manifest.json is missing or damaged"
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [cut_short, change_one_byte, remove_the_library, remove_the_manifest, spoil_the_manifest],
-)
-def test_damaged_library_is_rebuilt_and_reported(
-    workshop: Standin, damage: Callable[[Path], str]
-) -> None:
+def test_damaged_library_is_rebuilt_and_reported(workshop):
     (first,) = workshop.ensure()
-    assert first.path
     whole = first.path.read_bytes()
-    reason = damage(first.path)
-    workshop.notes.clear()
-    (outcome,) = workshop.ensure()
-    assert outcome.status == "built"
-    assert re.search(reason, outcome.reason)
-    assert "is damaged" in workshop.notes[0]
-    assert first.path.read_bytes() == whole
-    assert workshop.ensure()[0].status == "cached"
+    for damage in (
+        *(cut_short, change_one_byte, remove_the_library),
+        *(remove_the_manifest, spoil_the_manifest),
+    ):
+        with naming(damage.__name__):
+            reason = damage(first.path)
+            workshop.notes.clear()
+            (outcome,) = workshop.ensure()
+            assert outcome.status == "built"
+            assert re.search(reason, outcome.reason)
+            assert "is damaged" in workshop.notes[0]
+            assert first.path.read_bytes() == whole
+            assert workshop.ensure()[0].status == "cached"
 
 
-def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> None:
+def test_failed_build_reports_step_first_error_and_log(workshop):
     workshop.write("elementwise/cpu/sums.cpp", "csrc/x.h:3:1: error: 'ATen' is all wrong")
     with pytest.raises(BuildError) as caught:
         workshop.ensure()
@@ -213,9 +182,7 @@ def test_failed_build_reports_step_first_error_and_log(workshop: Standin) -> Non
     assert workshop.published() == []
 
 
-def test_libraries_built_before_a_failure_are_kept(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_libraries_built_before_a_failure_are_kept(workshop, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "1")
     workshop.write("torch/ops.cpp", "error: wrong")
     plans = [workshop.plan(ALPHA), workshop.plan(BINDING)]
@@ -223,52 +190,39 @@ def test_libraries_built_before_a_failure_are_kept(
         workshop.ensure(*plans)
     # Whatever ninja took first: nothing is published that was not linked in this run.
     assert workshop.cache.folder(plans[1]) not in workshop.published()
-    workshop.write("torch/ops.cpp", "right")
-    assert {o.status for o in workshop.ensure(plans[0], workshop.plan(BINDING))} <= {
-        "built",
-        "cached",
-    }
 
 
-def test_a_failed_build_publishes_no_library_of_an_earlier_one(workshop: Standin) -> None:
+def test_failed_build_publishes_nothing_until_the_source_is_fixed(workshop):
     workshop.ensure()
     workshop.write("elementwise/cpu/sums.cpp", "error: wrong")
     with pytest.raises(BuildError):
         workshop.ensure()
     assert len(workshop.published()) == 1
+    workshop.write("elementwise/cpu/sums.cpp", "right")
+    assert workshop.ensure()[0].status == "built"
 
 
-def test_known_build_failure_has_a_hint(workshop: Standin) -> None:
+def test_known_build_failure_has_a_hint(workshop):
     workshop.write("torch/ops.cpp", "fatal error: torch/library.h: No such file or directory")
     with pytest.raises(BuildError, match=r"\n  PyTorch's headers .*: install torch 2\.10 or newer"):
         workshop.ensure(workshop.plan(BINDING))
 
 
-def test_failed_build_succeeds_after_the_source_is_fixed(workshop: Standin) -> None:
-    workshop.write("elementwise/cpu/sums.cpp", "error: once")
-    with pytest.raises(BuildError):
-        workshop.ensure()
-    workshop.write("elementwise/cpu/sums.cpp", "right")
-    assert workshop.ensure()[0].status == "built"
-
-
-def test_compiler_without_output_is_blamed_not_the_cache(workshop: Standin) -> None:
+def test_compiler_without_output_is_blamed_not_the_cache(workshop):
     write_program(workshop.root / "g++", "#!/bin/sh\n")
     with pytest.raises(BuildError, match=r"linking .*g\+\+ reported success but made no output"):
         workshop.ensure()
     assert workshop.published() == []
 
 
-def test_full_disk_is_not_blamed_on_the_compiler(workshop: Standin) -> None:
+def test_full_disk_is_not_blamed_on_the_compiler(workshop):
     text = "fatal error: error writing x.s: No space left on device"
     workshop.write("elementwise/cpu/sums.cpp", text)
     with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
         workshop.ensure()
 
 
-def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(workshop, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
     pipe = workshop.root / "pipe"
     os.mkfifo(pipe)
@@ -295,48 +249,10 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(
 BUILDER = """
 import sys
 from pathlib import Path
-from tests.standin import Standin, write_program
-workshop = Standin(Path(sys.argv[1]))
-workshop.write("elementwise/cpu/blocked.cpp", "")
-workshop.ensure()
-"""
-
-
-PLAIN_BUILDER = """
-import sys
-from pathlib import Path
 from tests.standin import Standin
 Standin.__post_init__ = lambda self: None  # the workshop is there
 Standin(Path(sys.argv[1])).ensure()
 """
-
-
-def test_the_compilers_of_a_build_that_was_killed_keep_its_lock(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MAX_JOBS", "8")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    pipe = workshop.root / "pipe"
-    os.mkfifo(pipe)
-    with subprocess.Popen([sys.executable, "-c", BUILDER, workshop.root]) as builder:
-        end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
-        builder.kill()
-
-    waits = []
-
-    def let_the_compiler_end(seconds: float) -> None:
-        if not waits:
-            os.close(end)
-        waits.append(seconds)
-        os.sched_yield()
-
-    with (
-        workshop.cache.open_lock() as file,
-        locked(file, workshop.notes.append, sleep=let_the_compiler_end),
-    ):
-        assert waits, "the lock was free"
-
-
 WAITS = """\
 #!/bin/sh
 if [ "$1" != --version ] && [ -e {root}/pipe ]; then cat {root}/pipe; fi
@@ -344,27 +260,34 @@ if [ "$1" != --version ] && [ -e {root}/pipe ]; then cat {root}/pipe; fi
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["losscli", "losscli and ninja"])
-def test_library_whose_build_was_killed_is_built_by_the_next(
-    workshop: Standin, monkeypatch: pytest.MonkeyPatch, group: bool
-) -> None:
+def test_library_whose_build_was_killed_is_built_by_the_next(workshop, monkeypatch, group):
+    """What is left of a build keeps its lock."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     (expected,) = workshop.ensure()
-    assert expected.path
     whole = expected.path.read_bytes()
     shutil.rmtree(workshop.cache.root)
     compiler, pipe = workshop.root / "g++", workshop.root / "pipe"
-    compiler.write_text(
-        compiler.read_text().replace("#!/bin/sh\n", WAITS.format(root=workshop.root))
-    )
+    waits = WAITS.format(root=workshop.root)
+    compiler.write_text(compiler.read_text().replace("#!/bin/sh\n", waits))
     os.mkfifo(pipe)
-    with subprocess.Popen([sys.executable, "-c", PLAIN_BUILDER, workshop.root]) as builder:
+    with subprocess.Popen([sys.executable, "-c", BUILDER, workshop.root]) as builder:
         end = os.open(pipe, os.O_WRONLY)  # returns once the compiler waits at the other end
         (ninja,) = Path(f"/proc/{builder.pid}/task/{builder.pid}/children").read_text().split()
         builder.kill()
         if group:
             os.kill(int(ninja), signal.SIGKILL)
     pipe.unlink()
-    os.close(end)
+    slept = []
+
+    def let_the_compiler_end(seconds: float) -> None:
+        if not slept:
+            os.close(end)
+        slept.append(seconds)
+        os.sched_yield()
+
+    notify = workshop.notes.append
+    with workshop.cache.open_lock() as file, locked(file, notify, sleep=let_the_compiler_end):
+        assert slept, "the lock was free"
     (outcome,) = workshop.ensure()
     assert (outcome.status, outcome.fresh) == ("built", True)
     assert outcome.path == expected.path
@@ -372,23 +295,10 @@ def test_library_whose_build_was_killed_is_built_by_the_next(
     assert not workshop.cache.damage(workshop.plan())
 
 
-@pytest.mark.parametrize(
-    ("cores", "free", "jobs"),
-    [
-        pytest.param(16, 1e12, 16, id="cores"),
-        pytest.param(16, 6.5e9, 4, id="memory"),
-        pytest.param(2, 1e6, 1, id="never none"),
-    ],
-)
-def test_jobs_are_limited_by_cores_and_memory(cores: int, free: float, jobs: int) -> None:
-    assert job_count(cores, free, {}) == jobs
-
-
-def test_max_jobs_variable_overrides_cores_and_memory() -> None:
+def test_jobs_are_limited_by_cores_and_memory_unless_a_variable_says_how_many():
+    cases = [(16, 1e12, 16), (16, 6.5e9, 4), (2, 1e6, 1)]
+    assert [job_count(cores, free, {}) for cores, free, _ in cases] == [n for *_, n in cases]
     assert job_count(2, 1e6, {"MAX_JOBS": "7"}) == 7
-
-
-@pytest.mark.parametrize("given", ["0", "-1", "two", "1.5"])
-def test_max_jobs_that_is_not_a_number_is_refused(given: str) -> None:
-    with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
-        job_count(2, 1e12, {"MAX_JOBS": given})
+    for given in ("0", "-1", "two", "1.5"):
+        with pytest.raises(UsageError, match=f"MAX_JOBS should be .* but is '{given}'"):
+            job_count(2, 1e12, {"MAX_JOBS": given})

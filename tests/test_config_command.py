@@ -1,10 +1,8 @@
 """`losscli config check`, `show` and `schema`."""
 
-from __future__ import annotations
-
 import json
+import re
 from pathlib import Path
-from typing import Any
 
 import fastjsonschema
 import pytest
@@ -29,53 +27,31 @@ tables:
 """
 
 
-def places(errors: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(error["line"], error["column"]) for error in errors]
+def test_check_shows_each_error_in_its_line(tmp_path, monkeypatch, capsys, golden):
+    monkeypatch.chdir(tmp_path)
+    for name, content in {
+        "several": SEVERAL,
+        "comment": "sizes: 8x8\ndtypes: [float32, float31] #\ttab\nseed: 3\n",
+        "long": f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n",
+        "parent": "sizes: 8x8\ndtypes: float31\n",
+        "child": "extends: parent.yaml\nlosses: [mse, hinj]\n",
+    }.items():
+        Path(f"{name}.yaml").write_text(content)
+        assert main.run(["config", "check", f"{name}.yaml"]) == EXIT_USAGE
+    told = capsys.readouterr().out
+    golden("config_check.txt", re.sub("(Choose from: ).*", r"\1...", told))
 
-
-def test_check_finds_every_error_of_a_file(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "several.yaml"
-    file.write_text(SEVERAL)
-
-    assert main.run(["config", "check", str(file), "--format", "json"]) == EXIT_USAGE
+    assert main.run(["config", "check", "several.yaml", "--format", "json"]) == EXIT_USAGE
     errors = json.loads(capsys.readouterr().out)
-    assert places(errors) == [
-        *((1, 15), (2, 1), (3, 20), (3, 24), (4, 19), (4, 29)),
-        *((6, 25), (6, 43), (7, 5), (8, 13)),
-    ]
-    assert {error["file"] for error in errors} == {str(file)}
-    assert errors[0]["message"].startswith("unknown loss 'hinj'. Did you mean 'hinge'?")
+    told_of_first = told.splitlines()[: 3 * len(errors) : 3]
+    assert told_of_first == ["{file}:{line}:{column}: {message}".format(**e) for e in errors]
 
 
-def test_check_shows_each_error_in_its_line(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("sizes: 8x8\ndtypes: [float32, float31] #\ttab\nseed: 3\n")
-
-    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{file}:2:19: unknown dtype 'float31'")
-    assert lines[1:3] == ["    2 | dtypes: [float32, float31] # tab", f"{' ' * 26}^"]
-    assert lines[3].startswith(f"{file}:3:1: unknown key 'seed'")
-    assert lines[4:] == ["    3 | seed: 3", "        ^", f"{file}: 2 errors"]
-
-
-def test_check_shows_the_part_of_a_long_line_that_is_wrong(tmp_path: Path, capsys) -> None:
-    file = tmp_path / "long.yaml"
-    file.write_text(f"sizes: [{', '.join(['8x8'] * 500)}, 9y9]\n")
-
-    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
-    _, line, caret, _ = capsys.readouterr().out.splitlines()
-    assert len(line) < 100
-    assert line[caret.index("^") :].startswith("9y9")
-
-
-def test_check_of_right_configs_counts_their_cases(capsys) -> None:
+def test_missing_file_does_not_hide_that_others_are_right(capsys):
     assert main.run(["config", "check", "smoke", "default.yaml"]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
 
-
-def test_missing_file_does_not_hide_the_others(capsys) -> None:
     assert main.run(["config", "check", "nope", "default"]) == EXIT_USAGE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("config 'nope' does not exist.")
@@ -83,32 +59,18 @@ def test_missing_file_does_not_hide_the_others(capsys) -> None:
     assert lines[2].startswith("default: ok, ")
 
 
-def test_error_of_a_parent_is_shown_in_the_parents_line(tmp_path: Path, capsys) -> None:
-    (tmp_path / "parent.yaml").write_text("sizes: 8x8\ndtypes: float31\n")
-    child = tmp_path / "child.yaml"
-    child.write_text("extends: parent.yaml\nlosses: [mse, hinj]\n")
-
-    assert main.run(["config", "check", str(child)]) == EXIT_USAGE
-    out = capsys.readouterr().out
-    assert f"{tmp_path / 'parent.yaml'}:2:9: unknown dtype" in out
-    assert "    2 | dtypes: float31\n" in out
-    assert f"{child}:2:15: unknown loss" in out
-
-
 @pytest.mark.parametrize("command", ["verify", "bench"])
-def test_running_a_bad_config_names_all_errors(command: str, tmp_path: Path, capsys) -> None:
+def test_running_a_bad_config_names_all_errors(command, tmp_path, capsys):
     file = tmp_path / "several.yaml"
     file.write_text(SEVERAL)
-
     assert main.run([command, "-c", str(file)]) == EXIT_USAGE
     first, *errors = capsys.readouterr().err.splitlines()
-    expected = "10 errors, which `losscli config check` shows in their lines:"
-    assert first == f"losscli: error: {expected}"
-    assert all(error.startswith(f"{file}:") for error in errors)
+    assert first.endswith(": 10 errors, which `losscli config check` shows in their lines:")
     assert len(errors) == 10
+    assert all(error.startswith(f"{file}:") for error in errors)
 
 
-def test_check_refuses_every_malformed_config(capsys) -> None:
+def test_check_refuses_every_malformed_config(capsys):
     assert BAD_CONFIGS
     for path in BAD_CONFIGS:
         assert main.run(["config", "check", str(path)]) == EXIT_USAGE, path
@@ -117,15 +79,16 @@ def test_check_refuses_every_malformed_config(capsys) -> None:
         assert out.splitlines()[-1].startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("name", shipped_configs())
-def test_output_of_show_is_the_same_config(name: str, tmp_path: Path, capsys) -> None:
-    assert main.run(["config", "show", name]) == EXIT_OK
-    file = tmp_path / "shown.yaml"
-    file.write_text(capsys.readouterr().out)
-    assert load_config(str(file), {}) == load_config(name, {})
+def test_output_of_show_is_the_same_config(tmp_path, capsys, accepts):
+    for name, path in shipped_configs().items():
+        assert main.run(["config", "show", name]) == EXIT_OK
+        file = tmp_path / "shown.yaml"
+        file.write_text(capsys.readouterr().out)
+        assert load_config(str(file), {}) == load_config(name, {}), name
+        assert accepts(path.read_text()), name
 
 
-def test_show_says_where_each_value_came_from(tmp_path: Path, capsys) -> None:
+def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ntiming: {min_time: 1ms, cache: warm}\n")
     child = tmp_path / "child.yaml"
     child.write_text("extends: parent.yaml\ntiming: {min_time: 2ms}\nlosses: mse\n")
@@ -141,8 +104,6 @@ def test_show_says_where_each_value_came_from(tmp_path: Path, capsys) -> None:
     assert shown["timing"]["cache"]["origin"] == f"{tmp_path / 'parent.yaml'}:2"
     assert shown["timing"]["confidence"]["origin"] == "default"
 
-
-def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys) -> None:
     monkeypatch.setenv("LOSSCLI_CONFIG_SHOW_DTYPE", "float16")
     monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
     assert main.run(["config", "show", "default", "--format", "json"]) == EXIT_OK
@@ -151,16 +112,15 @@ def test_show_names_the_variable_that_gave_a_value(monkeypatch, capsys) -> None:
     assert shown["device"] == {"value": "cpu", "origin": "LOSSCLI_DEVICE"}
 
 
-@pytest.mark.parametrize("part", ["check", "show", "schema"])
-def test_commands_of_the_group_have_the_options_of_all_commands(part: str, capsys) -> None:
-    assert main.run(["config", part, "--help"]) == EXIT_OK
-    out = capsys.readouterr().out
-    assert "--debug" in out
-    assert "-q, --quiet" in out
-    assert f"LOSSCLI_CONFIG_{part.upper()}_" in out
+def test_commands_of_the_group_have_the_options_of_all_commands(capsys):
+    for part in ("check", "show", "schema"):
+        assert main.run(["config", part, "--help"]) == EXIT_OK
+        out = capsys.readouterr().out
+        for text in ("--debug", "-q, --quiet", f"LOSSCLI_CONFIG_{part.upper()}_"):
+            assert text in out, part
 
 
-def test_schema_is_the_one_that_configs_name(capsys) -> None:
+def test_schema_is_the_one_that_configs_name(capsys):
     assert main.run(["config", "schema"]) == EXIT_OK
     printed = capsys.readouterr().out
     # Mend it with `losscli config schema > configs/schema.json`.
@@ -183,32 +143,27 @@ def accepts():
     return accept
 
 
-@pytest.mark.parametrize("name", shipped_configs())
-def test_schema_accepts_every_shipped_config(name: str, accepts) -> None:
-    assert accepts(shipped_configs()[name].read_text())
+REFUSED = """\
+dtyps: float32
+dtypes: float31
+dtypes: []
+device: gpu
+sizes: {pow: [1, 2]}
+timing: {cach: cold}
+timing: {processes: 0}
+inputs: {seed: -1}
+exclude: {dtype: float32}
+exclude: [{}]
+grad_outputs: changin
+tolerances: {mse: 3}
+tables: [{sizes: 8x8}]
+tables: [{title: a, device: cpu}]
+"""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "dtyps: float32",
-        "dtypes: float31",
-        "dtypes: []",
-        "device: gpu",
-        "sizes: {pow: [1, 2]}",
-        "timing: {cach: cold}",
-        "timing: {processes: 0}",
-        "inputs: {seed: -1}",
-        "exclude: {dtype: float32}",
-        "exclude: [{}]",
-        "grad_outputs: changin",
-        "tolerances: {mse: 3}",
-        "tables: [{sizes: 8x8}]",
-        "tables: [{title: a, device: cpu}]",
-    ],
-)
-def test_schema_refuses_what_losscli_refuses(text: str, accepts, tmp_path: Path) -> None:
+def test_schema_refuses_what_losscli_refuses(accepts, tmp_path):
     file = tmp_path / "config.yaml"
-    file.write_text(text)
-    assert not accepts(text)
-    assert main.run(["config", "check", str(file)]) == EXIT_USAGE
+    for text in REFUSED.splitlines():
+        file.write_text(text)
+        assert not accepts(text), text
+        assert main.run(["config", "check", str(file)]) == EXIT_USAGE, text

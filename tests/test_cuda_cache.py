@@ -1,7 +1,5 @@
 """What persists in the L2 cache of a GPU is seen, and given back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -12,7 +10,7 @@ from losscli.reasons import Code
 from tests.candidates.persisting_l2_window import BYTES, keep_in_cache
 
 
-def test_starting_cuda_is_no_change_of_the_persisting_cache(monkeypatch: pytest.MonkeyPatch):
+def test_starting_cuda_is_no_change_of_the_persisting_cache(monkeypatch):
     found: list[int | None] = [None]
     restored: list[int | None] = []
     facet = Facet("cache", lambda: found[-1], restored.append, waits=True)

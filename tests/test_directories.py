@@ -1,7 +1,5 @@
 """No folder of the cache is used that other users can change, whatever is kept there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +28,7 @@ USES: dict[str, Callable[[], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     root = tmp_path / "cache"
     root.mkdir(mode=0o755)
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(root))
@@ -38,34 +36,26 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(params=USES)
-def use(request: pytest.FixtureRequest, cache: Path) -> tuple[Path, Callable[[], object]]:
+def use(request, cache):
     """Return a folder of the cache, and what uses it."""
     folder = cache / request.param
     folder.mkdir(mode=0o755)
     return folder, USES[request.param]
 
 
-Use = tuple[Path, Callable[[], object]]
-
-
-def test_folder_of_ones_own_is_used(use: Use) -> None:
-    use[1]()
-
-
-@pytest.mark.parametrize("mode", [0o775, 0o777, 0o1777])
-@pytest.mark.parametrize("above", [False, True], ids=["folder", "cache"])
-def test_folder_that_others_can_write_is_refused(use: Use, mode: int, above: bool) -> None:
+def test_folder_of_ones_own_is_used_and_one_that_others_can_write_is_not(use):
     folder, act = use
-    weak = folder.parent if above else folder
-    weak.chmod(mode)
-    text = rf"{weak} \(owner \d+, mode {mode:o}\) can be written by other users, who could change"
-    with pytest.raises(UnfitError, match=rf"{text}.* Run `chmod go-w {weak}` if .*LOSSCLI_CACHE"):
-        act()
+    act()
+    for weak in (folder, folder.parent):
+        for mode in (0o775, 0o777, 0o1777):
+            weak.chmod(mode)
+            told = rf"{weak} \(owner \d+, mode {mode:o}\) can be written by other users, who could"
+            with pytest.raises(UnfitError, match=rf"{told}.* Run `chmod go-w {weak}` if .*LOSSCLI"):
+                act()
+        weak.chmod(0o755)
 
 
-def test_folder_of_another_user_is_refused_but_not_that_of_root(
-    use: Use, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_of_another_user_is_refused_but_not_that_of_root(use, monkeypatch):
     folder, act = use
     if os.geteuid() == 0:
         os.chown(folder, 4242, -1)
@@ -77,7 +67,7 @@ def test_folder_of_another_user_is_refused_but_not_that_of_root(
         act()
 
 
-def test_made_folders_are_no_others_whatever_the_umask_is(cache: Path) -> None:
+def test_made_folders_are_no_others_whatever_the_umask_is(cache):
     before = os.umask(0)
     try:
         make_private(cache / "a" / "b")
@@ -87,7 +77,7 @@ def test_made_folders_are_no_others_whatever_the_umask_is(cache: Path) -> None:
     assert (cache / "a" / "b").stat().st_mode & 0o777 == 0o700
 
 
-def test_verdict_that_others_can_change_is_no_verdict(cache: Path, tmp_path: Path) -> None:
+def test_verdict_that_others_can_change_is_no_verdict(cache, tmp_path):
     job = Job(file=write(tmp_path, "k.py"), id="a", loss="smooth_l1", device="cpu")
     verdicts = user_verdicts()
     verdicts.keep(job, verdict("WRONG", job.file, id="a"))
@@ -106,7 +96,7 @@ LOOKED_AT = {
 }
 
 
-def test_nothing_else_uses_the_cache_without_looking_at_it() -> None:
+def test_nothing_else_uses_the_cache_without_looking_at_it():
     """Other modules take a folder of it by ``private_folder``, and belong into the table above."""
     package = Path(losscli.__file__).parent
     users = {

@@ -40,12 +40,12 @@ def test_naming_the_device_lifts_no_rule_about_a_device():
     assert any(block.exclude for block in config.blocks)
 
 
-def test_a_rule_is_written_as_in_a_config():
+def test_a_rule_is_written_as_in_a_config_with_its_rows(capsys):
     rule = Exclude(size=(1024, 8), pass_="forward", reason="why")
     assert str(rule) == "{size: 1024x8, pass: forward}"
-
-
-def test_dry_run_counts_the_rows_of_each_exclude_rule(capsys):
+    config = load_config(None, {"sizes": ((8,), (16,))})
+    (counted,) = excluded(config, "cpu")
+    assert counted.rows == len(config.losses) * 2 * 2
     assert main.run(["bench", *SMALL, "--dry-run"]) == 0
     assert f"{RULE}: compiling takes minutes\n" in capsys.readouterr().out
 
@@ -67,36 +67,24 @@ def test_report_counts_excluded_rows_with_the_reason(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", ["bench", "verify"])
-@pytest.mark.parametrize("then", [[], ["--dry-run"], ["--list"]])
-def test_run_with_no_rows_left_names_the_rule(capsys, config, command, then):
+def test_run_with_no_rows_left_names_the_rule(capsys, config, command):
     path = config("{losses: mse, sizes: 8x8, exclude: [{loss: mse, reason: a test}]}")
-    assert main.run([command, "-c", path, "--device", "cpu", "--impl", "custom", *then]) == 2
-    assert capsys.readouterr().err == (
-        "losscli: error: nothing is left to run: excluded 2 rows by the config's rule {loss: mse}: "
-        "a test. Remove the rule, or name what it excludes on the command line.\n"
-    )
+    for then in ([], ["--dry-run"], ["--list"]):
+        assert main.run([command, "-c", path, "--device", "cpu", "--impl", "custom", *then]) == 2
+        assert capsys.readouterr().err == (
+            "losscli: error: nothing is left to run: excluded 2 rows by the config's rule {loss: "
+            "mse}: a test. Remove the rule, or name what it excludes on the command line.\n"
+        )
 
 
-@pytest.mark.parametrize("then", [[], ["--dry-run"]])
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
+def test_dry_run_without_a_runnable_row_exits_as_the_run(capsys):
+    for arguments, reason in (
         (("--mode", "graph", "--loss", "mse"), "a CUDA graph needs a GPU"),
-        (
-            ("--impl", "functional", "--loss", "smooth_l1"),
-            "the reference of smooth_l1 is what one writes with PyTorch",
-        ),
-    ],
-)
-def test_dry_run_without_a_runnable_row_exits_as_the_run(capsys, arguments, reason, then):
-    assert main.run(["bench", *WHERE, *arguments, *then]) == 4
-    assert f"losscli: error: nothing could run: {reason}" in capsys.readouterr().err
-
-
-def test_excluded_rows_are_cases_times_passes_times_implementations():
-    config = load_config(None, {"sizes": ((8,), (16,))})
-    (rule,) = excluded(config, "cpu")
-    assert rule.rows == len(config.losses) * 2 * 2
+        (("--impl", "functional", "--loss", "smooth_l1"), "the reference of smooth_l1 is what one"),
+    ):
+        for then in ([], ["--dry-run"]):
+            assert main.run(["bench", *WHERE, *arguments, *then]) == 4
+            assert f"error: nothing could run: {reason}" in capsys.readouterr().err
 
 
 def test_exclude_rule_of_only_a_reason_is_refused(capsys, config):

@@ -1,19 +1,26 @@
-"""The help of each command has examples that the command accepts; --version; -q; colour."""
+"""Each command's help has examples that it accepts; --version; -q; colour; the document."""
 
 import io
 import re
 import shlex
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import click
 import pytest
 
 import losscli
+from losscli import errors
 from losscli.cli import main, version
+from losscli.cli.completion import SHELLS
 from losscli.cli.main import COMMANDS
+from losscli.cli.options import FORMATS
+from losscli.cli.variables import EXCEPT, FOR_ALL
 from losscli.console.notes import is_quiet, note
 from losscli.console.streams import in_colour
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.report.output import with_verdicts_in_colour
+from tests.documents import ROOT
 from tests.without_torch import run_without_torch
 
 
@@ -27,7 +34,7 @@ def examples(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_has_examples_that_the_command_accepts(monkeypatch, tmp_path, name):
+def test_help_has_examples_that_the_command_accepts(capsys, monkeypatch, tmp_path, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_kernel.py").write_text("def mse_loss(input, target): ...\n")
     found = examples(name)
@@ -37,12 +44,9 @@ def test_help_has_examples_that_the_command_accepts(monkeypatch, tmp_path, name)
         context = click.Context(main.group, info_name="losscli")
         main.group.get_command(context, name).make_context(name, arguments, context)
 
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_example_has_a_line_of_its_own(capsys, name):
     assert main.run([name, "--help"]) == EXIT_OK
-    out = capsys.readouterr().out
-    assert re.findall(r"^ {4}(?:\w+ \S*)?losscli ", out, re.MULTILINE)
+    in_a_line_of_its_own = r"^ {4}(?:\w+ \S*)?losscli "
+    assert re.findall(in_a_line_of_its_own, capsys.readouterr().out, re.MULTILINE)
 
 
 def test_version_names_torch_compiler_and_cache_without_importing_torch(monkeypatch, tmp_path):
@@ -56,44 +60,37 @@ def test_version_names_torch_compiler_and_cache_without_importing_torch(monkeypa
     assert cache == f"cache {tmp_path}"
 
 
-@pytest.mark.parametrize(
-    ("files", "told"),
-    [
-        ({}, "not installed"),
-        ({"version.py": ""}, "of unknown version"),
-        ({"version.py": "__version__ = '2.13.0'\ncuda: str | None = None"}, "2.13.0"),
-        ({"version.py": "__version__ = '2.13.0'\ncuda = '13.0'"}, "2.13.0, CUDA 13.0"),
-        ({"other.py": ""}, "not readable (FileNotFoundError); `losscli doctor` says more"),
-    ],
-)
-def test_version_of_a_missing_or_broken_torch(monkeypatch, tmp_path, files, told):
-    spec = None
-    if files:
-        spec = type("Spec", (), {"origin": str(tmp_path / "__init__.py")})
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr("losscli.cli.version.PathFinder.find_spec", lambda name: spec)
-    assert f"\ntorch {told}\n" in version.describe()
+def test_version_of_a_missing_or_broken_torch(monkeypatch, tmp_path):
+    text = "__version__ = '2.13.0'\ncuda: str | None = "
+    for number, (files, told) in enumerate(
+        (
+            ({}, "not installed"),
+            ({"version.py": ""}, "of unknown version"),
+            ({"version.py": f"{text}None"}, "2.13.0"),
+            ({"version.py": f"{text}'13.0'"}, "2.13.0, CUDA 13.0"),
+            ({"other.py": ""}, "not readable (FileNotFoundError); `losscli doctor` says more"),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        spec = SimpleNamespace(origin=str(folder / "__init__.py")) if files else None
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        find = Mock(return_value=spec)
+        monkeypatch.setattr("losscli.cli.version.PathFinder.find_spec", find)
+        assert f"\ntorch {told}\n" in version.describe()
 
 
-@pytest.mark.parametrize("flag", ["-q", "--quiet"])
-def test_quiet_writes_no_notes(capsys, monkeypatch, flag):
+def test_quiet_writes_no_notes_but_errors(capsys, monkeypatch):
     monkeypatch.delenv("LOSSCLI_QUIET", raising=False)
-
-    def action():
-        note("unheard")
-
-    monkeypatch.setattr(
-        "losscli.cli.list.command.callback", lambda **options: action(), raising=True
-    )
-    assert main.run(["list", flag]) == EXIT_OK
-    assert capsys.readouterr().err == ""
-    assert not is_quiet()
-    assert main.run(["list"]) == EXIT_OK
-    assert capsys.readouterr().err == "losscli: unheard\n"
-
-
-def test_quiet_still_shows_errors(capsys):
+    with monkeypatch.context() as patch:
+        patch.setattr("losscli.cli.list.command.callback", lambda **given: note("unheard"))
+        for flag in ("-q", "--quiet"):
+            assert main.run(["list", flag]) == EXIT_OK
+            assert capsys.readouterr().err == ""
+            assert not is_quiet()
+        assert main.run(["list"]) == EXIT_OK
+        assert capsys.readouterr().err == "losscli: unheard\n"
     assert main.run(["list", "-q", "loses"]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("losscli: error: unknown kind 'loses'")
 
@@ -103,21 +100,19 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("stream", "environ", "expected"),
-    [
-        (_Terminal(), {}, True),
-        (io.StringIO(), {}, False),
-        (_Terminal(), {"TERM": "dumb"}, False),
-        (_Terminal(), {"NO_COLOR": "1"}, False),
-        (_Terminal(), {"NO_COLOR": ""}, True),
-        (io.StringIO(), {"FORCE_COLOR": "1"}, True),
-        (_Terminal(), {"FORCE_COLOR": "0"}, False),
-        (io.StringIO(), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
-    ],
-)
-def test_colour_is_for_terminals_and_variables_decide(stream, environ, expected):
-    assert in_colour(stream, environ) is expected
+def test_colour_is_for_terminals_and_variables_decide():
+    terminal, file = _Terminal(), io.StringIO()
+    for stream, environ, expected in (
+        (terminal, {}, True),
+        (file, {}, False),
+        (terminal, {"TERM": "dumb"}, False),
+        (terminal, {"NO_COLOR": "1"}, False),
+        (terminal, {"NO_COLOR": ""}, True),
+        (file, {"FORCE_COLOR": "1"}, True),
+        (terminal, {"FORCE_COLOR": "0"}, False),
+        (file, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ):
+        assert in_colour(stream, environ) is expected, environ
 
 
 def test_verdicts_are_coloured_and_nothing_else():
@@ -127,3 +122,15 @@ def test_verdicts_are_coloured_and_nothing_else():
     )
     for text in ("pass 54", "FAILURE", "--fail-on", "my-FAIL.py"):
         assert with_verdicts_in_colour(text) == text
+
+
+TEXT = (ROOT / "docs" / "command-line.md").read_text()
+
+
+def test_every_exit_code_shell_format_and_variable_is_described():
+    codes = {code for name, code in vars(errors).items() if name.startswith("EXIT_")}
+    assert codes == set(map(int, re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)))
+    assert all(f"losscli completion {shell}" in TEXT for shell in SHELLS)
+    assert all(f"| `{format}` |" in TEXT for format in FORMATS)
+    assert all(f"| `LOSSCLI_{name.upper()}` |" in TEXT for name in FOR_ALL)
+    assert all(f"not of `{command}`" in TEXT for command, _ in EXCEPT)

@@ -1,12 +1,9 @@
 """Names and texts of others reach a terminal, and a spreadsheet, as text alone."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -47,7 +44,7 @@ def evil_run() -> Run:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
@@ -69,10 +66,8 @@ def judged(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("more", [("--format", "table"), ("-o", "out.txt", "--format", "table")])
-def test_verdicts_and_their_notes_are_shown(
-    folder: Path, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: Any
-) -> None:
-    monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)  # type: ignore[arg-type]
+def test_verdicts_and_their_notes_are_shown(folder, more, monkeypatch, capfd):
+    monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("FAKE_JUDGE_LOG", str(folder / "log"))
     main.run([part.replace("out.txt", str(folder / "out.txt")) for part in judged(folder, *more)])
@@ -85,19 +80,13 @@ def test_verdicts_and_their_notes_are_shown(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["report", f"/{EVIL}"],
-        ["bench", "--impl", f"{EVIL}.py"],
-        ["judge", EVIL],
-        ["config", "check", "config.yaml"],
-        ["verify", f"--{EVIL}"],
-        ["runs"],
-        ["runs", "show", EVIL],
+        *(["report", f"/{EVIL}"], ["bench", "--impl", f"{EVIL}.py"], ["judge", EVIL]),
+        *(["config", "check", "config.yaml"], ["verify", f"--{EVIL}"]),
+        *(["runs"], ["runs", "show", EVIL]),
     ],
     ids=lambda given: given[0],
 )
-def test_messages_and_lists_are_shown(
-    folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_and_lists_are_shown(folder, arguments, capsys):
     (folder / "config.yaml").write_text('"\\e[2J\\b\\r": 1\n')
     runs = folder / "data" / "runs"
     runs.mkdir(parents=True)
@@ -106,36 +95,25 @@ def test_messages_and_lists_are_shown(
     assert_shown("".join(capsys.readouterr()))
 
 
-@pytest.mark.parametrize("format", ["table", "md", "csv", "json", "jsonl"])
-@pytest.mark.parametrize("to", ["file", "terminal"])
-def test_reports_are_shown(
-    folder: Path, format: str, to: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reports_are_shown(folder, capsys):
     (folder / "data" / "runs").mkdir(parents=True)
     (folder / "data" / "runs" / "r.jsonl").write_text(render(evil_run(), "jsonl"))
-    more = ["-o", "out"] if to == "file" else []
-    assert main.run(["runs", "show", "r", "--format", format, *more]) == 0
-    text = (folder / "out").read_text() if more else capsys.readouterr().out
-    assert_harmless(text)
+    for format in ("table", "md", "csv", "json", "jsonl"):
+        for more in ([], ["-o", "out"]):
+            assert main.run(["runs", "show", "r", "--format", format, *more]) == 0
+            assert_harmless((folder / "out").read_text() if more else capsys.readouterr().out)
 
 
-def test_page_holds_nothing_that_a_terminal_obeys(
-    folder: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_page_and_metrics_hold_nothing_that_a_terminal_obeys(folder, capsysbinary):
     (folder / "r.jsonl").write_text(render(evil_run(), "jsonl"))
     assert main.run(["report", "r.jsonl"]) == 0
     assert_harmless(capsysbinary.readouterr().out.decode())
-
-
-def test_metrics_escape_what_a_terminal_would_obey() -> None:
     text = EXPORTS["openmetrics"](evil_run())
     assert r"\\x1b[2J" in text
     assert "\x1b" not in text
 
 
-def test_status_and_notes_are_shown(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_status_and_notes_are_shown(monkeypatch, capsys):
     monkeypatch.delenv("LOSSCLI_QUIET", raising=False)
     monkeypatch.setattr(notes, "has_status", lambda: True)
     monkeypatch.setattr(notes, "_CLEAR", "")
@@ -147,7 +125,7 @@ def test_status_and_notes_are_shown(
     assert text.count("\n") == 1
 
 
-def test_findings_of_the_doctor_and_summaries_are_shown(tmp_path: Path) -> None:
+def test_findings_of_the_doctor_and_summaries_are_shown(tmp_path):
     finding = Finding("GPU", "processes", "ok", EVIL, "")
     found = Examination((), "", "cpu", "cpu", [finding])
     assert_shown(doctor.render(found))
@@ -155,7 +133,7 @@ def test_findings_of_the_doctor_and_summaries_are_shown(tmp_path: Path) -> None:
     assert_shown((tmp_path / "summary").read_text())
 
 
-def test_cell_of_a_table_is_one_line() -> None:
+def test_cell_of_a_table_is_one_line():
     table = lay_out(["file"], [[f"a\n{FORGED}"], ["b\tc"], [EVIL]])
     assert_shown(table)
     assert len(table.splitlines()) == 5
@@ -174,7 +152,7 @@ CELLS = {
 }
 
 
-def test_cell_that_a_spreadsheet_would_compute_is_text() -> None:
+def test_cell_that_a_spreadsheet_would_compute_is_text():
     rows = [{"cell": given, "figure": -1.5} for given in CELLS]
     written = list(csv.DictReader(io.StringIO(as_csv(("cell", "figure"), rows), newline="")))
     assert [row["cell"] for row in written] == [*CELLS.values()]

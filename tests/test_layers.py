@@ -29,7 +29,7 @@ PACKAGES = (
     "losscli.operators",
     "losscli.build",
     "losscli.runs",
-    "losscli.cases",
+    "losscli.cases.case",
     "losscli.losses",
     "losscli.ranks",
     "losscli.machine",

@@ -37,24 +37,23 @@ def test_free_memory_is_the_kernels_available_memory(machine):
     assert memory.free_bytes("cpu") == 8 * MIB
 
 
-def test_memory_limit_of_a_container_is_read_at_the_mount_root(machine):
-    machine("proc/self/cgroup", "0::/docker/abc\n")
-    limit(machine, "", most=4 * MIB, used=3 * MIB, cached=1 * MIB)
-    assert memory.free_bytes("cpu") == 2 * MIB
-
-
-def test_tightest_memory_limit_of_all_ancestors_counts(machine):
-    machine("proc/self/cgroup", "0::/user/me\n")
-    limit(machine, "/user/me", most="max", used=0)
-    limit(machine, "/user", most=6 * MIB, used=5 * MIB)
-    limit(machine, "", most=7 * MIB, used=0)
-    assert memory.free_bytes("cpu") == 1 * MIB
-
-
-def test_memory_used_beyond_the_limit_leaves_nothing_free(machine):
-    machine("proc/self/cgroup", "0::/\n")
-    limit(machine, "", most=1 * MIB, used=2 * MIB)
-    assert memory.free_bytes("cpu") == 0
+@pytest.mark.parametrize(
+    ("group", "limits", "free"),
+    [
+        ("/docker/abc", {"": (4, 3, 1)}, 2),  # of a container, at the root of the mount
+        ("/user/me", {"/user/me": ("max", 0), "/user": (6, 5), "": (7, 0)}, 1),  # the tightest
+        ("/", {"": (1, 2)}, 0),
+    ],
+)
+def test_memory_limit_of_a_control_group_counts(machine, group, limits, free):
+    machine("proc/self/cgroup", f"0::{group}\n")
+    assert memory.limit_bytes() is None
+    for folder, (most, *used) in limits.items():
+        most = most if most == "max" else most * MIB
+        limit(machine, folder, most, *(count * MIB for count in used))
+    assert memory.free_bytes("cpu") == free * MIB
+    least = min(most for most, *_ in limits.values() if most != "max")
+    assert memory.limit_bytes() == least * MIB
 
 
 def test_memory_limits_of_cgroup_version_1_are_read(machine):
@@ -66,55 +65,31 @@ def test_memory_limits_of_cgroup_version_1_are_read(machine):
 
 
 def test_largest_cache_counts_as_last_level(machine):
-    for index, size in enumerate(("48K", "2048K", "32M")):
-        machine(f"sys/devices/system/cpu/cpu0/cache/index{index}/size", f"{size}\n")
-    assert memory.cache_bytes("cpu") == 32 * MIB
-
-
-def test_reported_small_cache_is_used(machine):
-    machine("sys/devices/system/cpu/cpu0/cache/index0/size", "512K\n")
-    assert memory.cache_bytes("cpu") == MIB // 2
-
-
-def test_cpu_without_cache_information_has_a_default_cache(machine):
     assert memory.cache_bytes("cpu") == memory.DEFAULT_CACHE_BYTES
+    for sizes, largest in ((["512K"], MIB // 2), (["48K", "2048K", "32M"], 32 * MIB)):
+        for index, size in enumerate(sizes):
+            machine(f"sys/devices/system/cpu/cpu0/cache/index{index}/size", f"{size}\n")
+        assert memory.cache_bytes("cpu") == largest
 
 
-@pytest.fixture
-def gpus(monkeypatch):
-    return lambda count: monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "device"),
-    [
+def test_device_names_are_resolved(monkeypatch):
+    for name, count, device in (
         ("auto", 0, "cpu"),
         ("auto", 2, "cuda:0"),
         ("cpu", 2, "cpu"),
         ("cuda", 1, "cuda:0"),
         ("cuda:1", 2, "cuda:1"),
-    ],
-)
-def test_device_names_are_resolved(gpus, name, count, device):
-    gpus(count)
-    assert devices.resolve_device(name) == device
-
-
-@pytest.mark.parametrize(
-    ("name", "count", "message"),
-    [
+    ):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        assert devices.resolve_device(name) == device
+    for name, count, message in (
         ("cuda", 0, "device cuda needs a GPU, but torch .*; use --device cpu"),
         ("cuda:1", 1, "there is no cuda:1; this machine has cuda:0$"),
         ("cuda:7", 4, "there is no cuda:7; this machine has cuda:0 to cuda:3"),
-    ],
-)
-def test_missing_gpu_is_an_error(gpus, name, count, message):
-    gpus(count)
-    with pytest.raises(UnfitError, match=message):
-        devices.resolve_device(name)
-
-
-def test_unknown_device_kind_is_an_error():
+    ):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        with pytest.raises(UnfitError, match=message):
+            devices.resolve_device(name)
     with pytest.raises(UsageError, match="auto, cpu, cuda or cuda:N, but is 'tpu'"):
         devices.resolve_device("tpu")
 
@@ -128,10 +103,10 @@ def test_machine_description_is_flat_json():
     assert facts["gpu"] is None
 
 
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "''"])
-def test_compiler_without_a_version_is_left_out(monkeypatch, compiler):
-    monkeypatch.setenv("CXX", compiler)
-    assert description.describe("cpu")["compiler"] is None
+def test_compiler_without_a_version_is_left_out(monkeypatch):
+    for compiler in ("no-such-compiler", "false", "''", '"'):
+        monkeypatch.setenv("CXX", compiler)
+        assert description.describe("cpu")["compiler"] is None
 
 
 @pytest.mark.gpu
@@ -141,11 +116,6 @@ def test_a_gpu_is_described():
     assert facts["gpu_sms"] > 0
     assert 0 < memory.free_bytes("cuda:0") <= facts["gpu_memory_bytes"]
     assert memory.cache_bytes("cuda:0") == facts["gpu_cache_bytes"] > 0
-
-
-def test_invalid_compiler_command_is_unknown(monkeypatch):
-    monkeypatch.setenv("CXX", '"')
-    assert description.describe("cpu")["compiler"] is None
 
 
 def test_gpu_that_cannot_synchronize_is_broken(monkeypatch):
@@ -187,15 +157,10 @@ def test_a_process_that_keeps_freed_memory_starts_with_its_variables(monkeypatch
 def test_a_process_that_began_to_keep_memory_starts_others_that_do_not(monkeypatch):
     for name, value in allocator.KEEPING.items():
         monkeypatch.setenv(name, value)
-
     assert allocator.keeps()
     assert not allocator.KEEPING.keys() & allocator.environment(keeps=False).keys()
-
-
-def test_a_smaller_pad_keeps_freed_memory_as_well(monkeypatch):
-    for name, value in (allocator.KEEPING | allocator.SMALL_PAD).items():
+    for name, value in allocator.SMALL_PAD.items():  # keeps freed memory as well
         monkeypatch.setenv(name, value)
-
     assert allocator.keeps()
 
 
@@ -208,7 +173,6 @@ def test_a_smaller_pad_keeps_freed_memory_as_well(monkeypatch):
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
         ({"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"}, 4.0),
     ],
-    ids=["no files", "version 2, no limit", "version 2", "version 1, no limit", "version 1"],
 )
 def test_quota_of_cores_is_read(machine, files, cores):
     machine("proc/self/cgroup", "3:cpu,cpuacct:/docker/abc\n0::/docker/abc\n")
@@ -217,16 +181,30 @@ def test_quota_of_cores_is_read(machine, files, cores):
     assert cgroups.core_quota() == cores
 
 
-def test_tightest_memory_limit_is_told(machine):
-    machine("proc/self/cgroup", "0::/user/me\n")
-    assert memory.limit_bytes() is None
-    limit(machine, "/user/me", most=6 * MIB, used=0)
-    limit(machine, "", most=7 * MIB, used=0)
-    assert memory.limit_bytes() == 6 * MIB
-
-
 def test_program_that_hangs_or_fails_prints_nothing(monkeypatch):
     monkeypatch.setattr(commands, "SECONDS", 0.05)
     assert commands.printed(["sleep", "5"]) is None
     assert commands.printed(["false"]) is None
     assert commands.printed(["printf", "a\\nb\\n"]) == "a\nb\n"
+
+
+RAN_OUT = [
+    MemoryError(),
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"),
+    RuntimeError("CUDA driver error: out of memory"),
+    RuntimeError("Triton Error [CUDA]: out of memory"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("NCCL error: Cuda failure 2 'out of memory'"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+]
+OTHERS = [
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    ValueError("CUDA error: out of memory"),
+    RuntimeError("memory"),
+]
+
+
+def test_memory_that_ran_out_is_known_by_its_type_or_message():
+    assert [error for error in (*RAN_OUT, *OTHERS) if memory.is_out_of_memory(error)] == RAN_OUT

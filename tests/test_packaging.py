@@ -1,7 +1,5 @@
 """What is published: the package's files, the workflows, the container, the citation."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib
@@ -44,17 +42,13 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", ALL_WORKFLOWS)
-def test_steps_of_a_workflow_either_run_or_use(name: str) -> None:
+def test_steps_of_a_workflow_either_run_or_use_and_their_commands_exist(name):
     found = list(steps(ALL_WORKFLOWS[name]))
     assert found
     for step in found:
         assert ("run" in step) != ("uses" in step), step
         # A version, not a branch that may change.
         assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step.get("uses", "a/b@v1"))
-
-
-@pytest.mark.parametrize("name", ALL_WORKFLOWS)
-def test_commands_of_a_workflow_exist(name: str) -> None:
     targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     known = 0
     for words in commands(ALL_WORKFLOWS[name]):
@@ -76,7 +70,7 @@ def check_options(words: list[str]) -> None:
     assert {word for word in words[1:] if word.startswith("-") and word != "-"} <= options
 
 
-def test_tested_versions_of_python_are_the_declared_ones() -> None:
+def test_tested_versions_of_python_are_the_declared_ones():
     prefix = "Programming Language :: Python :: 3."
     declared = [c.removeprefix(prefix) for c in PROJECT["project"]["classifiers"] if prefix in c]
     matrix = yaml.safe_load(WORKFLOWS["ci.yml"])["jobs"]["test"]["strategy"]["matrix"]["python"]
@@ -84,14 +78,14 @@ def test_tested_versions_of_python_are_the_declared_ones() -> None:
     assert PROJECT["project"]["requires-python"] == f">={matrix[0]}"
 
 
-def test_all_that_the_wheel_takes_along_exists() -> None:
+def test_all_that_the_wheel_takes_along_exists():
     targets = PROJECT["tool"]["hatch"]["build"]["targets"]
     for name in (*targets["wheel"]["force-include"], *targets["sdist"]["include"]):
         assert (ROOT / name.lstrip("/")).exists(), name
     assert (ROOT / "losscli" / "py.typed").exists()  # its types are for users as well
 
 
-def test_every_requirement_has_a_tested_version() -> None:
+def test_every_requirement_has_a_tested_version():
     pinned = {
         re.split("[=<>]", line)[0].lower().replace("_", "-")
         for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -103,14 +97,14 @@ def test_every_requirement_has_a_tested_version() -> None:
     assert names <= pinned
 
 
-def test_container_installs_every_dependency_before_the_sources() -> None:
+def test_container_installs_every_dependency_before_the_sources():
     first, *_ = re.findall(r"pip install (.*?)\nCOPY", (ROOT / "Dockerfile").read_text(), re.S)
     project = PROJECT["project"]
     required = [*project["dependencies"], *project["optional-dependencies"]["gpu"]]
     assert {re.split(r"[=<>]", line)[0] for line in required} <= set(first.split())
 
 
-def test_version_is_the_same_everywhere() -> None:
+def test_version_is_the_same_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == losscli.__version__
     released = re.findall(r"^## \[(\d.*?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)

@@ -1,50 +1,37 @@
 """On other operating systems commands without kernels work; the others give the reason."""
 
-from __future__ import annotations
-
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.without_torch import run_after
+
 # What Windows has not. Its own Python lacks more, but nothing that losscli asks for.
 WINDOWS = """
-import os, platform, signal, sys
+import platform, signal
 for module, names in ((os, ("sched_getaffinity", "geteuid")), (signal, ("SIGHUP",))):
     for name in names:
         delattr(module, name)
 sys.modules["fcntl"] = None
 platform.system = lambda: "Windows"
-from losscli.cli.main import run
-sys.exit(run())
 """
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WINDOWS, *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+RESULTS = str(Path(__file__).parents[1] / "docs" / "results" / "cpu-peers-bench.json")
+REFUSAL = (
+    "losscli: error: losscli's kernels are built on Linux only, and this is Windows. Use WSL 2.\n"
+)
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("list",), ("compare", "--help"), ("build", "--help")]
+    ("arguments", "code", "told"),
+    [
+        (["list"], 0, ""),
+        (["build", "--help"], 0, ""),
+        (["compare", RESULTS, RESULTS], 0, None),
+        (["build"], 4, REFUSAL),
+    ],
 )
-def test_help_and_list_work_on_every_platform(arguments: tuple[str, ...]) -> None:
-    done = run(*arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_compare_works_on_every_platform() -> None:
-    results = str(Path(__file__).parents[1] / "docs" / "results" / "cpu-peers-bench.json")
-    done = run("compare", results, results)
+def test_commands_without_kernels_work_on_every_platform(arguments, code, told):
+    done = run_after(WINDOWS, *arguments)
+    assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    assert done.returncode == 0, done.stderr
-
-
-def test_build_on_an_unsupported_platform_names_alternatives() -> None:
-    done = run("build")
-    assert done.returncode == 4
-    assert done.stderr == (
-        "losscli: error: losscli's kernels are built on Linux only, and this is Windows. "
-        "Use WSL 2.\n"
-    )
+    assert told in (None, done.stderr)
