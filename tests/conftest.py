@@ -22,6 +22,25 @@ if TYPE_CHECKING:
     from tests.standin import Standin
 
 MakeCase = Callable[..., Case]
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/data/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return a function that compares a text with a file, which `pytest --update-golden` writes."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), f"{path}: --update-golden rewrites it"
+
+    return compare
 
 
 def pytest_configure() -> None:
