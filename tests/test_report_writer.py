@@ -138,10 +138,13 @@ def test_a_full_disk_leaves_the_journal_and_says_so(output, monkeypatch, capsys)
     def fill(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(UnfitError, match=r"out: No space left on device\. Name another file"):
+    def finish_one():
         with Writer(run(), "json", output) as writer:
             writer.add(PAIR[0])
             monkeypatch.setattr(os, "replace", fill)
+
+    with pytest.raises(UnfitError, match=r"out: No space left on device\. Name another file"):
+        finish_one()
     monkeypatch.undo()
     told = capsys.readouterr().err
     assert told == f"losscli: {journal_path(output)} holds the finished results\n"
