@@ -1,7 +1,6 @@
 """What a farm decides, on a cluster that is a list: jobs on their way, nodes left out, losses."""
 
 import pickle
-import queue
 
 import pytest
 
@@ -19,7 +18,6 @@ from losscli.judge.farm import (
 )
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
-from losscli.judge.verdict import not_judged
 from losscli.reasons import Code
 from tests.judging import verdict, write
 from tests.parameters import naming
@@ -119,34 +117,6 @@ def test_each_job_has_a_verdict_and_no_more_are_on_their_way_than_there_is_room_
         found = run(cluster, jobs(40), **({"workers": workers} if workers else {}))
         assert [each.word for each in found] == ["RIGHT"] * 40
         assert cluster.most == most
-
-
-def test_verdict_among_the_jobs_is_passed_on(jobs):
-    broken = not_judged(Job("x.py", id="x"), Code.BAD_JOB, "no.")
-    assert run(Cluster(), [broken, *jobs()])[0] == broken
-
-
-def test_verdicts_come_while_the_next_job_is_awaited(jobs):
-    asked = queue.Queue()
-    first, second = jobs(2)
-    asked.put(first)
-    verdicts = Farm(Cluster()).run(iter(asked.get, None))
-    assert next(verdicts).id == first.id
-    asked.put(second)
-    assert next(verdicts).id == second.id
-    asked.put(None)
-    assert list(verdicts) == []
-
-
-def test_error_of_the_jobs_ends_the_run_and_leaves_the_cluster(jobs):
-    def broken():
-        yield from jobs()
-        raise OSError("no more")
-
-    cluster = Cluster()
-    with pytest.raises(OSError, match="no more"):
-        list(Farm(cluster).run(broken()))
-    assert cluster.closed is not None
 
 
 def test_closing_the_run_ends_what_is_on_its_way(jobs):
