@@ -6,6 +6,7 @@ import math
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,12 +32,9 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_each_formula_is_of_a_loss():
+def test_file_is_python_without_a_placeholder():
     assert FORMULAS.keys() <= LOSSES.keys()
     assert ROW_FORMULAS.keys() <= ROW_LOSSES.keys()
-
-
-def test_file_is_python_without_a_placeholder():
     for loss, cuda in itertools.product([*FORMULAS, *ROW_FORMULAS], (True, False)):
         source = render("mine", loss, cuda=cuda)
         with naming(loss, cuda):
@@ -61,54 +59,33 @@ def test_file_defines_the_loss_with_its_operands_and_parameters():
             assert all(definition.takes(name) for name in names)
 
 
-def test_command_says_how_to_judge(capsys):
+def test_command_says_how_to_judge_and_overwrites_nothing(capsys, tmp_path):
     assert main.run(["new", "mine"]) == EXIT_OK
     told = "wrote mine.py; judge it with `losscli judge mine.py --loss smooth_l1`\n"
     assert capsys.readouterr().out == told
-
-
-def test_name_may_have_a_folder_and_an_ending(tmp_path):
     (tmp_path / "kernels").mkdir()
     assert main.run(["new", "kernels/mine.py", "--cpu"]) == EXIT_OK
     assert (tmp_path / "kernels" / "mine.py").exists()
 
-
-def test_file_is_not_overwritten(capsys, tmp_path):
     (tmp_path / "mine.py").write_text("precious")
-    assert main.run(["new", "mine"]) == EXIT_USAGE
-    assert capsys.readouterr().err == (
-        "losscli: error: 'mine.py' exists. Choose another name, or remove it.\n"
-    )
-    assert (tmp_path / "mine.py").read_text() == "precious"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+    for arguments, message in (
+        (["mine"], "'mine.py' exists. Choose another name, or remove it."),
         (["my-kernel"], "'my-kernel' cannot name a file of Python."),
         (["no/where"], "there is no directory 'no'."),
         (["mine", "--loss", "mes"], "unknown loss 'mes'. Did you mean 'mse'?"),
         ([], "Missing argument 'NAME'."),
-    ],
-)
-def test_bad_usage_is_one_message_and_needs_no_torch(arguments, message, monkeypatch):
+    ):
+        assert main.run(["new", *arguments]) == EXIT_USAGE
+        assert capsys.readouterr().err.startswith(f"losscli: error: {message}")
+    assert (tmp_path / "mine.py").read_text() == "precious"
+
+
+def test_bad_usage_needs_no_torch(monkeypatch):
     monkeypatch.chdir(main.__file__.rpartition("/losscli/")[0])
-    result = run_without_torch("new", *arguments)
-    assert result.returncode == EXIT_USAGE
-    assert result.stderr.startswith(f"losscli: error: {message}")
+    assert run_without_torch("new", "mine", "--loss", "mes").returncode == EXIT_USAGE
 
 
-MAIN = """
-#include <cstdio>
-#include <cstdlib>
-int main(int, char** given) {
-  const double p = std::atof(given[1]);
-  double x, y;
-  while (std::scanf("%lf %lf", &x, &y) == 2)
-    std::printf("%.17g %.17g %.17g\\n", value_of<double>(x, y, p),
-                slope_of<double>(x, y, p, false), slope_of<double>(x, y, p, true));
-}
-"""
+DATA = Path(__file__).parent / "data"
 
 
 def blocks(source):
@@ -120,7 +97,9 @@ def blocks(source):
 def test_formula_is_that_of_the_loss(loss, tmp_path):
     spec = LOSSES[loss]
     formula = blocks(render("mine", loss, cuda=False))["FORMULA"]
-    (tmp_path / "main.cpp").write_text(re.sub("#include.*", "", formula) + MAIN)
+    (tmp_path / "main.cpp").write_text(
+        re.sub("#include.*", "", formula) + (DATA / "formula_main.cpp").read_text()
+    )
     compiler = [*(command_in("CXX") or ("c++",)), "-std=c++17", "main.cpp", "-o", "main"]
     subprocess.run(compiler, cwd=tmp_path, check=True)
     grid = [-3.0, -1.0, -0.7, -0.5, 0.0, 0.2, 0.5, 0.7, 1.0, 2.5, math.inf, math.nan]
@@ -142,63 +121,11 @@ def test_formula_is_that_of_the_loss(loss, tmp_path):
             torch.testing.assert_close(found[finite], expected[finite])
 
 
-ROW = """
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <vector>
-#define EVERYWHERE
-struct Row {
-  std::vector<double> x[3], out[3];
-  int64_t size, label;
-  double target;
-  double at(int k, int64_t i) const { return x[k][i]; }
-  void write(int k, int64_t i, double value) const {
-    const_cast<Row*>(this)->out[k][i] = value;
-  }
-  template <typename F> double sum(F f) const {
-    double total = 0;
-    for (int64_t i = 0; i < size; ++i) total += f(i);
-    return total;
-  }
-  template <typename F> double max(F f) const {
-    double top = -INFINITY;
-    for (int64_t i = 0; i < size; ++i) top = std::fmax(top, f(i));
-    return top;
-  }
-  template <typename F> void each(F f) const { for (int64_t i = 0; i < size; ++i) f(i); }
-};
-"""
-MAIN_OF_ROWS = """
-int main(int, char** given) {
-  Row row;
-  double p[4] = {};
-  int operands;
-  while (std::scanf("%d %ld %ld %lf %lf %lf %lf", &operands, &row.size, &row.label, &row.target,
-                    p, p + 1, p + 2) == 7) {
-    for (int k = 0; k < 3; ++k) row.x[k] = row.out[k] = std::vector<double>(row.size);
-    for (int k = 0; k < operands; ++k)
-      for (double& each : row.x[k]) std::scanf("%lf", &each);
-#define OF(loss) \\
-  if (!std::strcmp(given[1], #loss)) { \\
-    std::printf("%.17g", loss::loss_of(row, p)); \\
-    loss::slopes_of(row, p, 1.5); \\
-  }
-EACH
-    for (int k = 0; k < operands; ++k)
-      for (double each : row.out[k]) std::printf(" %.17g", each);
-    std::printf("\\n");
-  }
-}
-"""
-
-
 @pytest.fixture(scope="module")
 def formulas_of_rows(tmp_path_factory):
     """A program that computes every formula of a loss over rows, and its derivatives."""
     folder = tmp_path_factory.mktemp("rows")
-    parts = [ROW]
+    parts = [(DATA / "row_formulas.h").read_text()]
     for loss, formula in ROW_FORMULAS.items():
         value = "template <typename Row> double loss_of(const Row& row, const double* p) {\n"
         slopes = (
@@ -206,7 +133,8 @@ def formulas_of_rows(tmp_path_factory):
         )
         parts += [f"namespace {loss} {{", part("rows_functions"), value, formula.value, "}", slopes]
         parts += [f"{formula.slopes}}}", "}"]
-    parts.append(MAIN_OF_ROWS.replace("EACH", "\n".join(f"OF({loss})" for loss in ROW_FORMULAS)))
+    every = "\n".join(f"OF({loss})" for loss in ROW_FORMULAS)
+    parts.append((DATA / "row_formulas_main.cpp").read_text().replace("EACH", every))
     (folder / "main.cpp").write_text("\n".join(parts))
     compiler = [*(command_in("CXX") or ("c++",)), "-std=c++17", "main.cpp", "-o", "main"]
     subprocess.run(compiler, cwd=folder, check=True)
