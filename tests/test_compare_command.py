@@ -14,7 +14,7 @@ import pytest
 from tests.comparing import compare
 from tests.fabricated import elsewhere, machine
 from tests.handmade import case, result, run, skipped
-from tests.parameters import naming, titled
+from tests.parameters import titled
 from tests.without_torch import run_without_torch
 
 
@@ -161,25 +161,19 @@ WRONG = {
     ("base.json", "new.json", "-o", "./new.json"): "itself. Name another file.",
     ("base.json", "new.json", "-o", "link"): "itself. Name another file.",
 }
+FULL = "cannot write /dev/full: No space left on device. Name another file."
 
 
-def test_wrong_usage_or_record_is_one_message(slower, capsys):
-    def refused(arguments, message):
-        with naming(*arguments, message):
-            assert compare(*arguments) == 2
-            told = capsys.readouterr()
-            assert (told.out, told.err.count("\n")) == ("", 1)
-            assert told.err.startswith("losscli: error: ")
-            assert message in told.err
-
+def test_wrong_usage_or_record_is_one_message(slower, refused):
     Path("link").symlink_to("new.json")
     before = [Path(name).read_text() for name in ("base.json", "new.json")]
     for arguments, message in WRONG.items():
-        refused(arguments, message)
+        refused(["compare", *arguments], message)
     assert [Path(name).read_text() for name in ("base.json", "new.json")] == before
+    refused("compare base.json new.json -o /dev/full", FULL, code=4)
     for text, message in UNREADABLE.items():
         Path("new.json").write_bytes(text.encode(errors="surrogateescape"))
-        refused(("base.json", "new.json"), message)
+        refused("compare base.json new.json", message)
 
 
 def test_whole_lines_of_a_cut_off_file_are_read(slower, capsys):
@@ -190,13 +184,6 @@ def test_whole_lines_of_a_cut_off_file_are_read(slower, capsys):
     assert "cut.jsonl against base.json: 3 rows, " in out
     assert "timed only in base.json: 45 rows\n" in out
     assert "    and 35 more\n" in out
-
-
-def test_full_disk_is_one_message_of_compare(slower, capsys):
-    assert compare("base.json", "new.json", "-o", "/dev/full") == 4
-    assert capsys.readouterr().err == (
-        "losscli: error: cannot write /dev/full: No space left on device. Name another file.\n"
-    )
 
 
 def test_compare_needs_no_torch(slower):

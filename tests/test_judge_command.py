@@ -245,15 +245,9 @@ USAGE = {
 }
 
 
-def test_bad_usage_is_one_message(capsys):
+def test_bad_usage_is_one_message(refused):
     for arguments, message in USAGE.items():
-        with naming(arguments):
-            assert main.run(["judge", *arguments.split()]) == EXIT_USAGE
-            captured = capsys.readouterr()
-            assert captured.out == ""
-            assert captured.err.startswith("losscli: error: ")
-            assert message in captured.err
-            assert captured.err.count("\n") == 1
+        refused(f"judge {arguments}", message)
 
 
 def start(*arguments, **streams):

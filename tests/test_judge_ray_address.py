@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from losscli.cli import main
-from losscli.errors import EXIT_UNFIT, EXIT_USAGE, UnfitError
+from losscli.errors import EXIT_UNFIT, UnfitError
 from losscli.judge import ray_address
 from losscli.judge.ray_address import client_address, usual_address
 from losscli.judge.ray_cluster import RayCluster
 from tests.judging import write
-from tests.parameters import naming
 
 
 @pytest.fixture(autouse=True)
@@ -54,20 +53,17 @@ WRONG = ["localhost", "", "head:", "head:0", "head:65536", ":10001", "ray://x:1"
 
 
 def test_wrong_address_or_variable_is_refused_before_the_output_is_opened(
-    folder, capsys, monkeypatch
+    folder, refused, monkeypatch
 ):
-    def refused(on, message):
-        with naming(message):
-            assert main.run(["judge", "k.py", "--on", on, "-o", "out.jsonl"]) == EXIT_USAGE
-            assert message in capsys.readouterr().err
-            assert not (folder / "out.jsonl").exists()
-
     no_address = "is no address of a Ray cluster."
     for text in WRONG:
-        refused(f"ray://{text}", f"'ray://{text}' {no_address} Write ray://HOST:PORT")
+        said = f"'ray://{text}' {no_address} Write ray://HOST:PORT"
+        refused(["judge", "k.py", "--on", f"ray://{text}", "-o", "out.jsonl"], said)
     for value in ("localhost", "ray://", "ray://ray://x:1", "http://x:1"):
         monkeypatch.setenv("RAY_ADDRESS", value)
-        refused("ray", f"RAY_ADDRESS: '{value}' {no_address} Set it to HOST:PORT")
+        said = f"RAY_ADDRESS: '{value}' {no_address} Set it to HOST:PORT"
+        refused("judge k.py --on ray -o out.jsonl", said)
+    assert not (folder / "out.jsonl").exists()
 
 
 def test_address_at_which_nobody_answers_is_refused(free_address, monkeypatch):
@@ -167,14 +163,11 @@ def test_file_that_names_no_cluster_is_passed_over(here):
     assert joined == ["local"] * 4
 
 
-def test_without_ray_the_message_says_what_to_install(monkeypatch, capsys):
+def test_without_ray_the_message_says_what_to_install(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "ray", None)
+    told = "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'.\n"
     for engine in ("ray", "ray://head:10001"):
-        assert main.run(["judge", "k.py", "--on", engine]) == EXIT_UNFIT
-        assert capsys.readouterr().err == (
-            "losscli: error: --on ray needs Ray, which is not installed here: "
-            "pip install 'losscli[ray]'.\n"
-        )
+        refused(f"judge k.py --on {engine}", told, EXIT_UNFIT)
 
 
 BROKEN = {

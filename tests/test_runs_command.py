@@ -96,10 +96,7 @@ WRONG = {
 }
 
 
-def test_wrong_arguments_of_runs_are_one_message_and_remove_nothing(runs, capsys):
+def test_wrong_arguments_of_runs_are_one_message_and_remove_nothing(runs, refused):
     for arguments, message in WRONG.items():
-        assert main.run(["runs", *arguments.split()]) == EXIT_USAGE
-        error = capsys.readouterr().err
-        assert message in error
-        assert error.count("\n") == 1
+        refused(f"runs {arguments}", message)
     assert len(os.listdir(runs)) == 2

@@ -2,9 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ from msgspec.structs import replace
 
 from losscli.cli import main
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from losscli.report.render import render
 from losscli.runs.encoding import json_line
 from losscli.runs.merge import merge, missing_parts
 from losscli.runs.parts import Part, deal, parse_part
@@ -21,7 +19,7 @@ from losscli.runs.records import BenchResult
 from losscli.runs.resume import read_unfinished
 from tests.fabricated import elsewhere, machine
 from tests.judging import RIGHT
-from tests.parameters import SLOW, naming
+from tests.parameters import SLOW
 
 CONFIG = """
 losses: [mse, hinge]
@@ -248,28 +246,21 @@ WRONG_ARGUMENTS = {
 }
 
 
-def test_altered_part_or_wrong_arguments_are_one_message(folder, parts, capsys):
-    def refused(arguments, message):
-        with naming(*arguments, message):
-            assert main.run(arguments) == EXIT_USAGE
-            error = capsys.readouterr().err
-            assert message in error
-            assert error.count("\n") == 1
-            assert not Path("all.json").exists()
-
+def test_altered_part_or_wrong_arguments_are_one_message(folder, parts, refused):
     for alter, message in ALTERED.values():
         names = write(folder, parts)
         altered = alter(*(parts[name].to_json() for name in ("2.json", "1.json")))
         text = altered if isinstance(altered, str) else json.dumps(altered)
         Path("2.json").write_bytes(text.encode(errors="surrogateescape"))
         refused(["runs", "merge", *names, "-o", "all.json"], message)
+        assert not Path("all.json").exists()
     write(folder, parts)
     Path("verdicts.jsonl").write_text(f"{json_line(RIGHT.to_json())}\n")
     for arguments, message in WRONG_ARGUMENTS.items():
-        refused(["runs", *arguments.split()], message)
+        refused(f"runs {arguments}", message)
     of_a_list = "--part 1/2 is for a run; --list and --dry-run list all parts"
     for command, listing in itertools.product(("bench", "verify"), ("--list", "--dry-run")):
-        refused([command, "--part", "1/2", listing], of_a_list)
+        refused(f"{command} --part 1/2 {listing}", of_a_list)
 
 
 def run_part(command, part, *arguments):
@@ -279,20 +270,13 @@ def run_part(command, part, *arguments):
     return name
 
 
-def test_journal_of_a_killed_part_is_refused(folder):
-    Path("config.yaml").write_text(CONFIG)
-    arguments = ["-c", "config.yaml", "--part", "1/2", "--device", "cpu", "--format", "json"]
-    started = [sys.executable, "-m", "losscli", "verify", *arguments, "-o", "part.json"]
+def test_journal_of_a_killed_part_is_refused(parts):
+    header, *lines = render(parts["1.json"], "jsonl").splitlines(keepends=True)
     journal = Path("part.json.journal.jsonl")
-    with subprocess.Popen(started, stderr=subprocess.DEVNULL) as process:
-        while not journal.exists() or journal.read_text().count("\n") < 3:
-            assert process.poll() is None
-            time.sleep(0.005)
-        process.kill()
-    with pytest.raises(
-        UsageError, match=r"journal\.jsonl was interrupted, .*results of part 1/2\."
-    ):
-        merge({str(journal): read_run(journal, "verify")})
+    begun = {**json.loads(header), "unfinished": True, "result_count": 0}
+    journal.write_text("".join([json.dumps(begun) + "\n", *lines[:3]]))
+    with pytest.raises(UsageError, match=r"journal\.jsonl was interrupted, .*of part 1/3\."):
+        merge({str(journal): read_run(journal, "bench")})
 
 
 @SLOW
