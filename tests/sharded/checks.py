@@ -19,7 +19,7 @@ from .cases import parts_of
 from .dtensor_checks import DTENSOR_CHECKS
 from .operator_checks import OPERATOR_CHECKS
 
-WIDTHS = {2: (5, 7), 3: (5, 0, 7), 4: (1, 4, 2, 5)}
+WIDTHS = {2: (5, 7), 4: (1, 4, 0, 7)}
 CLASSES = 12
 ROWS = 9
 
@@ -451,7 +451,6 @@ EVERYWHERE: Sequence[Callable[[], None]] = [
 ]
 CHECKS: dict[int, Sequence[Callable[[], None]]] = {
     2: (*EVERYWHERE, *OPERATOR_CHECKS, *OF_TWO, *DTENSOR_CHECKS),
-    3: EVERYWHERE,
     4: (*EVERYWHERE, *OF_FOUR, *DTENSOR_CHECKS),
 }
 """By the number of ranks: the functions of this file without an underscore, and those of others."""
