@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,20 +147,17 @@ def reader(hold):
 
 def test_wait_ends_with_its_time_and_names_who_has_the_lock(hold):
     holder = hold()
-    for shared in (False, True):
-        now = [0.0]
+    now = [0.0]
 
-        def sleep(seconds, now=now):
-            now[0] += 1
+    def sleep(seconds):
+        now[0] += 1
 
-        with (
-            pytest.raises(HeldError, match=rf"process {holder.pid} on .* holds the lock"),
-            device_lock(
-                "cpu", shared=shared, until=100.0, clock=lambda now=now: now[0], sleep=sleep
-            ),
-        ):
+    named = rf"process {holder.pid} on .* holds the lock"
+    wait = partial(device_lock, "cpu", clock=lambda: now[0], sleep=sleep)
+    for shared, until in ((False, 100.0), (True, 200.0)):
+        with pytest.raises(HeldError, match=named), wait(shared=shared, until=until):
             pass
-        assert now[0] == 100
+        assert now[0] == until
     holder.kill()
     holder.wait()
     assert is_free()
@@ -169,8 +167,8 @@ def test_holder_that_does_not_say_its_name_is_found_and_may_wait_for_us(reader):
     named = rf"process {reader.pid} \(python.*\) holds the lock"
     with pytest.raises(HeldError, match=named), device_lock("cpu", until=0.0):
         pass
-    waits = {"waits_for_us": lambda pid: pid == reader.pid}
-    with pytest.raises(HeldError) as caught, device_lock("cpu", **waits):
+    waits = partial(device_lock, "cpu", waits_for_us=lambda pid: pid == reader.pid)
+    with pytest.raises(HeldError) as caught, waits():
         pass
     assert caught.value.waits_for_us
 

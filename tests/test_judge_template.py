@@ -168,8 +168,8 @@ def assert_formula_is_that_of_the_loss(loss, program):
         named = (*parameters.values(), 0.0, 0.0, 0.0)[:3]
         head = (len(operands), size, int(label[i]), float(number[i]), *named)
         text += " ".join(map(repr, (*head, *values))) + "\n"
-    given = {"input": text.replace("inf", "INF"), "capture_output": True, "text": True}
-    done = subprocess.run([str(program), loss], **given)
+    text = text.replace("inf", "INF")
+    done = subprocess.run([program, loss], input=text, capture_output=True, text=True)
     got = torch.tensor([[float(w) for w in line.split()] for line in done.stdout.splitlines()])
     got = got.double()
 

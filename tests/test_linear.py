@@ -322,8 +322,8 @@ def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
                 assert not found.requires_grad
                 assert_same(loss, cross_entropy(logits, target), hidden, weight)
             for frozen, wanted in ((hidden, weight), (weight, hidden)):
-                operand = [x.detach() if x is frozen else x for x in (hidden, weight)]
-                loss = functional.linear_cross_entropy(*operand, target)
+                h, w = (x.detach() if x is frozen else x for x in (hidden, weight))
+                loss = functional.linear_cross_entropy(h, w, target)
                 truth = torch.autograd.grad(mean, wanted, retain_graph=True)
                 for _ in range(2):
                     assert_close(torch.autograd.grad(loss, wanted, retain_graph=True), truth)

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -61,6 +61,7 @@ KINDS = {
 def test_a_run_of_any_kind_is_read_as_it_was_written(written):
     for (kind, results), format in itertools.product(KINDS.items(), ("json", "jsonl")):
         assert {type(each) for each in results} == {RESULTS[kind]}
+        facts: dict[str, Any]
         facts = {"command": ("losscli",), "created": "2026", "environment": {"cpu": None}}
         made = Run(kind=kind, results=results, plan="0123", **facts)
         assert read_run(written(render(made, format)), kind) == made

@@ -171,6 +171,7 @@ def test_rest_that_rounding_leaves_is_none_where_the_student_has_none(device: st
         short = masked._replace(logits=masked.logits.gather(1, pair.classes))
         due = gradients(lambda x, _, y, whole=whole: whole(x, y, reduction="none"), short)
 
+        rounding: dict[str, Any]
         rounding = dict.fromkeys(("rtol", "atol"), 40 * torch.finfo(dtype).eps)
         with naming(dtype, settings, least):
             assert_close(found[0], due[0].to(found[0].dtype), **rounding)

@@ -219,6 +219,7 @@ def special_logits() -> None:
     x[8, 3] = -math.inf
     target = _classes()
     _agree("cross_entropy", x, given=[target], reduction="none")
+    values: dict[str, Any]
     values = {"label_smoothing": 0.1, "z_loss": 0.1, "temperature": 1.7, "softcap": 3.0}
     for setting, value in values.items():
         _agree("cross_entropy", x, given=[target], reduction="none", **{setting: value})
@@ -347,6 +348,7 @@ def bad_arguments_are_named_at_once() -> None:
     integers = partial(sharded.reverse_kl_divergence, x, x.long())
     _raises(TypeError, "reverse_kl_divergence: target must be float32", integers)
     layer = x.new_ones(ROWS, 2), x.new_ones(x.shape[1], 2), target
+    weights: dict[str, Any]
     weights = {"weight": x.new_ones(x.shape[1]), "token_weight": x.new_ones(ROWS)}
     both = partial(sharded.linear_cross_entropy, *layer, **weights)
     _raises(NotImplementedError, "not both", both)
