@@ -61,6 +61,7 @@ def assert_holds(whole, part):
         assert whole == part
 
 
+@pytest.mark.slow  # it reads all of them
 def test_a_record_is_read_as_it_was_written():
     for path in RESULTS.glob("*-bench.json"):
         assert_holds(tables.load(path).to_json(), json.loads(path.read_text()))

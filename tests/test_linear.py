@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -136,6 +137,13 @@ def expected(
     return [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming.to(dtype))]
 
 
+def loss_of(given: dict[str, Tensor], tensors: Sequence[Tensor], **named: Any) -> Any:
+    """Return what losscli computes of hidden states, the layer and the bias if there is one."""
+    hidden, weight, *bias = tensors
+    named |= {"linear_bias": bias[0]} if bias else {}
+    return functional.linear_cross_entropy(hidden, weight, given["target"], **named)
+
+
 def assert_same(loss: Tensor, truth: Tensor, *tensors: Tensor):
     """Compare losses, and the gradients of their sums."""
     assert_close(loss, truth, equal_nan=True)
@@ -167,17 +175,9 @@ def assert_is_that_of_the_logits(
 ):
     given = operands(dtype, device)
     incoming = torch.randn(ROWS if reduction == "none" else (), device=device).to(dtype)
-    hidden, weight, bias = leaves(given)
-    loss = functional.linear_cross_entropy(
-        hidden,
-        weight,
-        given["target"],
-        linear_bias=bias,
-        weight=given["class_weight"],
-        reduction=reduction,
-        **settings,
-    )
-    found = [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming)]
+    tensors = leaves(given)
+    loss = loss_of(given, tensors, weight=given["class_weight"], reduction=reduction, **settings)
+    found = [loss, *torch.autograd.grad(loss, tensors, incoming)]
     assert [each.dtype for each in found] == [dtype] * 4
     truths = expected(given, reduction, settings, incoming)
     # What the rounding of the logits makes of it is PyTorch's error too.
@@ -433,13 +433,11 @@ def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any)
     for kind, inside in itertools.product(PLANS, (True, False)):
         by_plan(kind)
         given = operands(torch.float32, device)
-        tensors = hidden, weight, bias = leaves(given)
+        tensors = leaves(given)
         named: dict[str, Any] = {"label_smoothing": 0.1}
         with torch.autocast(device, torch.bfloat16):
-            loss = functional.linear_cross_entropy(
-                hidden, weight, given["target"], linear_bias=bias, **named
-            )
-            truth = cross_entropy(linear(hidden, weight, bias), given["target"], **named)
+            loss = loss_of(given, tensors, **named)
+            truth = cross_entropy(linear(*tensors), given["target"], **named)
             mine = torch.autograd.grad(loss, tensors) if inside else ()
         with naming(kind, "backward inside" if inside else "backward outside"):
             assert loss.dtype == truth.dtype == torch.float32
@@ -452,10 +450,10 @@ def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any)
 
 def test_autocast_leaves_float64(device: str):
     given = operands(torch.float64, device)
-    hidden, weight, _ = leaves(given)
+    tensors = leaves(given)
     with torch.autocast(device, torch.bfloat16):
-        loss = functional.linear_cross_entropy(hidden, weight, given["target"])
-    assert_close(loss, cross_entropy(linear(hidden, weight), given["target"]))
+        loss = loss_of(given, tensors)
+    assert_close(loss, cross_entropy(linear(*tensors), given["target"]))
 
 
 def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
@@ -478,34 +476,28 @@ def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
             assert_close(mine, slope_of(theirs, create_graph))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_slices_whose_sums_are_equal(dtype: torch.dtype, device: str, by_plan: Any):
+def test_slices_whose_sums_are_equal(device: str, by_plan: Any):
     by_plan(SLICES)
-    weight = torch.zeros(CLASSES, WIDTH, dtype=dtype, device=device)
-    weight[3] = weight[140] = 4.0  # each the largest of its slice
-    hidden = torch.ones(2, WIDTH, dtype=dtype, device=device)
     target = torch.tensor([3, 140], device=device)
-    tensors = hidden.requires_grad_(), weight.requires_grad_()
-    losses = functional.linear_cross_entropy(*tensors, target, reduction="none")
-    truths = cross_entropy(linear(*tensors).double(), target, reduction="none")
-    assert_close(losses.double(), truths, rtol=1e-2, atol=1e-2)
-    for mine, other in zip(
-        torch.autograd.grad(losses.sum(), tensors),
-        torch.autograd.grad(truths.sum(), tensors),
-        strict=True,
-    ):
-        assert_close(mine, other, rtol=2e-2, atol=2e-2)
+    for dtype in (torch.float64, torch.bfloat16):
+        weight = torch.zeros(CLASSES, WIDTH, dtype=dtype, device=device)
+        weight[3] = weight[140] = 4.0  # each the largest of its slice
+        hidden = torch.ones(2, WIDTH, dtype=dtype, device=device)
+        tensors = hidden.requires_grad_(), weight.requires_grad_()
+        losses = functional.linear_cross_entropy(*tensors, target, reduction="none")
+        truths = cross_entropy(linear(*tensors).double(), target, reduction="none")
+        assert_close(losses.double(), truths, rtol=1e-2, atol=1e-2)
+        mine, theirs = (torch.autograd.grad(each.sum(), tensors) for each in (losses, truths))
+        assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32], ids=str)
-def test_class_numbers_of_other_integers(dtype: torch.dtype, device: str):
+def test_class_numbers_of_other_integers(device: str):
     given = operands(torch.float64, device, ignored=False)
     target = torch.tensor([156, 1, 200, 255], device=device)
-    hidden = given["hidden"][:4]
-    found = functional.linear_cross_entropy(
-        hidden, given["weight"], target.to(dtype), reduction="none"
-    )
-    assert_close(found, cross_entropy(linear(hidden, given["weight"]), target, reduction="none"))
+    hidden, named = given["hidden"][:4], {"reduction": "none"}
+    truth = cross_entropy(linear(hidden, given["weight"]), target, reduction="none")
+    for of in (target.byte(), target.int()):
+        assert_close(loss_of({"target": of}, (hidden, given["weight"]), **named), truth)
 
 
 def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
@@ -519,30 +511,26 @@ def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
 
 def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str):
     given = operands(torch.float32, device)
-    hidden, weight, _ = leaves(given)
-    loss = functional.linear_cross_entropy(
-        hidden, weight, given["target"], weight=given["class_weight"], memory_budget=10**5
-    )
+    loss = loss_of(given, leaves(given), weight=given["class_weight"], memory_budget=10**5)
     given["class_weight"].mul_(7)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 
-@pytest.mark.parametrize("number", [CLASSES, -1])
-@pytest.mark.parametrize("kind", [WHOLE, SLICES])
-def test_a_target_that_is_no_class(kind: str, number: int, device: str, by_plan: Any):
-    by_plan(kind)
-    given = operands(torch.float32, device)
-    given["target"][5] = number
-    hidden, weight, _ = leaves(given)
-    if device == "cpu":
-        with pytest.raises(IndexError, match=rf"has class {number}, but .* 0 to {CLASSES - 1}"):
-            functional.linear_cross_entropy(hidden, weight, given["target"], label_smoothing=0.1)
-        return
-    loss = functional.linear_cross_entropy(hidden, weight, given["target"], reduction="none")
-    assert loss.isnan().nonzero().tolist() == [[5]]
-    (gradient,) = torch.autograd.grad(loss.sum(), hidden)
-    assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
+def test_a_target_that_is_no_class(device: str, by_plan: Any):
+    for kind, number in itertools.product((WHOLE, SLICES), (CLASSES, -1)):
+        by_plan(kind)
+        given = operands(torch.float32, device)
+        given["target"][5] = number
+        tensors = leaves(given)
+        if device == "cpu":
+            with pytest.raises(IndexError, match=rf"has class {number}, but .* 0 to {CLASSES - 1}"):
+                loss_of(given, tensors, label_smoothing=0.1)
+        else:
+            loss = loss_of(given, tensors, reduction="none")
+            assert loss.isnan().nonzero().tolist() == [[5]]
+            (gradient,) = torch.autograd.grad(loss.sum(), tensors[0])
+            assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
 
 
 def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
@@ -552,11 +540,9 @@ def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
     given["bias"][:140] = -torch.inf
     given["target"] = given["target"].clamp(min=140)
     given["target"][7] = 3
-    hidden, weight, bias = leaves(given)
-    losses = functional.linear_cross_entropy(
-        hidden, weight, given["target"], linear_bias=bias, reduction="none"
-    )
-    truth = losses_of(linear(hidden, weight, bias), given["target"], None)
+    hidden, weight, _ = tensors = leaves(given)
+    losses = loss_of(given, tensors, reduction="none")
+    truth = losses_of(linear(*tensors), given["target"], None)
     assert_close(losses, truth)
     assert torch.isinf(losses[7])
     incoming = torch.rand(ROWS, device=device, dtype=torch.float64)
