@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from losscli.config.schema import PROCESSES
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.runs.records import BenchResult
 from tests import handmade
+from tests.parameters import naming
 
 if TYPE_CHECKING:
     from tests.fake_bench import StepTimer
@@ -144,6 +145,23 @@ def slower(write: Callable[..., None]) -> None:
 
     write("base.json", machine(1))
     write("new.json", machine(2, slowed="custom", by=1.1), "jsonl")
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """Return a function that runs a command, which has to end in one message that says why."""
+    from losscli.cli import main
+
+    def run(command: str | Sequence[str], message: str, code: int = 2) -> None:
+        arguments = command.split() if isinstance(command, str) else [*command]
+        with naming(*arguments, message):
+            assert main.run(arguments) == code
+            told = capsys.readouterr()
+            assert (told.out, told.err.count("\n")) == ("", 1)
+            assert told.err.startswith("losscli: error: ")
+            assert message in told.err
+
+    return run
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 ``python killable.py LOG WAIT ARGUMENT...``: each size that `theirs` computes is a line of LOG. At
 WAIT, one of these sizes or a phase of PHASES, the process creates the file LOG.waiting and waits
-until it is killed. $KILLABLE_FILE_BYTES is the largest file that it can write.
+until it is killed.
 
 A process takes seconds to import torch. :class:`Forked` is one that has nothing left to import.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
-import resource
 import sys
 import time
 from collections.abc import Mapping
@@ -58,8 +57,6 @@ def main(log, wait, *arguments):
     if wait in PHASES:
         module, name = PHASES[wait]
         setattr(importlib.import_module(module), name, pause)
-    if size := os.environ.get("KILLABLE_FILE_BYTES"):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
     IMPLEMENTATIONS["theirs"] = Implementation("theirs", "", lambda case: mse)
     limit.Limits.__init__.__defaults__ = (refuse,)
     return run(["bench", "--device", "cpu", *arguments])

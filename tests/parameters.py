@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,11 @@ def naming(*what: object) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"with {', '.join(map(str, what))}")
         raise
+
+
+def titled(texts: Mapping[str, str]) -> str:
+    """Return several texts as one golden file, each below its title."""
+    return "".join(f"=== {title} ===\n{text.rstrip()}\n\n" for title, text in texts.items())
 
 
 def square(*axes: Iterable[Any]) -> list[Any]:

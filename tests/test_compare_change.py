@@ -1,4 +1,4 @@
-"""The intervals of ratios: wide enough to hold, and no wider."""
+"""The intervals of ratios: wide enough to hold, and no wider; the noise that they are made of."""
 
 import math
 import random
@@ -7,6 +7,12 @@ import numpy as np
 import pytest
 
 from losscli.compare.change import joint_z, ratios, uncertainties
+from losscli.compare.noise import (
+    ENOUGH_CONTROLS,
+    LEAST_NOISE,
+    SUPPOSED_NOISE,
+    noise_between_runs,
+)
 
 
 def samples(count, spread=0.02, seed=0, drift=0.0):
@@ -21,24 +27,18 @@ def test_the_error_of_a_median_is_what_many_runs_show():
     assert np.median(found) >= 0.95 * np.std(medians)
 
 
-def test_more_samples_make_the_error_smaller():
-    few, many = uncertainties([samples(20), samples(2000)])
+def test_error_of_a_median_depends_on_the_samples_and_their_drift():
+    few, many, steady, drifting, three, two, none = uncertainties(
+        [
+            *(samples(20), samples(2000), samples(200), samples(200, drift=0.2)),
+            *([1.0, 1.1, 1.05], [1.0, 1.0], []),
+        ]
+    )
     assert few > 4 * many
-
-
-def test_a_run_that_drifts_is_less_certain():
-    steady, drifting = uncertainties([samples(200), samples(200, drift=0.2)])
     assert drifting > 4 * steady
-
-
-def test_few_samples_have_an_error_of_their_whole_span():
-    (error,) = uncertainties([[1.0, 1.1, 1.05]])
-    assert error == pytest.approx(math.log(1.1))
-
-
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_two_or_fewer_samples_have_an_infinite_error(count):
-    assert uncertainties([[1.0] * count, [1.0] * 9]).tolist() == [math.inf, 0.0]
+    assert three == pytest.approx(math.log(1.1))  # the whole span
+    assert uncertainties([[1.0], [1.0] * 9]).tolist() == [math.inf, 0.0]
+    assert two == none == math.inf
 
 
 def test_intervals_widen_with_the_number_of_rows():
@@ -52,11 +52,6 @@ def one(before, after, error=0.0, drift=0.0, noise=0.0):
     return ratio
 
 
-def test_without_noise_the_interval_is_the_ratio():
-    ratio = one(2.0, 3.0)
-    assert (ratio.low, ratio.value, ratio.high) == (1.5, 1.5, 1.5)
-
-
 def test_both_kinds_of_noise_widen_the_interval():
     within, between, both = one(1, 1, error=0.01), one(1, 1, noise=0.01), one(1, 1, 0.01, 0, 0.01)
     assert within == between
@@ -65,12 +60,22 @@ def test_both_kinds_of_noise_widen_the_interval():
 
 
 def test_interval_reaches_to_the_ratio_relative_to_the_controls():
+    ratio = one(2.0, 3.0)
+    assert (ratio.low, ratio.value, ratio.high) == (1.5, 1.5, 1.5)
     ratio = one(1.0, 1.2, drift=math.log(1.2))
     assert (ratio.low, ratio.high) == (pytest.approx(1.0), pytest.approx(1.2))
     ratio = one(1.0, 1.2, drift=math.log(0.8))
     assert (ratio.low, ratio.high) == (pytest.approx(1.2), pytest.approx(1.5))
-
-
-def test_no_pairs_give_no_ratios():
     nothing = np.array([])
     assert ratios(nothing, nothing, nothing, nothing, nothing) == []
+
+
+def test_noise_between_runs_is_assumed_or_measured_by_controls():
+    for device in ("cpu", "cuda"):
+        assert noise_between_runs([0.0] * (ENOUGH_CONTROLS - 1), device) == SUPPOSED_NOISE[device]
+    noise = random.Random(0)
+    logs = [noise.gauss(0, 0.04) for _ in range(500)]
+    assert noise_between_runs(logs, "cpu") == pytest.approx(0.04, rel=0.1)
+    # That all of them are slower is noise too; that one is, is not.
+    assert noise_between_runs([0.1] * 20, "cpu") > 0.1
+    assert noise_between_runs([0.0] * 20 + [3.0], "cpu") == LEAST_NOISE["cpu"]

@@ -9,59 +9,53 @@ from losscli.compare.noise import LEAST_NOISE, SUPPOSED_NOISE
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR
 from tests.fabricated import elsewhere, machine
 from tests.handmade import case, failed, result, run, skipped
+from tests.parameters import naming
 
 REPEATS = range(20)
 
 
-@pytest.mark.parametrize("between", [0.0, 0.005, 0.01], ids=["calm", "usual", "noisy"])
-@pytest.mark.parametrize("repeat", REPEATS)
-def test_a_kernel_slowed_by_a_tenth_is_found(between, repeat):
-    base = machine(repeat, between=between)
-    new = machine(100 + repeat, between=between, slowed="custom", by=1.1)
-    found = compare(base, new).regressions(0.05)
-    assert {row.after.implementation for row in found} == {"custom"}
-    if between == 0.0:
-        assert len(found) == 16
+def regressed(base, new, by=0.05):
+    """Return the implementations that are slower by more than a threshold."""
+    return [row.after.implementation for row in compare(base, new).regressions(by)]
 
 
-@pytest.mark.parametrize("between", [0.0, 0.02, 0.05, 0.1, 0.3])
-@pytest.mark.parametrize("repeat", REPEATS)
-def test_noise_is_not_taken_for_a_slowdown(between, repeat):
-    base, new = (machine(seed, between=between) for seed in (repeat, 100 + repeat))
-    assert compare(base, new).regressions(0.05) == []
+@pytest.mark.parametrize("noise", [{"between": b} for b in (0.0, 0.005, 0.01)] + [{"shared": 0.1}])
+def test_a_kernel_slowed_by_a_tenth_is_found(noise):
+    for repeat in REPEATS:
+        base = machine(repeat, **noise)
+        found = regressed(base, machine(100 + repeat, **noise, slowed="custom", by=1.1))
+        with naming(repeat):
+            assert {*found} == {"custom"}
+            assert len(found) == 16 or noise != {"between": 0.0}
 
 
-@pytest.mark.parametrize("repeat", REPEATS)
-def test_a_machine_that_is_busy_at_times_shows_no_regression(repeat):
-    base, new = (machine(seed, between=0.01, bursts=0.3) for seed in (repeat, 100 + repeat))
-    assert compare(base, new).regressions(0.05) == []
+@pytest.mark.parametrize(
+    "noise",
+    [
+        *({"between": between} for between in (0.0, 0.02, 0.05, 0.1, 0.3)),
+        {"between": 0.01, "bursts": 0.3},  # a machine that is busy at times
+        {"shared": 0.1},
+    ],
+    ids=str,
+)
+def test_noise_is_not_taken_for_a_slowdown(noise):
+    for repeat in REPEATS:
+        with naming(repeat):
+            assert regressed(machine(repeat, **noise), machine(100 + repeat, **noise)) == []
 
 
-@pytest.mark.parametrize("repeat", REPEATS)
-def test_disturbance_of_a_whole_case_changes_no_verdict(repeat):
-    base, same = (machine(seed, shared=0.1) for seed in (repeat, 100 + repeat))
-    slow = machine(200 + repeat, shared=0.1, slowed="custom", by=1.1)
-    assert compare(base, same).regressions(0.05) == []
-    assert {row.after.implementation for row in compare(base, slow).regressions(0.05)} == {"custom"}
-
-
-def test_slowdown_below_the_threshold_passes():
-    comparison = compare(machine(1), machine(2, slowed="custom", by=1.1))
-    assert comparison.regressions(0.15) == []
-    assert {row.verdict for row in comparison.rows if not row.control} == {SLOWER}
-
-
-def test_faster_row_passes():
-    comparison = compare(machine(1), machine(2, slowed="custom", by=0.8))
-    assert comparison.regressions(0.05) == []
-    assert {row.verdict for row in comparison.rows if not row.control} == {FASTER}
+def test_regression_is_a_row_slower_by_more_than_the_threshold():
+    for by, verdict in ((1.1, SLOWER), (0.8, FASTER)):
+        comparison = compare(machine(1), machine(2, slowed="custom", by=by))
+        assert comparison.regressions(0.15) == []
+        assert {row.verdict for row in comparison.rows if not row.control} == {verdict}
+    assert regressed(machine(1), machine(2, slowed="custom", by=0.8)) == []
 
 
 def test_control_is_no_regression_unless_torch_changed():
     base, new = machine(1), machine(2, slowed="reference", by=1.3)
-    assert compare(base, new).regressions(0.05) == []
-    found = compare(base, elsewhere(new, torch="2.14.0")).regressions(0.05)
-    assert {row.after.implementation for row in found} == {"reference"}
+    assert regressed(base, new) == []
+    assert {*regressed(base, elsewhere(new, torch="2.14.0"))} == {"reference"}
 
 
 def test_verdict_follows_from_interval_and_threshold():
@@ -85,9 +79,8 @@ def test_means_are_by_loss_pass_and_implementation():
         for name in ("reference", "functional", "custom")
     ]
     assert {mean.rows for mean in means} == {4}
-    assert [mean.ratio for mean in means if mean.implementation == "custom"] == (
-        pytest.approx([1.1] * 4, abs=0.01)
-    )
+    ratios = [mean.ratio for mean in means if mean.implementation == "custom"]
+    assert ratios == pytest.approx([1.1] * 4, abs=0.01)
 
 
 def test_row_timed_in_only_one_run_is_listed_with_the_reason():
@@ -100,9 +93,10 @@ def test_row_timed_in_only_one_run_is_listed_with_the_reason():
         ("reference", "failed: loss: 9 ulp"),
         ("functional", ""),
     ]
-    assert [(each.result.pass_, each.why) for each in comparison.only_after] == [
-        ("forward_backward", "")
-    ]
+    (after,) = comparison.only_after
+    assert (after.result.pass_, after.why) == ("forward_backward", "")
+    untimed = compare(run(skipped()), run(skipped()))
+    assert (untimed.rows, untimed.only_before, untimed.only_after) == ((), (), ())
 
 
 def test_a_kernel_that_fails_is_broken_and_a_control_that_fails_is_not():
@@ -119,14 +113,9 @@ def test_row_is_undecided_if_noise_can_hide_a_slowdown():
     assert calm.undecided(0.05) == []
     assert len(noisy.undecided(0.05)) == 16
     assert (calm.blind(0.05), noisy.blind(0.05)) == (False, True)
-
-
-def test_clearly_faster_row_is_decided_however_noisy():
-    noisy = compare(machine(1, between=0.05), machine(2, between=0.05, slowed="custom", by=0.1))
-    assert noisy.undecided(0.05) == []
-
-
-def test_comparison_of_only_controls_judges_no_row():
+    faster = compare(machine(1, between=0.05), machine(2, between=0.05, slowed="custom", by=0.1))
+    assert faster.undecided(0.05) == []
+    # Nothing is judged where there are only controls.
     assert compare(run(result("reference")), run(result("reference"))).blind(0.05)
 
 
@@ -152,67 +141,48 @@ def test_gpus_of_one_model_are_comparable():
     assert [str(unlike) for unlike in comparison.differences] == ["device: cuda:0, then cuda:1"]
 
 
-def test_result_without_a_time_is_no_row():
-    comparison = compare(run(skipped()), run(skipped()))
-    assert (comparison.rows, comparison.only_before, comparison.only_after) == ((), (), ())
+def modes(seed, **slowed):
+    """Return a run on a GPU in two modes, of which the host's is noisy."""
+    steady, noisy = machine(seed, between=0.002), machine(50 + seed, between=0.03, **slowed)
+    on_host = (replace(one, mode="host") for one in noisy.results)
+    both = run(*steady.results, *on_host)
+    return elsewhere(both, device="cuda:0", gpu="H200", gpu_sms=132)
 
 
-@pytest.fixture
-def modes():
-    """Return a function that makes a run on a GPU in two modes, of which the host's is noisy."""
-
-    def make(seed, **slowed):
-        steady, noisy = machine(seed, between=0.002), machine(50 + seed, between=0.03, **slowed)
-        on_host = (replace(one, mode="host") for one in noisy.results)
-        both = run(*steady.results, *on_host)
-        return elsewhere(both, device="cuda:0", gpu="H200", gpu_sms=132)
-
-    return make
-
-
-@pytest.mark.parametrize("repeat", REPEATS)
-def test_noise_of_the_gpu_is_not_used_for_the_host(modes, repeat):
-    comparison = compare(modes(repeat), modes(100 + repeat))
-    assert comparison.regressions(0.05) == []
-    device, host = comparison.noises
-    assert (device.mode, host.mode) == ("device", "host")
-    assert host.value >= LEAST_NOISE["cpu"] > device.value
-
-
-def test_with_few_controls_host_noise_is_assumed_as_on_a_cpu():
+def test_noise_of_the_gpu_is_not_used_for_the_host():
+    for repeat in REPEATS:
+        comparison = compare(modes(repeat), modes(100 + repeat))
+        device, host = comparison.noises
+        with naming(repeat):
+            assert comparison.regressions(0.05) == []
+            assert (device.mode, host.mode) == ("device", "host")
+            assert host.value >= LEAST_NOISE["cpu"] > device.value
     gpu = elsewhere(run(result(mode="host"), result(mode="device")), device="cuda:0", gpu="H200")
-    found = {noise.mode: noise.value for noise in compare(gpu, gpu).noises}
-    assert found == {"host": SUPPOSED_NOISE["cpu"], "device": SUPPOSED_NOISE["cuda"]}
+    few = {noise.mode: noise.value for noise in compare(gpu, gpu).noises}
+    assert few == {"host": SUPPOSED_NOISE["cpu"], "device": SUPPOSED_NOISE["cuda"]}
 
 
-def test_host_times_of_different_cpus_are_not_comparable(modes):
+def test_host_times_of_different_cpus_are_not_comparable():
     base = modes(1)
     assert not compare(base, elsewhere(base, cpu="Another CPU")).comparable
     on_device = replace(base, results=tuple(r for r in base.results if r.mode == "device"))
     assert compare(on_device, elsewhere(on_device, cpu="Another CPU")).comparable
 
 
-def test_means_are_of_one_mode_and_one_state_of_the_caches(modes):
-    warm = replace(modes(1), results=tuple(replace(r, cache="warm") for r in modes(1).results))
-    both = run(*modes(1).results, *warm.results)
+def test_means_are_of_one_mode_and_one_state_of_the_caches():
+    both = run(*modes(1).results, *(replace(r, cache="warm") for r in modes(1).results))
     found = {(mean.mode, mean.cache) for mean in compare(both, both).means()}
     assert found == {(m, c) for m in ("device", "host") for c in ("cold", "warm")}
 
 
-@pytest.mark.parametrize(
-    ("facts", "forced", "why"),
-    [
-        ({}, False, "because there are too few controls: 2 of 6"),
-        (
-            {"torch": "2.14.0"},
-            False,
-            "because the runs have a different torch: 2.13.0, then 2.14.0",
-        ),
-        ({"cpu": "B"}, True, "because the runs have a different CPU: A CPU, then B"),
-    ],
-)
-def test_assumed_noise_has_a_reason(facts, forced, why):
+def test_assumed_noise_has_a_reason():
     base = run(result("reference"), result("functional"), result("custom"))
-    comparison = compare(base, elsewhere(base, **facts))
-    assert comparison.comparable is not forced
-    assert [noise.why for noise in comparison.noises] == [why]
+    torch = "because the runs have a different torch: 2.13.0, then 2.14.0"
+    for facts, comparable, why in (
+        ({}, True, "because there are too few controls: 2 of 6"),
+        ({"torch": "2.14.0"}, True, torch),
+        ({"cpu": "B"}, False, "because the runs have a different CPU: A CPU, then B"),
+    ):
+        comparison = compare(base, elsewhere(base, **facts))
+        assert comparison.comparable is comparable
+        assert [noise.why for noise in comparison.noises] == [why]

@@ -14,17 +14,21 @@ from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT, tables
 
 DOCS = ROOT / "docs"
-README = ROOT / "README.md"
 
 
-def test_readme_shows_every_command():
-    text = README.read_text()
-    assert [command for command in COMMANDS if f"losscli {command}" not in text] == []
+def test_documents_name_every_command_config_check_probe_and_loss():
+    def lacking(document, words, names):
+        text = (ROOT / document).read_text()
+        return [name for name in names if words.format(name) not in text]
 
-
-def test_page_on_configs_names_every_shipped_config():
-    text = (DOCS / "configs.md").read_text()
-    assert [config for config in shipped_configs() if f"{config}.yaml" not in text] == []
+    functions = [EVERY_LOSS[loss].function_name for loss in (*LOSSES, *EVERY_ROW_LOSS)]
+    assert lacking("README.md", "losscli {}", COMMANDS) == []
+    assert lacking("docs/configs.md", "{}.yaml", shipped_configs()) == []
+    assert lacking("docs/verification.md", "| `{}` |", CHECKS) == []
+    assert lacking("docs/training-code.md", "| `{}` |", functions) == []
+    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "doctor.md").read_text(), re.M)
+    described = {(area, name) for area, names in rows for name in names.split(", ")}
+    assert {(probe.area, probe.name) for probe in PROBES} <= described
 
 
 def test_what_is_read_of_checks_without_torch_is_what_they_say():
@@ -32,39 +36,23 @@ def test_what_is_read_of_checks_without_torch_is_what_they_say():
     assert list(ADVICE.items()) == [(check.name, check.advice) for check in CHECKS.values()]
 
 
-def test_every_line_of_the_doctor_is_described():
-    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "doctor.md").read_text(), re.M)
-    described = {(area, name) for area, names in rows for name in names.split(", ")}
-    assert {(probe.area, probe.name) for probe in PROBES} <= described
-
-
-def test_page_on_training_code_names_every_loss():
-    text = (DOCS / "training-code.md").read_text()
-    functions = [EVERY_LOSS[loss].function_name for loss in (*LOSSES, *EVERY_ROW_LOSS)]
-    assert [name for name in functions if f"| `{name}` |" not in text] == []
-
-
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
-def test_a_make_target_that_is_named_exists(document):
+def test_a_make_target_that_is_named_exists():
     targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    named = re.findall(r"(?:^\s*|`)make ([a-z-]+)", (ROOT / document).read_text(), re.MULTILINE)
-    assert named
-    assert set(named) <= set(targets)
+    for document in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / document).read_text()
+        named = re.findall(r"(?:^\s*|`)make ([a-z-]+)", text, re.MULTILINE)
+        assert named
+        assert set(named) <= set(targets)
 
 
 @pytest.mark.parametrize("document", tables.DOCUMENTS, ids=lambda path: path.name)
 def test_a_document_shows_the_measured_results(document):
     text = document.read_text()
+    assert text.count("<!--") == 2 * len(tables.MARKER.findall(text)) > 0
     try:
         assert text == tables.with_tables(text)
     except tables.ages.NoHistoryError as error:
         pytest.skip(f"which records are older than the kernels is not known: {error}")
-
-
-@pytest.mark.parametrize("document", tables.DOCUMENTS, ids=lambda path: path.name)
-def test_every_marker_of_a_document_is_recognised(document):
-    text = document.read_text()
-    assert text.count("<!--") == 2 * len(tables.MARKER.findall(text)) > 0
 
 
 def assert_holds(whole, part):
@@ -79,6 +67,7 @@ def assert_holds(whole, part):
         assert whole == part
 
 
+@pytest.mark.slow  # it reads all of them
 def test_a_record_is_read_as_it_was_written():
     for path in RESULTS.glob("*-bench.json"):
         assert_holds(tables.load(path).to_json(), json.loads(path.read_text()))

@@ -69,11 +69,11 @@ def test_kernelbench_gets_its_result_or_none(example):
     assert judged(UNJUDGED) is None
 
 
-@pytest.mark.parametrize(("found", "correct"), [(RIGHT, True), (WRONG, False)])
-def test_shinkaevolve_finds_its_two_files(example, tmp_path, found, correct):
-    folder = str(tmp_path)
-    example("shinkaevolve", found, "--program_path=k", f"--results_dir={folder}", "--loss=mse")
-    record = json.loads((tmp_path / "correct.json").read_text())
-    assert record == {"correct": correct, "error": None if correct else found.feedback}
-    metrics = json.loads((tmp_path / "metrics.json").read_text())
-    assert (metrics["combined_score"] > 0) == correct
+def test_shinkaevolve_finds_its_two_files(example, tmp_path):
+    given = ("--program_path=k", f"--results_dir={tmp_path}", "--loss=mse")
+    for found, error in ((RIGHT, None), (WRONG, WRONG.feedback)):
+        example("shinkaevolve", found, *given)
+        record = json.loads((tmp_path / "correct.json").read_text())
+        assert record == {"correct": error is None, "error": error}
+        metrics = json.loads((tmp_path / "metrics.json").read_text())
+        assert (metrics["combined_score"] > 0) == (error is None)

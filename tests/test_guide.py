@@ -4,14 +4,13 @@ import re
 import shlex
 
 import click
-import pytest
 
 from losscli.cli import main
 from losscli.cli.guide import guide
 from tests.documents import ROOT
+from tests.parameters import naming
 
 TEXT = (ROOT / "docs" / "guide.md").read_text()
-LINES = re.findall(r"^    (losscli .*)$", TEXT, re.MULTILINE)
 
 
 def test_guide_is_the_document(capsys):
@@ -27,10 +26,11 @@ def test_rules_are_numbered_and_nearly_all_have_a_command():
     assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls beside"]
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_commands_of_the_guide_are_accepted(monkeypatch, tmp_path, line):
+def test_commands_of_the_guide_are_accepted(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kernel.py").write_text("def mse_loss(input, target): ...\n")
-    _, name, *arguments = shlex.split(line)
-    context = click.Context(main.group, info_name="losscli")
-    main.group.get_command(context, name).make_context(name, arguments, context)
+    for line in re.findall(r"^    (losscli .*)$", TEXT, re.MULTILINE):
+        _, name, *arguments = shlex.split(line)
+        context = click.Context(main.group, info_name="losscli")
+        with naming(line):
+            main.group.get_command(context, name).make_context(name, arguments, context)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from losscli.cli import main
 from losscli.compare.history import history
 from tests.fabricated import elsewhere, machine
+from tests.parameters import titled
 
 
 def at_commit(made, index, **facts):
@@ -24,21 +25,18 @@ def measured(count, seed=0, *, slow_from=None, larger_from=None, **noise):
 
     The runs have the rows of one of the machine's losses: a history of all takes twice as long.
     """
+
+    def enlarged(each, index):
+        is_larger = larger_from is not None and index >= larger_from
+        more = 2**20 * (is_larger and each.implementation == "custom")
+        return replace(each, peak_extra_bytes=each.peak_extra_bytes + more)
+
     runs = {}
     for index in range(count):
         slow = slow_from is not None and index >= slow_from
         made = machine(1000 * seed + index, slowed="custom" if slow else None, by=1.1, **noise)
-        rows = tuple(result for result in made.results if result.case.loss == "mse")
-        made = replace(made, results=rows)
-        if larger_from is not None and index >= larger_from:
-            results = (
-                replace(r, peak_extra_bytes=r.peak_extra_bytes + 2**20)
-                if r.implementation == "custom"
-                else r
-                for r in made.results
-            )
-            made = replace(made, results=tuple(results))
-        runs[f"run{index:03}"] = at_commit(made, index)
+        rows = (enlarged(each, index) for each in made.results if each.case.loss == "mse")
+        runs[f"run{index:03}"] = at_commit(replace(made, results=tuple(rows)), index)
     return runs
 
 
@@ -51,14 +49,15 @@ def steps(runs, **given):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "noise",
     [
-        pytest.param({"between": 0.02}, marks=pytest.mark.slow),
-        pytest.param({"between": 0.05}, marks=pytest.mark.slow),
-        pytest.param({"between": 0.02, "shared": 0.05}, marks=pytest.mark.slow),
+        {"between": 0.02},
+        {"between": 0.05},
+        {"between": 0.02, "shared": 0.05},
         {"between": 0.02, "bursts": 0.1},
-        pytest.param({"between": 0.01, "within": 0.05}, marks=pytest.mark.slow),
+        {"between": 0.01, "within": 0.05},
     ],
     ids=str,
 )
@@ -66,8 +65,10 @@ def test_hundred_runs_without_a_change_raise_no_alarm(noise):
     assert steps(measured(100, **noise)) == []
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
-def test_hundred_runs_that_are_disturbed_now_and_then_raise_no_alarm(seed):
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 50), *(pytest.param(n, 100, marks=pytest.mark.slow) for n in (0, 1, 2))]
+)
+def test_runs_that_are_disturbed_now_and_then_raise_no_alarm(seed, count):
     chance = random.Random(seed)
 
     def disturbed(result):
@@ -79,32 +80,30 @@ def test_hundred_runs_that_are_disturbed_now_and_then_raise_no_alarm(seed):
 
     runs = {
         name: replace(run, results=tuple(map(disturbed, run.results)))
-        for name, run in measured(100, seed, between=0.02).items()
+        for name, run in measured(count, seed, between=0.02).items()
     }
     assert steps(runs) == []
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 6])
-def test_few_runs_without_a_change_raise_no_alarm(count):
-    assert [steps(measured(count, seed, between=0.02)) for seed in range(8)] == [[]] * 8
+def test_few_runs_without_a_change_raise_no_alarm():
+    for count in (2, 3, 4, 6):
+        assert [steps(measured(count, seed, between=0.02)) for seed in range(8)] == [[]] * 8
 
 
-def test_slowdown_by_a_tenth_ten_commits_back_is_found_at_its_commit():
-    found = steps(measured(20, slow_from=10, between=0.005))
-    assert len(found) == 8
-    assert set(found) == {("time", "custom", "c010")}
+def test_slowdown_by_a_tenth_and_one_mebibyte_more_are_found_at_their_commits():
+    for figure, given in (
+        ("time", {"slow_from": 10, "between": 0.005}),
+        ("memory", {"larger_from": 10, "between": 0.05}),
+    ):
+        found = steps(measured(20, **given))
+        assert len(found) == 8
+        assert set(found) == {(figure, "custom", "c010")}
 
 
 def test_slowdown_and_the_speedup_that_takes_it_back_are_found():
     slow, fast = measured(16, slow_from=8, between=0.005), measured(24, between=0.005)
     found = set(steps(fast | slow))
     assert found == {("time", "custom", "c008"), ("time", "custom", "c016")}
-
-
-def test_one_mebibyte_more_ten_commits_back_is_found_at_its_commit():
-    found = steps(measured(20, larger_from=10, between=0.05))
-    assert len(found) == 8
-    assert set(found) == {("memory", "custom", "c010")}
 
 
 def test_runs_of_one_commit_are_one_point():
@@ -142,74 +141,44 @@ def saved(write):
 ONE = ("--filter", "loss=mse,size=64x64,impl=custom,pass=forward")
 
 
-def test_table_has_a_line_and_a_mark_for_each_commit(saved, capsys):
-    assert command(*ONE) == 0
-    out = capsys.readouterr().out
-    lines = [line for line in out.splitlines() if line.startswith("c0")]
-    assert [line.split()[0] for line in lines] == [f"c{n:03}" for n in range(20)]
-    marks = [line.rpartition("  ")[2].index("*") for line in lines]
-    assert max(marks[:10]) < 14 < min(marks[10:])
-    assert "2 changes since c010, after c009:\n    SLOWER 1." in out
-    assert "    MORE MEMORY, 2,097,152 B, then 3,145,728 B: mse 64x64 float32 mean, custom" in out
-    assert max(map(len, out.splitlines())) <= 100
+def test_reports_are_as_in_the_golden_file(saved, golden, capsys):
+    texts = {}
+    for options in ((), ONE, ("run003", *ONE), (*ONE, "--format", "md")):
+        assert command(*options) == 0
+        texts[" ".join(options) or "all rows"] = capsys.readouterr().out
+    golden("history.txt", titled(texts))
+    tables = [text for title, text in texts.items() if "--format" not in title]
+    assert max(len(line) for text in tables for line in text.splitlines()) <= 100
 
 
-def test_many_rows_have_one_table_of_at_most_100_characters(saved, capsys):
-    assert command() == 0
-    out = capsys.readouterr().out
-    assert "16 changes since c010, after c009:" in out
-    assert "    and 6 more" in out
-    assert "--filter chooses rows" in out
-    assert max(map(len, out.splitlines())) <= 100
-
-
-def test_every_other_format_has_the_points(saved, capsys):
+def test_json_has_the_points_and_where_they_change(saved, capsys):
     assert command(*ONE, "--format", "json") == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["schema_version"], record["kind"]) == (1, "history")
     (row,) = record["rows"]
     assert [point["commit"] for point in row["points"]] == record["commits"]
-    assert {step["figure"]: step["commit"] for step in row["steps"]} == {
-        "time": "c010",
-        "memory": "c010",
-    }
+    steps = {step["figure"]: step["commit"] for step in row["steps"]}
+    assert steps == {"time": "c010", "memory": "c010"}
     assert command(*ONE, "--format", "csv") == 0
     assert len(capsys.readouterr().out.splitlines()) == 21
     assert command(*ONE, "--format", "jsonl", "-o", "history.jsonl") == 0
     assert json.loads(Path("history.jsonl").read_text().splitlines()[1])["case"] == row["case"]
-    assert command(*ONE, "--format", "md") == 0
-    assert "| commit | created" in capsys.readouterr().out
 
 
-def test_history_of_one_run_says_that_it_is_none(saved, capsys):
-    assert command("run003", *ONE) == 0
-    told = "only 1 commit with a run: that is no history; measure another with"
-    assert told in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--filter", "size=3x3"), "--filter matches no row"),
-        (("no_such_run",), "unknown run 'no_such_run'"),
-        (("--over", "HEAD"), "not a git repository"),
-    ],
-)
-def test_wrong_arguments_exit_2(saved, capsys, arguments, told):
-    assert command(*arguments) == 2
-    assert told in capsys.readouterr().err
+def test_what_cannot_be_read_is_left_out_and_wrong_arguments_exit_2(saved, refused, capsys):
+    Path("data/runs/broken.jsonl").write_text("{}\n")
+    assert command(*ONE) == 0
+    assert "left out broken: " in capsys.readouterr().err
+    refused("history broken", "broken")
+    Path("data/runs/broken.jsonl").unlink()
+    refused("history --filter size=3x3", "--filter matches no row")
+    refused("history no_such_run", "unknown run 'no_such_run'")
+    refused("history --over HEAD", "not a git repository")
 
 
 def test_without_runs_it_says_how_to_save_one(write, capsys):
     assert command() == 2
     assert "`losscli bench --save NAME` saves one" in capsys.readouterr().err
-
-
-def test_run_that_cannot_be_read_is_left_out_unless_it_is_named(saved, capsys):
-    Path("data/runs/broken.jsonl").write_text("{}\n")
-    assert command(*ONE) == 0
-    assert "left out broken: " in capsys.readouterr().err
-    assert command("broken") == 2
 
 
 def test_over_takes_the_runs_of_these_commits_in_their_order(write, capsys):

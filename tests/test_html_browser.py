@@ -1,6 +1,7 @@
 """The page of `losscli report` in a real browser: no error, no address, filter and sort work."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(bool(browser.missing()), reason=browser.missing()),
 ]
 
+SCRIPTS = Path(__file__).parent / "data" / "browser"
 ROWS = "[...document.querySelectorAll('#results tbody tr')]"
 SHOWN = f"return {ROWS}.filter(row => row.checkVisibility()).map(row => row.innerText)"
 
@@ -45,19 +47,19 @@ def opened(chromium, path):
     assert chromium.messages() == []
 
 
-@pytest.mark.parametrize("kind", ["verify", "judge", "several", "empty"])
-def test_pages_of_every_kind_have_no_error(chromium, tmp_path, kind):
+def test_pages_of_every_kind_have_no_error(chromium, tmp_path):
     verdict = Verdict(id="a", file="mine.py", word="RIGHT", against="mse", device="cpu")
-    records = {
-        "verify": {"run": verified(check(), check("coverage", FAIL, reason="wrong"))},
-        "judge": {"run": Verdicts((verdict,))},
-        "several": {"base": measured(), "new": measured()},
-        "empty": {"base": run()},
-    }[kind]
-    (tmp_path / "page.html").write_text(render_page(sections(records), records))
-    chromium.open(tmp_path / "page.html")
-    assert chromium.run("return document.querySelectorAll('h3').length") > 1
-    assert chromium.messages() == []
+    page = tmp_path / "page.html"
+    for records in (
+        {"run": verified(check(), check("coverage", FAIL, reason="wrong"))},
+        {"run": Verdicts((verdict,))},
+        {"base": measured(), "new": measured()},
+        {"base": run()},
+    ):
+        page.write_text(render_page(sections(records), records))
+        chromium.open(page)
+        assert chromium.run("return document.querySelectorAll('h3').length") > 1
+        assert chromium.messages() == []
 
 
 def test_page_loads_nothing_else(opened):
@@ -127,41 +129,13 @@ def test_mark_shows_its_figures_when_pointed_at(opened):
     assert re.fullmatch(r"(custom|reference), \d+x\d+: \d+\.\d %", told)
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-def test_page_is_not_wider_than_the_screen(opened, width):
-    opened.resize(width, 800)
-    assert opened.run("return document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_text_has_enough_contrast(opened, theme):
-    opened.theme(theme)
-    assert opened.run(CONTRAST) == []
-
-
-CONTRAST = """
-const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
-const part = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
-const ground = e => {
-  for (; e; e = e.parentElement) {
-    const c = parse(getComputedStyle(e).backgroundColor);
-    if (c.length === 3 || c[3] === 1) return c;
-  }
-  return parse(getComputedStyle(document.body).backgroundColor);
-};
-const found = [];
-for (const e of document.querySelectorAll('body *')) {
-  if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
-  if (!e.checkVisibility() || e.closest('script, style, title, desc, [hidden]')) continue;
-  const style = getComputedStyle(e);
-  const a = light(parse(e.closest('svg') ? style.fill : style.color)), b = light(ground(e));
-  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-  const name = `${e.tagName} ${e.getAttribute('class')} ${e.textContent.slice(0, 30)}`;
-  if (ratio < 4.5) found.push(`${name} ${ratio.toFixed(2)}`);
-}
-return found.slice(0, 10);
-"""
+def test_page_is_not_wider_than_the_screen_and_its_text_has_contrast(opened):
+    for width in (360, 768, 1280):
+        opened.resize(width, 800)
+        assert opened.run("return document.documentElement.scrollWidth") <= width
+    for theme in ("light", "dark"):
+        opened.theme(theme)
+        assert opened.run((SCRIPTS / "contrast.js").read_text()) == []
 
 
 def test_paper_is_light_and_keeps_the_legend(opened):
@@ -172,26 +146,6 @@ def test_paper_is_light_and_keeps_the_legend(opened):
     assert not opened.run("return document.getElementById('q').checkVisibility()")
 
 
-WORDS_APART = """
-document.querySelectorAll('details').forEach(each => each.open = true);
-const found = [];
-for (const svg of document.querySelectorAll('svg[role=img]')) {
-  const name = svg.querySelector('title').textContent, view = svg.viewBox.baseVal;
-  const texts = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]);
-  texts.forEach(([words, a], index) => {
-    const out = a.x < -1 || a.x + a.width > view.width + 1 || a.y + a.height > view.height + 3;
-    if (out) found.push(`${name}: ${words} is outside`);
-    for (const [others, b] of texts.slice(index + 1)) {
-      const width = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
-      const height = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
-      if (width > 1 && height > 4) found.push(`${name}: ${words} runs into ${others}`);
-    }
-  });
-}
-return [document.querySelectorAll('svg[role=img]').length, found.slice(0, 10)];
-"""
-
-
 @pytest.mark.parametrize(
     "record", ["h200-rows-bench", "h200-peers-bench", "cpu-losses-bench", "h200-thorough-verify"]
 )
@@ -199,7 +153,7 @@ def test_words_of_no_plot_run_into_each_other(chromium, tmp_path, record):
     records = {"run": read_record(RESULTS / f"{record}.json")}
     (tmp_path / "page.html").write_text(render_page(sections(records), records))
     chromium.open(tmp_path / "page.html")
-    plots, found = chromium.run(WORDS_APART)
+    plots, found = chromium.run((SCRIPTS / "words_apart.js").read_text())
     assert (plots > 1, found) == (True, [])
 
 

@@ -70,38 +70,23 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_another_job_is_not_found(cache, job):
+def test_another_job_file_or_machine_is_not_found(cache, job, tmp_path):
+    job = replace(job, reference=write(tmp_path, "reference.py"))
     assert kept(cache, job)
     for name, changes in CHANGES.items():
         with naming(name):
             assert cache.find(replace(job, **changes)) is None
     assert cache.find(replace(job, file=f"{job.file}:smooth_l1_loss")) is None
-
-
-def test_edited_file_is_not_found(cache, job):
-    assert kept(cache, job)
-    with open(job.file, "a") as file:
-        file.write("# edited\n")
-    assert cache.find(job) is None
-
-
-def test_edited_reference_is_not_found(cache, job, tmp_path):
-    job = replace(job, reference=write(tmp_path, "reference.py"))
-    assert kept(cache, job)
-    write(tmp_path, "reference.py", "edited")
-    assert cache.find(job) is None
-
-
-def test_another_machine_is_not_found(cache, job):
-    assert kept(cache, job)
     assert VerdictCache(cache.root, ("losscli 1", "torch 3")).find(job) is None
+    for name in (job.reference, job.file):
+        assert kept(cache, job)
+        with open(name, "a") as file:
+            file.write("# edited\n")
+        assert cache.find(job) is None
 
 
-def test_file_that_changed_while_it_was_judged_is_not_kept(cache, job):
+def test_what_changed_or_depends_on_chance_is_not_kept(cache, job):
     assert not kept(cache, job, sha256="0" * 64)
-
-
-def test_word_or_reason_that_depends_on_chance_is_not_kept(cache, job):
     for word in ("NOT JUDGED", "HANGS"):
         assert not kept(cache, job, word=word)
     chance: Iterable[Any] = module.CHANCE_CODES
@@ -123,24 +108,17 @@ def test_cache_that_cannot_be_written_is_no_error(job, tmp_path):
     assert not kept(VerdictCache(tmp_path / "file", FACTS), job)
 
 
-def test_verdict_unused_for_a_month_is_removed(cache, job):
+def test_verdict_unused_for_a_month_is_removed_and_asking_keeps_it(cache, job):
     assert kept(cache, job)
     now = time.time()
-    cache.drop_unused(now + UNUSED_SECONDS / 2)
-    assert cache.find(job)
-    [path] = cache.root.rglob("*.json")
-    os.utime(path, (0, now - 2 * UNUSED_SECONDS))
-    cache.drop_unused(now)
-    assert cache.find(job) is None
-
-
-def test_asking_for_a_verdict_keeps_it(cache, job):
-    assert kept(cache, job)
     [path] = cache.root.rglob("*.json")
     os.utime(path, (0, 0))
     assert cache.find(job)
-    cache.drop_unused(time.time())
+    cache.drop_unused(time.time() + UNUSED_SECONDS / 2)
     assert cache.find(job)
+    os.utime(path, (0, now - 2 * UNUSED_SECONDS))
+    cache.drop_unused(now)
+    assert cache.find(job) is None
 
 
 ALONE = {
@@ -159,7 +137,7 @@ ALONE = {
 }
 
 
-def test_file_that_depends_on_others_does_not_stand_alone(tmp_path):
+def test_file_that_depends_on_others_does_not_stand_alone_and_is_not_kept(cache, tmp_path):
     (tmp_path / "neighbour.py").touch()
     (tmp_path / "kernel.cu").touch()
     (tmp_path / "folder").mkdir()
@@ -168,10 +146,6 @@ def test_file_that_depends_on_others_does_not_stand_alone(tmp_path):
         with naming(source):
             file = Source("k.py", tmp_path / "k.py", "", "", source.encode())
             assert file.stands_alone is alone
-
-
-def test_file_that_depends_on_others_is_not_kept(cache, tmp_path):
-    (tmp_path / "neighbour.py").touch()
     path = tmp_path / "k.py"
     path.write_text("import neighbour\ndef smooth_l1_loss(input, target): ...\n")
     assert not kept(cache, Job(file=str(path), id="a"))
@@ -209,11 +183,8 @@ def test_batch_judges_what_is_neither_finished_nor_in_the_cache(cache, job, tmp_
     assert pool.judged == ["new"]
     assert [(each.id, each.cached) for each in found] == [("a", True), ("new", False), ("x", False)]
     assert cache.find(others[1])
-
-
-def test_batch_without_a_cache_keeps_none(job):
-    [found] = judge_batch([job], Pool())
-    assert found.id == job.id
+    [again] = judge_batch([job], Pool())  # which has no cache
+    assert not again.cached
 
 
 def test_cache_lies_in_the_users_folder(monkeypatch, tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,39 +78,22 @@ def is_free(device="cpu", *, shared=False):
         return False
 
 
-def test_lock_is_held_alone(hold):
-    hold()
-    assert not is_free()
-    assert not is_free(shared=True)
-
-
-def test_shared_lock_lets_others_share_and_nobody_time(hold):
-    hold(mode="shared")
-    assert is_free(shared=True)
-    assert not is_free()
-
-
-def test_devices_have_locks_of_their_own(hold):
-    hold("cuda:0")
+def test_lock_of_a_device_is_held_alone_until_its_process_ends(hold):
+    holder = hold("cuda:0")
+    assert not is_free("cuda:0")
+    assert not is_free("cuda:0", shared=True)
     assert is_free("cuda:1")
     assert is_free("cpu")
-    assert not is_free("cuda:0")
-
-
-def test_lock_is_free_after_its_block():
-    with device_lock("cpu"):
+    holder.send_signal(signal.SIGKILL)
+    with device_lock("cuda:0"):
         pass
-    assert is_free()
+    assert is_free("cuda:0")
 
 
-def test_lock_of_a_killed_process_is_free(hold):
-    hold().send_signal(signal.SIGKILL)
-    with device_lock("cpu"):
-        pass
-
-
-def test_whoever_waits_to_time_goes_before_others_that_share(hold):
+def test_shared_lock_lets_others_share_until_one_waits_to_time(hold):
     sharing = hold(mode="shared")
+    assert is_free(shared=True)
+    assert not is_free()
     timing = threading.Event()
 
     def time_it():
@@ -161,37 +145,30 @@ def reader(hold):
     return hold(str(lock_path("cpu")), program=READER)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_wait_ends_with_its_time_and_names_who_has_the_lock(hold, shared):
-    holder, now = hold(), [0.0]
+def test_wait_ends_with_its_time_and_names_who_has_the_lock(hold):
+    holder = hold()
+    now = [0.0]
 
     def sleep(seconds):
         now[0] += 1
 
-    with (
-        pytest.raises(HeldError, match=rf"process {holder.pid} on .* holds the lock"),
-        device_lock("cpu", shared=shared, until=100.0, clock=lambda: now[0], sleep=sleep),
-    ):
-        pass
-    assert now[0] == 100
+    named = rf"process {holder.pid} on .* holds the lock"
+    wait = partial(device_lock, "cpu", clock=lambda: now[0], sleep=sleep)
+    for shared, until in ((False, 100.0), (True, 200.0)):
+        with pytest.raises(HeldError, match=named), wait(shared=shared, until=until):
+            pass
+        assert now[0] == until
     holder.kill()
     holder.wait()
     assert is_free()
 
 
-def test_holder_that_does_not_say_its_name_is_found(reader):
-    with (
-        pytest.raises(HeldError, match=rf"process {reader.pid} \(python.*\) holds the lock"),
-        device_lock("cpu", until=0.0),
-    ):
+def test_holder_that_does_not_say_its_name_is_found_and_may_wait_for_us(reader):
+    named = rf"process {reader.pid} \(python.*\) holds the lock"
+    with pytest.raises(HeldError, match=named), device_lock("cpu", until=0.0):
         pass
-
-
-def test_lock_of_a_process_that_waits_for_us_is_not_waited_for(reader):
-    with (
-        pytest.raises(HeldError) as caught,
-        device_lock("cpu", waits_for_us=lambda pid: pid == reader.pid),
-    ):
+    waits = partial(device_lock, "cpu", waits_for_us=lambda pid: pid == reader.pid)
+    with pytest.raises(HeldError) as caught, waits():
         pass
     assert caught.value.waits_for_us
 
@@ -227,14 +204,11 @@ def test_child_that_was_forked_does_not_keep_the_lock():
 
 
 def test_folder_that_cannot_be_written_is_one_message(tmp_path, monkeypatch):
+    assert lock_path("cpu").name == f"{os.uname().nodename}-cpu.lock"
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(UnfitError, match=r"cannot write .* LOSSCLI_CACHE_DIR"), device_lock("cpu"):
         pass
-
-
-def test_lock_has_the_host_in_its_name():
-    assert lock_path("cpu").name == f"{os.uname().nodename}-cpu.lock"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What a farm decides, on a cluster that is a list: jobs on their way, nodes left out, losses."""
 
 import pickle
-import queue
 
 import pytest
 
@@ -19,7 +18,6 @@ from losscli.judge.farm import (
 )
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason
-from losscli.judge.verdict import not_judged
 from losscli.reasons import Code
 from tests.judging import verdict, write
 from tests.parameters import naming
@@ -113,48 +111,12 @@ def test_answer_that_is_no_verdict_is_a_lost_job():
         assert str(caught.value).startswith("it gave no answer that can be read: ")
 
 
-def test_each_job_has_a_verdict(jobs):
-    assert [each.word for each in run(Cluster(), jobs(20))] == ["RIGHT"] * 20
-
-
-def test_no_more_jobs_are_on_their_way_than_the_cluster_has_room_for(jobs):
-    cluster = Cluster(cpus=3)
-    run(cluster, jobs(40))
-    assert cluster.most == AHEAD * 3
-
-
-def test_workers_are_the_most_jobs_at_once(jobs):
-    cluster = Cluster(cpus=30)
-    run(cluster, jobs(40), workers=4)
-    assert cluster.most == 4
-
-
-def test_verdict_among_the_jobs_is_passed_on(jobs):
-    broken = not_judged(Job("x.py", id="x"), Code.BAD_JOB, "no.")
-    assert run(Cluster(), [broken, *jobs()])[0] == broken
-
-
-def test_verdicts_come_while_the_next_job_is_awaited(jobs):
-    asked = queue.Queue()
-    first, second = jobs(2)
-    asked.put(first)
-    verdicts = Farm(Cluster()).run(iter(asked.get, None))
-    assert next(verdicts).id == first.id
-    asked.put(second)
-    assert next(verdicts).id == second.id
-    asked.put(None)
-    assert list(verdicts) == []
-
-
-def test_error_of_the_jobs_ends_the_run_and_leaves_the_cluster(jobs):
-    def broken():
-        yield from jobs()
-        raise OSError("no more")
-
-    cluster = Cluster()
-    with pytest.raises(OSError, match="no more"):
-        list(Farm(cluster).run(broken()))
-    assert cluster.closed is not None
+def test_each_job_has_a_verdict_and_no_more_are_on_their_way_than_there_is_room_for(jobs):
+    for cpus, workers, most in ((2, None, AHEAD * 2), (3, None, AHEAD * 3), (30, 4, 4)):
+        cluster = Cluster(cpus=cpus)
+        found = run(cluster, jobs(40), **({"workers": workers} if workers else {}))
+        assert [each.word for each in found] == ["RIGHT"] * 40
+        assert cluster.most == most
 
 
 def test_closing_the_run_ends_what_is_on_its_way(jobs):
@@ -184,19 +146,19 @@ def losing(times, *, node):
     return judge
 
 
-@pytest.mark.parametrize(
-    ("node", "most", "text"),
-    [(False, WORKERS, "its worker was lost 4 times"), (True, NODES, "its node was lost 30 times")],
-)
-def test_lost_job_is_started_again_but_not_too_often(jobs, node, most, text):
-    cluster = Cluster({"a": losing(most - 1, node=node)})
-    assert [each.word for each in run(cluster, jobs())] == ["RIGHT"]
-    assert len(cluster.orders) == most
+def test_lost_job_is_started_again_but_not_too_often(jobs):
+    for node, most, text in (
+        (False, WORKERS, "its worker was lost 4 times"),
+        (True, NODES, "its node was lost 30 times"),
+    ):
+        cluster = Cluster({"a": losing(most - 1, node=node)})
+        assert [each.word for each in run(cluster, jobs())] == ["RIGHT"]
+        assert len(cluster.orders) == most
 
-    [found] = run(Cluster({"a": losing(99, node=node)}), jobs())
-    (reason,) = found.reasons
-    assert (found.word, reason.code) == ("NOT JUDGED", "error")
-    assert reason.text == f"{text}, the last time: ended"
+        [found] = run(Cluster({"a": losing(99, node=node)}), jobs())
+        (reason,) = found.reasons
+        assert (found.word, reason.code) == ("NOT JUDGED", "error")
+        assert reason.text == f"{text}, the last time: ended"
 
 
 def test_job_goes_elsewhere_where_a_node_cannot_judge(jobs):
@@ -221,34 +183,32 @@ def test_node_whose_gpu_did_not_recover_gets_no_more_jobs(jobs):
     cluster = Cluster({"a": quarantined("CRASHED"), "b": right}, cpus=0, gpus=1)
     found = run(cluster, jobs(3, device="cuda"), workers=1)
     assert [each.word for each in found] == ["CRASHED", "RIGHT", "RIGHT"]
-
-
-def test_job_that_met_a_broken_gpu_is_judged_elsewhere(jobs):
+    # What was not judged there is judged elsewhere.
     cluster = Cluster({"a": quarantined("NOT JUDGED"), "b": right}, gpus=1)
     assert [each.word for each in run(cluster, jobs(2, device="cuda"))] == ["RIGHT"] * 2
 
 
-@pytest.mark.parametrize(
-    ("device", "gpus", "share", "asked"),
-    [("cpu", 8, 0.0, "cpu"), ("cuda", 8, 0.25, "cuda"), ("auto", 8, 0.25, "cuda"),
-     ("auto", 0, 0.0, "auto")],
-)  # fmt: skip
-def test_job_for_a_gpu_takes_a_quarter_of_one(jobs, device, gpus, share, asked):
-    cluster = Cluster(gpus=gpus)
-    run(cluster, jobs(device=device))
-    assert (cluster.shares, cluster.orders[0][0].parcel.job.device) == ([share], asked)
+def test_job_for_a_gpu_takes_a_quarter_of_one(jobs):
+    for device, gpus, share, asked in (
+        ("cpu", 8, 0.0, "cpu"),
+        ("cuda", 8, 0.25, "cuda"),
+        ("auto", 8, 0.25, "cuda"),
+        ("auto", 0, 0.0, "auto"),
+    ):
+        cluster = Cluster(gpus=gpus)
+        run(cluster, jobs(device=device))
+        assert (cluster.shares, cluster.orders[0][0].parcel.job.device) == ([share], asked)
 
 
-@pytest.mark.parametrize(
-    ("device", "code", "text"),
-    [
-        ("cuda:3", "bad_job", "cuda:3 is a GPU of one machine. On a cluster, ask for cuda."),
+def test_job_for_a_gpu_that_is_not_there_is_not_judged(jobs):
+    of_one = "cuda:3 is a GPU of one machine. On a cluster, ask for cuda."
+    for device, code, text in (
+        ("cuda:3", "bad_job", of_one),
         ("cuda", "no_gpu", "no node of the cluster has a GPU"),
-    ],
-)
-def test_job_for_a_gpu_that_is_not_there_is_not_judged(jobs, device, code, text):
-    [found] = run(Cluster(), jobs(device=device))
-    assert (found.word, found.reasons[0].code, found.reasons[0].text) == ("NOT JUDGED", code, text)
+    ):
+        [found] = run(Cluster(), jobs(device=device))
+        (reason,) = found.reasons
+        assert (found.word, reason.code, reason.text) == ("NOT JUDGED", code, text)
 
 
 def test_job_for_any_device_waits_for_a_gpu_that_is_lost(jobs):

@@ -32,19 +32,11 @@ def read(file):
     return read
 
 
-def test_job_without_an_id_has_the_name_of_its_file(read, file):
-    assert read({}) == [Job(file=file, id=file)]
-
-
 def test_all_fields_are_read(read, file):
-    job: dict[str, object] = {
-        "id": "a",
-        "loss": "smooth_l1",
-        "sizes": [[8, 8], [4]],
-        "dtypes": ["float64"],
-    }
+    assert read({}) == [Job(file=file, id=file)]
+    job: dict[str, object] = {"loss": "smooth_l1", "sizes": [[8, 8], [4]], "dtypes": ["float64"]}
     job |= {"parameters": {"beta": 2}, "limits": {"call_seconds": 5}, "quick": True}
-    [found] = read(job)
+    [found] = read({"id": "a", **job})
     assert (found.sizes, found.dtypes, found.quick) == (((8, 8), (4,)), ("float64",), True)
     assert (found.parameters, found.limits.call_seconds) == ({"beta": 2.0}, 5.0)
     assert found.limits.build_seconds == 600.0
@@ -81,7 +73,7 @@ BROKEN = {
         {"loss": "smooth_l1", "parameters": {"bta": 1}},
         "unknown parameter 'bta'. Did you mean 'beta'?",
     ),
-    "parameter of a loss without": (
+    "no parameters": (
         {"loss": "mse", "parameters": {"beta": 1}},
         "mse has no parameters, but 'beta' is given.",
     ),
@@ -106,19 +98,13 @@ def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read):
             assert message in broken.reasons[0].text
 
 
-def test_broken_line_keeps_its_id_or_gets_its_place(read):
+def test_ids_of_broken_and_repeated_lines(read):
     [one, two] = read({"id": "mine", "quick": 3}, b"{")
     assert (one.id, two.id) == ("mine", "jobs.jsonl:2")
-
-
-def test_id_that_is_used_twice_is_broken(read):
     [one, two] = read({"id": "a"}, {"id": "a"})
     assert isinstance(one, Job)
     assert "the id 'a' is that of line 1 as well" in two.reasons[0].text
-
-
-def test_empty_lines_count_but_are_no_jobs(read):
-    [broken] = read(b"", b"  ", b"{")
+    [broken] = read(b"", b"  ", b"{")  # empty lines count but are no jobs
     assert broken.id == "jobs.jsonl:3"
 
 
@@ -126,9 +112,6 @@ def test_file_that_is_no_python_is_left_to_a_verdict(tmp_path):
     path = tmp_path / "bad.py"
     path.write_text("def (")
     check_job(Job(file=str(path)))
-
-
-def test_missing_file_is_refused():
     with pytest.raises(UsageError, match="there is no file"):
         check_job(Job(file="nowhere.py"))
 

@@ -7,12 +7,15 @@ import threading
 
 import pytest
 
+from losscli.judge.farm import Farm
 from losscli.judge.job import Job
 from losscli.judge.jobs import read_line
-from losscli.judge.pool import LocalPool, default_workers
+from losscli.judge.pool import LocalPool
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.reasons import Code
 from tests.judging import COMMAND, ROOT, judge_here, judge_one, write
+from tests.parameters import SLOW
+from tests.test_judge_farm import Cluster
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def _here(monkeypatch):
 
 
 @pytest.mark.usefixtures("_here")
-def test_each_job_has_a_verdict(jobs):
+def test_each_job_has_a_verdict_of_its_own(jobs):
     found = run(jobs("RIGHT", "WRONG", "SLOWER", "RIGHT", "CHEATS"))
     assert len(found) == 5
     assert all(each.word == key.partition(" ")[2] for key, each in found.items())
@@ -87,21 +90,13 @@ def test_judge_that_fails_fails_its_own_job_alone(jobs, log):
     assert len({*processes}) == len(FAILURES)
 
 
-@pytest.mark.usefixtures("_here")
-def test_usage_error_of_the_judge_is_a_bad_job(jobs):
-    [found] = run(jobs("usage")).values()
-    assert (found.word, found.reasons[0].code) == ("NOT JUDGED", "bad_job")
+def test_output_of_a_candidate_does_not_mix_with_verdicts_and_notes_name_the_file(jobs, capfd):
+    found = run(jobs("print", "RIGHT", "notes"))
+    assert [each.word for each in found.values()] == ["RIGHT"] * 3
+    assert "k2.py: told\n" in capfd.readouterr().err
 
 
-def test_output_of_a_candidate_does_not_mix_with_verdicts(jobs):
-    assert [each.word for each in run(jobs("print", "RIGHT")).values()] == ["RIGHT", "RIGHT"]
-
-
-def test_note_of_a_judge_names_the_file(jobs, capfd):
-    run(jobs("notes"))
-    assert capfd.readouterr().err.endswith("k0.py: told\n")
-
-
+@SLOW
 @pytest.mark.parametrize(("workers", "untimed"), [(2, "passive"), (1, "its own")])
 def test_threads_sleep_beside_other_workers_unless_a_job_is_timed(
     jobs, capfd, monkeypatch, workers, untimed
@@ -127,32 +122,26 @@ def test_a_process_judges_no_timed_job_after_untimed_ones(jobs, log):
 
 
 @pytest.mark.usefixtures("_here")
-def test_verdict_among_the_jobs_is_passed_on(jobs):
-    broken = not_judged(Job("x.py", id="x"), Code.BAD_JOB, "no.")
-    assert run([broken, *jobs("RIGHT")])["x"] == broken
-
-
-@pytest.mark.usefixtures("_here")
-def test_verdicts_come_while_the_next_job_is_awaited(jobs):
+@pytest.mark.parametrize("engine", [lambda: LocalPool(2), lambda: Farm(Cluster())])
+def test_verdicts_come_while_the_next_job_is_awaited_and_others_are_passed_on(jobs, engine):
     asked = queue.Queue()
     [first, second] = jobs("RIGHT", "WRONG")
-    asked.put(first)
-    verdicts = LocalPool(2, command=COMMAND).run(iter(asked.get, None))
-    assert next(verdicts).id == first.id
-    asked.put(second)
-    assert next(verdicts).id == second.id
+    broken = not_judged(Job("x.py", id="x"), Code.BAD_JOB, "no.")
+    verdicts = engine().run(iter(asked.get, None))
+    for each in (first, broken, second):
+        asked.put(each)
+        found = next(verdicts)
+        assert found.id == each.id
+        assert found == broken or each is not broken
     asked.put(None)
     assert list(verdicts) == []
 
-
-@pytest.mark.usefixtures("_here")
-def test_error_of_the_jobs_ends_the_run(jobs):
-    def broken():
+    def broken_jobs():
         yield from jobs("RIGHT")
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        run(broken())
+        list(engine().run(broken_jobs()))
 
 
 def alive(pid):
@@ -174,20 +163,12 @@ def test_closing_the_run_ends_the_processes(jobs, log):
 
 
 @pytest.mark.usefixtures("_here")
-def test_gpus_are_used_in_turn(jobs):
-    found = run(jobs(*["RIGHT"] * 4, device="auto"), workers=1, gpus=["cuda:0", "cuda:1"])
-    assert [each.device for each in found.values()] == ["cuda:0", "cuda:1"] * 2
-
-
-@pytest.mark.usefixtures("_here")
-def test_job_for_one_device_stays_there(jobs):
-    asked = [*jobs("RIGHT", device="cpu")]
-    assert [each.device for each in run(asked, gpus=["cuda:0"]).values()] == ["cpu"]
-
-
-@pytest.mark.usefixtures("_here")
-def test_without_a_gpu_a_job_stays_as_it_is(jobs):
-    assert [each.device for each in run(jobs("RIGHT", device="auto")).values()] == ["auto"]
+def test_gpus_are_used_in_turn_by_jobs_for_any(jobs):
+    both = ["cuda:0", "cuda:1"]
+    for device, gpus, due in (("auto", both, both * 2), ("cpu", both, ["cpu"] * 4),
+                              ("auto", [], ["auto"] * 4)):  # fmt: skip
+        found = run(jobs(*["RIGHT"] * 4, device=device), workers=1, gpus=gpus)
+        assert [each.device for each in found.values()] == due
 
 
 @pytest.mark.usefixtures("_here")
@@ -196,12 +177,9 @@ def test_gpu_in_quarantine_is_used_no_more_and_told_aloud(jobs):
     asked = jobs("quarantine", "RIGHT", "RIGHT", device="cuda")
     found = run(asked, workers=1, gpus=["cuda:0", "cuda:1"], notify=notes.append)
     assert [each.device for each in found.values()] == ["cuda:0", "cuda:1", "cuda:1"]
-    assert len(notes) == 1
-    assert notes[0].startswith("cuda:0 did not recover from ")
-
-
-@pytest.mark.usefixtures("_here")
-def test_where_no_gpu_is_left_jobs_are_not_judged(jobs):
+    (note,) = notes
+    assert note.startswith("cuda:0 did not recover from ")
+    # Where none is left, jobs are not judged.
     asked = jobs("quarantine", "RIGHT", device="cuda") + jobs("RIGHT", device="cuda:0")
     found = list(run(asked, workers=1, gpus=["cuda:0"]).values())
     assert [each.word for each in found] == ["CRASHED", "NOT JUDGED", "NOT JUDGED"]
@@ -213,17 +191,19 @@ def test_process_that_cannot_be_started_is_one_message(jobs):
         list(LocalPool(1, command=["/no/where"]).run(jobs("RIGHT")))
 
 
-def test_there_is_a_worker_at_least():
-    assert default_workers() >= 1
-
-
+@SLOW
 def test_one_job_is_judged_in_a_process_of_its_own(jobs, monkeypatch):
     monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)
     [job] = jobs("WRONG")
     assert judge_one(job).word == "WRONG"
 
 
-def test_broken_request_has_an_answer():
-    found = read_line(b"{", "job")
-    assert isinstance(found, Verdict)
-    assert found.reasons[0].code == Code.BAD_JOB
+@pytest.mark.usefixtures("_here")
+def test_job_or_request_that_cannot_be_judged_is_a_bad_job(jobs):
+    [found] = run(jobs("RIGHT", sizes=((-1, 8),))).values()
+    assert found.reasons[0].text.startswith("[-1, 8] is not a size")
+    [usage] = run(jobs("usage")).values()
+    broken = read_line(b"{", "job")
+    assert isinstance(broken, Verdict)
+    for each in (found, usage, broken):
+        assert (each.word, each.reasons[0].code) == ("NOT JUDGED", Code.BAD_JOB)

@@ -16,7 +16,6 @@ from losscli.judge.job import Job
 from losscli.judge.pool import LocalPool
 from losscli.judge.ray_address import client_address
 from losscli.judge.ray_cluster import RayCluster
-from losscli.judge.stages import judge_job
 from tests.judging import COMMAND, ROOT, judge_here, write
 from tests.parameters import SLOW
 
@@ -56,25 +55,22 @@ def jobs_of(folder, says):
     ]
 
 
-@pytest.mark.parametrize(
-    ("count", "is_lost"), [(4, False), pytest.param(40, True, marks=SLOW)], ids=["few", "forty"]
-)
-def test_candidates_and_a_killed_worker(tmp_path, log, capsys, monkeypatch, count, is_lost):
-    says = ["RIGHT", "WRONG", "SLOWER", "CHEATS"] * (count // 4)
+@pytest.mark.parametrize("is_lost", [False, pytest.param(True, marks=SLOW)])
+def test_candidates_and_a_killed_worker(tmp_path, log, capsys, monkeypatch, is_lost):
+    says = ["RIGHT", "WRONG", "SLOWER", "CHEATS"]
     with monkeypatch.context() as here:
         judge_here(here)
         local = {verdict.id: verdict for verdict in LocalPool(2).run(jobs_of(tmp_path, says))}
     log.unlink()
-    killed = count // 8 * 4
-    says[killed] = "kills_worker_once"
+    says[0] = "kills_worker_once"
     says += ["kills_worker"] * is_lost
     farm = Farm(RayCluster(workers=2), cached=False, command=COMMAND)
     found = {verdict.id: verdict for verdict in farm.run(jobs_of(tmp_path, says))}
     ids = [id for id, _ in judged(log)]
-    assert ids.count(str(killed)) == 2
+    assert ids.count("0") == 2
     if is_lost:
-        lost = found.pop(str(count))
-        assert ids.count(str(count)) == 4
+        lost = found.pop("4")
+        assert ids.count("4") == 4
         assert (lost.word, lost.reasons[0].code) == ("NOT JUDGED", "error")
         text = "its worker was lost 4 times, the last time: The worker died"
         assert lost.reasons[0].text.startswith(text)
@@ -189,13 +185,8 @@ REAL = """import torch
 
 def mse_loss(input, target):
     difference = input - target + {wrong}
-    return (difference * {other}).mean()
+    return (difference * difference).mean()
 """
-
-
-def real(wrong=0, other="difference"):
-    """Return a mean squared error, which may be off or have half of its gradient."""
-    return REAL.format(wrong=wrong, other=other)
 
 
 @pytest.mark.slow  # judges 80 candidates
@@ -203,7 +194,7 @@ def test_forty_real_candidates_and_a_killed_worker_get_the_verdicts_of_this_mach
     jobs = []
     for number in range(40):
         path = tmp_path / f"k{number}.py"
-        path.write_text(real(wrong=1 if number % 4 == 3 else 0))
+        path.write_text(REAL.format(wrong=1 if number % 4 == 3 else 0))
         jobs.append(
             Job(str(path), id=str(number), loss="mse", device="cpu", quick=True, timed=False)
         )
@@ -233,13 +224,3 @@ def what(verdict):
     about = (verdict.word, verdict.file, verdict.against, verdict.device, verdict.trains)
     checks = sum(verdict.checks.values())  # by its seed one may warn or pass
     return (*about, codes, checks, verdict.isolation, verdict.sha256, verdict.host)
-
-
-@pytest.mark.slow  # starts a cluster, and judges with torch
-def test_real_candidate_is_as_closed_in_on_a_node_as_here(tmp_path, log):
-    path = tmp_path / "k.py"
-    path.write_text(real(other="difference.detach()"))
-    job = Job(str(path), id="k", loss="mse", device="cpu", quick=True, timed=False)
-    [found] = Farm(RayCluster(workers=1), cached=False).run([job])
-    assert (found.word, what(found)) == ("WRONG", what(judge_job(job)))
-    assert str(path) in found.reasons[0].repeat

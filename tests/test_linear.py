@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -135,6 +137,13 @@ def expected(
     return [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming.to(dtype))]
 
 
+def loss_of(given: dict[str, Tensor], tensors: Sequence[Tensor], **named: Any) -> Any:
+    """Return what losscli computes of hidden states, the layer and the bias if there is one."""
+    hidden, weight, *bias = tensors
+    named |= {"linear_bias": bias[0]} if bias else {}
+    return functional.linear_cross_entropy(hidden, weight, given["target"], **named)
+
+
 def assert_same(loss: Tensor, truth: Tensor, *tensors: Tensor):
     """Compare losses, and the gradients of their sums."""
     assert_close(loss, truth, equal_nan=True)
@@ -166,17 +175,9 @@ def assert_is_that_of_the_logits(
 ):
     given = operands(dtype, device)
     incoming = torch.randn(ROWS if reduction == "none" else (), device=device).to(dtype)
-    hidden, weight, bias = leaves(given)
-    loss = functional.linear_cross_entropy(
-        hidden,
-        weight,
-        given["target"],
-        linear_bias=bias,
-        weight=given["class_weight"],
-        reduction=reduction,
-        **settings,
-    )
-    found = [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming)]
+    tensors = leaves(given)
+    loss = loss_of(given, tensors, weight=given["class_weight"], reduction=reduction, **settings)
+    found = [loss, *torch.autograd.grad(loss, tensors, incoming)]
     assert [each.dtype for each in found] == [dtype] * 4
     truths = expected(given, reduction, settings, incoming)
     # What the rounding of the logits makes of it is PyTorch's error too.
@@ -286,47 +287,52 @@ def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors
             assert ulp_apart(mine[classes], theirs[classes].double() * factor) <= 1
 
 
-@pytest.mark.parametrize("kind", PLANS)
-def test_bfloat16_gradients_are_not_added_up_in_bfloat16(kind: str, device: str, by_plan: Any):
+def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device: str, by_plan: Any):
     """Parts of rows and of classes cost no digits, however many they are."""
-    by_plan(kind)
     given = operands(torch.bfloat16, device)
     hidden, weight, _ = leaves(given)
-    loss = functional.linear_cross_entropy(hidden, weight, given["target"])
-    found = torch.autograd.grad(loss, (hidden, weight))
     logits = linear(hidden, weight).detach().double().requires_grad_()
     (slope,) = torch.autograd.grad(cross_entropy(logits, given["target"]), logits)
     exact = slope @ weight.double(), slope.t() @ hidden.double()
-    for mine, truth in zip(found, exact, strict=True):
-        assert error(mine, truth) < 0.5
+    for kind in PLANS:
+        by_plan(kind)
+        loss = functional.linear_cross_entropy(hidden, weight, given["target"])
+        for mine, truth in zip(torch.autograd.grad(loss, (hidden, weight)), exact, strict=True):
+            assert error(mine, truth) < 0.5, kind
 
 
-@pytest.mark.parametrize("kind", PLANS)
-def test_a_token_weight_multiplies_and_divides_the_mean(kind: str, device: str, by_plan: Any):
-    by_plan(SLICES if kind == CHUNKS else kind)
+def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
+    """Each with the loss and the gradients of PyTorch, and again from a retained graph."""
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
+    target, counts = given["target"], given["target"] != -100
     of_tokens = torch.rand(ROWS, device=device, dtype=torch.float64)
-    loss = functional.linear_cross_entropy(hidden, weight, given["target"], token_weight=of_tokens)
-    counts = given["target"] != -100
-    losses = losses_of(linear(hidden, weight), given["target"], None)
-    truth = (losses * of_tokens).sum() / of_tokens[counts].sum()
-    assert_same(loss, truth, hidden, weight)
-
-
-@pytest.mark.parametrize("softcap", [0.0, 5.0])
-@pytest.mark.parametrize("kind", PLANS)
-def test_return_lse_returns_that_of_all_rows(kind: str, softcap: float, device: str, by_plan: Any):
-    by_plan(kind)
-    given = operands(torch.float64, device)
-    hidden, weight, _ = leaves(given)
-    loss, found = functional.linear_cross_entropy(
-        hidden, weight, given["target"], softcap=softcap, return_lse=True
-    )
-    logits = logits_of(hidden, weight, None, 1, softcap)
-    assert_close(found, torch.logsumexp(logits, 1).detach())
-    assert not found.requires_grad
-    assert_same(loss, cross_entropy(logits, given["target"]), hidden, weight)
+    whole = linear(hidden, weight)
+    mean = cross_entropy(whole, target)
+    weighted = (losses_of(whole, target, None) * of_tokens).sum() / of_tokens[counts].sum()
+    for kind in PLANS:
+        with naming(kind):
+            by_plan(kind)
+            for softcap in (0.0, 5.0):
+                loss, found = functional.linear_cross_entropy(
+                    hidden, weight, target, softcap=softcap, return_lse=True
+                )
+                logits = logits_of(hidden, weight, None, 1, softcap)
+                assert_close(found, torch.logsumexp(logits, 1).detach())
+                assert not found.requires_grad
+                assert_same(loss, cross_entropy(logits, target), hidden, weight)
+            for frozen, wanted in ((hidden, weight), (weight, hidden)):
+                h, w = (x.detach() if x is frozen else x for x in (hidden, weight))
+                loss = functional.linear_cross_entropy(h, w, target)
+                truth = torch.autograd.grad(mean, wanted, retain_graph=True)
+                for _ in range(2):
+                    assert_close(torch.autograd.grad(loss, wanted, retain_graph=True), truth)
+            by_plan(SLICES if kind == CHUNKS else kind)
+            loss = functional.linear_cross_entropy(hidden, weight, target, token_weight=of_tokens)
+            mine = torch.autograd.grad(loss, (hidden, weight))
+            assert_close(loss, weighted)
+            theirs = torch.autograd.grad(weighted, (hidden, weight), retain_graph=True)
+            assert_close(mine, theirs)
 
 
 def test_hidden_states_of_any_shape(device: str):
@@ -342,53 +348,21 @@ def test_hidden_states_of_any_shape(device: str):
             assert_same(loss, truth, hidden, weight)
 
 
-@pytest.mark.parametrize("kind", PLANS)
-def test_all_rows_ignored(kind: str, device: str, by_plan: Any):
+def test_all_rows_ignored(device: str, by_plan: Any):
     dtypes = (torch.float32, torch.float16)
-    for reduction, dtype, lse in itertools.product(REDUCTIONS, dtypes, (False, True)):
+    for kind, reduction, dtype in itertools.product(PLANS, REDUCTIONS, dtypes):
         by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
         given = operands(dtype, device)
         given["target"].fill_(-100)
         hidden, weight, _ = leaves(given)
-        found = functional.linear_cross_entropy(
-            *(hidden, weight, given["target"]),
-            reduction=reduction,
-            label_smoothing=0.1,
-            return_lse=lse,
-        )
-        loss = found[0] if lse else found
+        named: dict[str, Any] = {"reduction": reduction, "label_smoothing": 0.1}
+        of = partial(functional.linear_cross_entropy, hidden, weight, given["target"], **named)
         truth = cross_entropy(linear(hidden, weight), given["target"], reduction=reduction)
-        with naming(reduction, dtype, "with the logarithms of sums" if lse else "alone"):
-            assert_close(loss, truth, equal_nan=True)
-            for gradient in torch.autograd.grad(loss.sum(), (hidden, weight)):
-                assert not gradient.any()
-
-
-@pytest.mark.parametrize("kind", PLANS)
-def test_a_second_backward_of_a_retained_graph_returns_the_same(
-    kind: str, device: str, by_plan: Any
-):
-    by_plan(kind)
-    given = operands(torch.float32, device)
-    tensors = leaves(given)
-    loss = functional.linear_cross_entropy(
-        tensors[0], tensors[1], given["target"], linear_bias=tensors[2]
-    )
-    first = torch.autograd.grad(loss, tensors, retain_graph=True)
-    assert_close(torch.autograd.grad(loss, tensors), first, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("frozen", ["hidden", "weight"])
-@pytest.mark.parametrize("kind", PLANS)
-def test_frozen_operands_get_no_gradient(kind: str, frozen: str, device: str, by_plan: Any):
-    by_plan(kind)
-    given = operands(torch.float64, device)
-    hidden, weight, _ = leaves(given)
-    (hidden if frozen == "hidden" else weight).requires_grad_(False)
-    wanted = weight if frozen == "hidden" else hidden
-    loss = functional.linear_cross_entropy(hidden, weight, given["target"])
-    truth = cross_entropy(linear(hidden, weight), given["target"])
-    assert_close(torch.autograd.grad(loss, wanted), torch.autograd.grad(truth, wanted))
+        with naming(kind, reduction, dtype):
+            for loss in (of(), of(return_lse=True)[0]):
+                assert_close(loss, truth, equal_nan=True)
+                for gradient in torch.autograd.grad(loss.sum(), (hidden, weight)):
+                    assert not gradient.any()
 
 
 @pytest.mark.parametrize("entropy", [False, True], ids=["alone", "with_entropies"])
@@ -415,140 +389,115 @@ def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
     assert_close(penalty(mine), penalty(theirs))
 
 
-def test_compiled_programs_have_one_graph(device: str):
+def test_compilers_and_transforms_take_all_logits_at_once(device: str):
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
 
-    def loss_of(hidden: Tensor, weight: Tensor) -> Tensor:
-        loss: Tensor = functional.linear_cross_entropy(hidden.tanh(), weight, given["target"])
-        return loss
+    class Program(torch.nn.Module):
+        def forward(self, hidden: Tensor, weight: Tensor = weight) -> Tensor:
+            loss: Tensor = functional.linear_cross_entropy(hidden.tanh(), weight, given["target"])
+            return loss
 
-    torch.compiler.reset()
-    found = torch.compile(loss_of, backend="aot_eager", fullgraph=True)(hidden, weight)
+    loss_of = Program()
     truth = loss_of(hidden, weight)
-    assert_same(found, truth, hidden, weight)
+    torch.compiler.reset()
+    compiled = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
+    assert_same(compiled(hidden, weight), truth, hidden, weight)
+    exported = torch.export.export(loss_of, (given["hidden"], given["weight"])).module()
+    assert_close(exported(given["hidden"], given["weight"]), truth)
 
-
-def test_transforms_take_all_logits_at_once(device: str):
-    given = operands(torch.float64, device)
     hidden, weight = given["hidden"], given["weight"]
-
-    def loss_of(hidden: Tensor) -> Tensor:
-        loss: Tensor = functional.linear_cross_entropy(hidden, weight, given["target"])
-        return loss
-
     several = torch.stack([hidden, 2 * hidden])
-    assert_close(torch.vmap(loss_of)(several), torch.stack([loss_of(each) for each in several]))
+    of = partial(loss_of, weight=weight)
+    assert_close(torch.vmap(of)(several), torch.stack([of(each) for each in several]))
     wanted = hidden.clone().requires_grad_()
-    (truth,) = torch.autograd.grad(loss_of(wanted), wanted)
-    assert_close(torch.func.grad(loss_of)(hidden), truth)
-    assert_close(torch.func.jvp(loss_of, (hidden,), (hidden,))[1], (truth * hidden).sum())
+    (slope,) = torch.autograd.grad(of(wanted), wanted)
+    assert_close(torch.func.grad(of)(hidden), slope)
+    assert_close(torch.func.jvp(of, (hidden,), (hidden,))[1], (slope * hidden).sum())
 
 
 def test_meta_tensors_have_the_form_of_real_ones():
     given = operands(torch.bfloat16, "cpu")
     real = (given["hidden"], given["weight"], given["target"])
+    meta = [each.to("meta") for each in real]
     for reduction in ("mean", "none"):
-        found, log_sums = functional.linear_cross_entropy(
-            *(each.to("meta") for each in real), reduction=reduction, return_lse=True
-        )
-        truths = functional.linear_cross_entropy(*real, reduction=reduction, return_lse=True)
-        for one, other in zip((found, log_sums), truths, strict=True):
+        named: dict[str, Any] = {"reduction": reduction, "return_lse": True}
+        found = functional.linear_cross_entropy(*meta, **named)
+        truths = functional.linear_cross_entropy(*real, **named)
+        for one, other in zip(found, truths, strict=True):
             assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        assert found.is_meta
+            assert one.is_meta
 
 
-def test_exported_programs_have_the_loss(device: str):
-    given = operands(torch.float32, device)
-
-    class Program(torch.nn.Module):
-        def forward(self, hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
-            loss: Tensor = functional.linear_cross_entropy(hidden, weight, target)
-            return loss
-
-    arguments = (given["hidden"], given["weight"], given["target"])
-    program = torch.export.export(Program(), arguments)
-    assert_close(program.module()(*arguments), Program()(*arguments))
-
-
-@pytest.mark.parametrize("inside", [True, False], ids=["backward_inside", "backward_outside"])
-@pytest.mark.parametrize("kind", PLANS)
-def test_autocast_takes_its_dtype_and_returns_float32(
-    kind: str, inside: bool, device: str, by_plan: Any
-):
-    by_plan(kind)
-    given = operands(torch.float32, device)
-    tensors = leaves(given)
-    hidden, weight, bias = tensors
-    with torch.autocast(device, torch.bfloat16):
-        loss = functional.linear_cross_entropy(
-            hidden, weight, given["target"], linear_bias=bias, label_smoothing=0.1
-        )
-        truth = cross_entropy(linear(hidden, weight, bias), given["target"], label_smoothing=0.1)
-        mine = torch.autograd.grad(loss, tensors) if inside else ()
-    assert loss.dtype == truth.dtype == torch.float32
-    assert_close(loss, truth, rtol=1e-2, atol=1e-2)
-    mine = mine or torch.autograd.grad(loss, tensors)
-    assert [each.dtype for each in mine] == [torch.float32] * 3
-    for one, other in zip(mine, torch.autograd.grad(truth, tensors), strict=True):
-        assert error(one, other) * torch.finfo(torch.float32).eps < 2e-2
+def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any):
+    for kind, inside in itertools.product(PLANS, (True, False)):
+        by_plan(kind)
+        given = operands(torch.float32, device)
+        tensors = leaves(given)
+        named: dict[str, Any] = {"label_smoothing": 0.1}
+        with torch.autocast(device, torch.bfloat16):
+            loss = loss_of(given, tensors, **named)
+            truth = cross_entropy(linear(*tensors), given["target"], **named)
+            mine = torch.autograd.grad(loss, tensors) if inside else ()
+        with naming(kind, "backward inside" if inside else "backward outside"):
+            assert loss.dtype == truth.dtype == torch.float32
+            assert_close(loss, truth, rtol=1e-2, atol=1e-2)
+            mine = mine or torch.autograd.grad(loss, tensors)
+            assert [each.dtype for each in mine] == [torch.float32] * 3
+            for one, other in zip(mine, torch.autograd.grad(truth, tensors), strict=True):
+                assert error(one, other) * torch.finfo(torch.float32).eps < 2e-2
 
 
 def test_autocast_leaves_float64(device: str):
     given = operands(torch.float64, device)
-    hidden, weight, _ = leaves(given)
+    tensors = leaves(given)
     with torch.autocast(device, torch.bfloat16):
-        loss = functional.linear_cross_entropy(hidden, weight, given["target"])
-    assert_close(loss, cross_entropy(linear(hidden, weight), given["target"]))
+        loss = loss_of(given, tensors)
+    assert_close(loss, cross_entropy(linear(*tensors), given["target"]))
 
 
-@pytest.mark.parametrize("create_graph", [False, True])
-@pytest.mark.parametrize("kind", PLANS)
-def test_a_weight_that_also_made_the_hidden_states(
-    kind: str, create_graph: bool, device: str, by_plan: Any
-):
-    by_plan(kind)
+def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
     given = operands(torch.float64, device)
     weight = given["weight"].clone().requires_grad_()
     words = torch.randint(CLASSES, (ROWS,), device=device)
 
-    def loss_of(loss: Any) -> Tensor:
+    def slope_of(loss: Any, create_graph: bool) -> Tensor:
         hidden = torch.nn.functional.embedding(words, weight).tanh()
-        found: Tensor = loss(hidden)
+        found: Tensor = loss(hidden, weight, given["target"])
         return torch.autograd.grad(found, weight, create_graph=create_graph)[0]
 
-    mine = loss_of(lambda hidden: functional.linear_cross_entropy(hidden, weight, given["target"]))
-    assert_close(mine, loss_of(lambda h: cross_entropy(linear(h, weight), given["target"])))
+    def theirs(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(linear(hidden, weight), target)
+
+    for kind, create_graph in itertools.product(PLANS, (False, True)):
+        by_plan(kind)
+        with naming(kind, create_graph):
+            mine = slope_of(functional.linear_cross_entropy, create_graph)
+            assert_close(mine, slope_of(theirs, create_graph))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-def test_slices_whose_sums_are_equal(dtype: torch.dtype, device: str, by_plan: Any):
+def test_slices_whose_sums_are_equal(device: str, by_plan: Any):
     by_plan(SLICES)
-    weight = torch.zeros(CLASSES, WIDTH, dtype=dtype, device=device)
-    weight[3] = weight[140] = 4.0  # each the largest of its slice
-    hidden = torch.ones(2, WIDTH, dtype=dtype, device=device)
     target = torch.tensor([3, 140], device=device)
-    tensors = hidden.requires_grad_(), weight.requires_grad_()
-    losses = functional.linear_cross_entropy(*tensors, target, reduction="none")
-    truths = cross_entropy(linear(*tensors).double(), target, reduction="none")
-    assert_close(losses.double(), truths, rtol=1e-2, atol=1e-2)
-    for mine, other in zip(
-        torch.autograd.grad(losses.sum(), tensors),
-        torch.autograd.grad(truths.sum(), tensors),
-        strict=True,
-    ):
-        assert_close(mine, other, rtol=2e-2, atol=2e-2)
+    for dtype in (torch.float64, torch.bfloat16):
+        weight = torch.zeros(CLASSES, WIDTH, dtype=dtype, device=device)
+        weight[3] = weight[140] = 4.0  # each the largest of its slice
+        hidden = torch.ones(2, WIDTH, dtype=dtype, device=device)
+        tensors = hidden.requires_grad_(), weight.requires_grad_()
+        losses = functional.linear_cross_entropy(*tensors, target, reduction="none")
+        truths = cross_entropy(linear(*tensors).double(), target, reduction="none")
+        assert_close(losses.double(), truths, rtol=1e-2, atol=1e-2)
+        mine, theirs = (torch.autograd.grad(each.sum(), tensors) for each in (losses, truths))
+        assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32], ids=str)
-def test_class_numbers_of_other_integers(dtype: torch.dtype, device: str):
+def test_class_numbers_of_other_integers(device: str):
     given = operands(torch.float64, device, ignored=False)
     target = torch.tensor([156, 1, 200, 255], device=device)
-    hidden = given["hidden"][:4]
-    found = functional.linear_cross_entropy(
-        hidden, given["weight"], target.to(dtype), reduction="none"
-    )
-    assert_close(found, cross_entropy(linear(hidden, given["weight"]), target, reduction="none"))
+    hidden, named = given["hidden"][:4], {"reduction": "none"}
+    truth = cross_entropy(linear(hidden, given["weight"]), target, reduction="none")
+    for of in (target.byte(), target.int()):
+        assert_close(loss_of({"target": of}, (hidden, given["weight"]), **named), truth)
 
 
 def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
@@ -562,30 +511,26 @@ def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
 
 def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str):
     given = operands(torch.float32, device)
-    hidden, weight, _ = leaves(given)
-    loss = functional.linear_cross_entropy(
-        hidden, weight, given["target"], weight=given["class_weight"], memory_budget=10**5
-    )
+    loss = loss_of(given, leaves(given), weight=given["class_weight"], memory_budget=10**5)
     given["class_weight"].mul_(7)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 
-@pytest.mark.parametrize("number", [CLASSES, -1])
-@pytest.mark.parametrize("kind", [WHOLE, SLICES])
-def test_a_target_that_is_no_class(kind: str, number: int, device: str, by_plan: Any):
-    by_plan(kind)
-    given = operands(torch.float32, device)
-    given["target"][5] = number
-    hidden, weight, _ = leaves(given)
-    if device == "cpu":
-        with pytest.raises(IndexError, match=rf"has class {number}, but .* 0 to {CLASSES - 1}"):
-            functional.linear_cross_entropy(hidden, weight, given["target"], label_smoothing=0.1)
-        return
-    loss = functional.linear_cross_entropy(hidden, weight, given["target"], reduction="none")
-    assert loss.isnan().nonzero().tolist() == [[5]]
-    (gradient,) = torch.autograd.grad(loss.sum(), hidden)
-    assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
+def test_a_target_that_is_no_class(device: str, by_plan: Any):
+    for kind, number in itertools.product((WHOLE, SLICES), (CLASSES, -1)):
+        by_plan(kind)
+        given = operands(torch.float32, device)
+        given["target"][5] = number
+        tensors = leaves(given)
+        if device == "cpu":
+            with pytest.raises(IndexError, match=rf"has class {number}, but .* 0 to {CLASSES - 1}"):
+                loss_of(given, tensors, label_smoothing=0.1)
+        else:
+            loss = loss_of(given, tensors, reduction="none")
+            assert loss.isnan().nonzero().tolist() == [[5]]
+            (gradient,) = torch.autograd.grad(loss.sum(), tensors[0])
+            assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
 
 
 def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
@@ -595,11 +540,9 @@ def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
     given["bias"][:140] = -torch.inf
     given["target"] = given["target"].clamp(min=140)
     given["target"][7] = 3
-    hidden, weight, bias = leaves(given)
-    losses = functional.linear_cross_entropy(
-        hidden, weight, given["target"], linear_bias=bias, reduction="none"
-    )
-    truth = losses_of(linear(hidden, weight, bias), given["target"], None)
+    hidden, weight, _ = tensors = leaves(given)
+    losses = loss_of(given, tensors, reduction="none")
+    truth = losses_of(linear(*tensors), given["target"], None)
     assert_close(losses, truth)
     assert torch.isinf(losses[7])
     incoming = torch.rand(ROWS, device=device, dtype=torch.float64)
@@ -615,34 +558,31 @@ GIVEN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind", "said"),
-    [
-        ({"linear_weight": torch.zeros(9, 7)}, ValueError, r"input is \[4, 8\] and linear_weight"),
-        ({"linear_weight": torch.zeros(8)}, ValueError, r"linear_weight must be \(C, D\)"),
-        ({"linear_bias": torch.zeros(8)}, ValueError, r"linear_bias must have .* \[9\]"),
-        ({"weight": torch.zeros(8)}, ValueError, r"weight must have .* \[9\]"),
-        ({"weight": torch.zeros(9, requires_grad=True)}, ValueError, r"weight\.detach"),
-        ({"target": torch.zeros(3, dtype=torch.int64)}, ValueError, r"target must .* \[4\]"),
-        ({"target": torch.zeros(4, 9)}, TypeError, "probabilities call cross_entropy"),
-        ({"input": torch.zeros(4, 8, dtype=torch.int64)}, TypeError, "but is torch.int64"),
-        ({"input": torch.zeros(4, 8).half()}, TypeError, "linear_weight must have the dtype"),
-        ({"token_weight": torch.zeros(3)}, ValueError, r"token_weight must have the shape"),
-        ({"reduction": "max"}, ValueError, "reduction must be"),
-        ({"temperature": 0.0}, ValueError, "linear_cross_entropy: temperature must be"),
-        ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be"),
-        ({"memory_budget": 10}, ValueError, "memory_budget is 10 B.* give at least 224 bytes"),
-    ],
-)
-def test_bad_arguments_are_named(changes: dict[str, Any], kind: type[Exception], said: str):
-    with pytest.raises(kind, match=said):
-        functional.linear_cross_entropy(**{**GIVEN, **changes})
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"linear_weight": torch.zeros(9, 7)}, ValueError, r"input is \[4, 8\] and linear_weight"),
+    ({"linear_weight": torch.zeros(8)}, ValueError, r"linear_weight must be \(C, D\)"),
+    ({"linear_bias": torch.zeros(8)}, ValueError, r"linear_bias must have .* \[9\]"),
+    ({"weight": torch.zeros(8)}, ValueError, r"weight must have .* \[9\]"),
+    ({"weight": torch.zeros(9, requires_grad=True)}, ValueError, r"weight\.detach"),
+    ({"target": torch.zeros(3, dtype=torch.int64)}, ValueError, r"target must .* \[4\]"),
+    ({"target": torch.zeros(4, 9)}, TypeError, "probabilities call cross_entropy"),
+    ({"input": torch.zeros(4, 8, dtype=torch.int64)}, TypeError, "but is torch.int64"),
+    ({"input": torch.zeros(4, 8).half()}, TypeError, "linear_weight must have the dtype"),
+    ({"token_weight": torch.zeros(3)}, ValueError, r"token_weight must have the shape"),
+    ({"reduction": "max"}, ValueError, "reduction must be"),
+    ({"temperature": 0.0}, ValueError, "linear_cross_entropy: temperature must be"),
+    ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be"),
+    ({"memory_budget": 10}, ValueError, "memory_budget is 10 B.* give at least 224 bytes"),
+]
 
 
-@pytest.mark.parametrize("mask", [torch.ones(3, dtype=torch.bool), torch.ones(4)], ids=str)
-def test_a_mask_that_does_not_fit_is_named(mask: Tensor):
-    with pytest.raises(ValueError, match="mask must be bool and have the shape of tokens"):
-        functional.linear_token_log_probs(*GIVEN.values(), mask=mask)
+def test_bad_arguments_are_named():
+    for changes, kind, said in BAD:
+        with pytest.raises(kind, match=said):
+            functional.linear_cross_entropy(**{**GIVEN, **changes})
+    for mask in (torch.ones(3, dtype=torch.bool), torch.ones(4)):
+        with pytest.raises(ValueError, match="mask must be bool and have the shape of tokens"):
+            functional.linear_token_log_probs(*GIVEN.values(), mask=mask)
 
 
 def test_running_out_of_memory_says_which_budget_fits(monkeypatch: pytest.MonkeyPatch):
@@ -673,89 +613,64 @@ LOGITS = 8192 * 128256 * 2
 SUMS = 2048 * 4096 * 4
 
 
-@pytest.mark.parametrize(
-    ("budget", "plan"),
-    [
-        (None, whole_plan(BIG)),
-        (LOGITS + SUMS, whole_plan(BIG)),
-        (LOGITS + SUMS - 1, None),
-        (300 * 10**6, None),
-    ],
-)
-def test_the_fastest_plan_that_fits_is_chosen(budget: int | None, plan: Plan | None):
-    found = choose(BIG, budget, 2 * (LOGITS + SUMS))
-    if plan:
-        assert found == plan
-        return
-    assert budget
-    assert found.kind == SLICES
-    assert found.part % 128 == 0
-    assert 0.8 * budget < found.bytes <= budget
-
-
-def test_chunks_of_rows_are_chosen_where_there_are_many_rows():
-    size = Size(rows=65536, width=1024, classes=32000, item=2)
+def test_the_fastest_plan_that_fits_is_chosen():
+    for budget in (None, LOGITS + SUMS):
+        assert choose(BIG, budget, 2 * (LOGITS + SUMS)) == whole_plan(BIG)
+    for budget in (LOGITS + SUMS - 1, 300 * 10**6):
+        found = choose(BIG, budget, 2 * (LOGITS + SUMS))
+        assert found.kind == SLICES
+        assert found.part % 128 == 0
+        assert 0.8 * budget < found.bytes <= budget
+    kept = replace(BIG, whole=False)  # as memory allows
+    assert choose(kept, 10**9, 0) == slices(kept, 8192, 4)
+    assert choose(kept, 5 * 10**9, 0) == slices(kept, 8192, 16)
+    size = Size(rows=65536, width=1024, classes=32000, item=2)  # of many rows
     found = choose(size, 2**30, 0)
     assert found == chunks(size, found.part)
     assert found.part >= 512
     assert found.bytes <= 2**30
-
-
-@pytest.mark.parametrize("bent", [False, True])
-def test_the_least_plan_is_the_smallest(bent: bool):
-    size = Size(rows=10, width=4, classes=50, item=4, bent=bent)
-    assert least(size).bytes <= min(slices(size, part).bytes for part in range(1, 51))
-    assert least(size).bytes <= whole_plan(size).bytes
-    assert choose(size, least(size).bytes, 0) == least(size)
-    with pytest.raises(ValueError, match=str(least(size).bytes)):
-        choose(size, least(size).bytes - 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("share", "dtype", "softcap"),
-    [
-        *((share, torch.float32, 0.0) for share in (0.15, 0.4, 0.9, 2.0)),
-        *((0.0, dtype, cap) for dtype in (torch.float32, torch.float64) for cap in (0.0, 5.0)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("gradients", [True, False], ids=["with_gradients", "without"])
-def test_a_call_takes_no_more_than_its_budget(
-    share: float, gradients: bool, dtype: torch.dtype, softcap: float
-):
-    """It takes the least that a plan can take where its share of the logits' bytes is less."""
-    rows, width, classes = 256, 16, 1024
-    hidden = torch.randn(rows, width, dtype=dtype, requires_grad=gradients)
-    weight = torch.randn(classes, width, dtype=dtype, requires_grad=gradients)
-    target = torch.randint(classes, (rows,))
-    size = Size(rows, width, classes, dtype.itemsize, gradients, bent=softcap != 0)
-    budget = max(int(share * rows * classes * dtype.itemsize), least(size).bytes)
-
-    def call() -> None:
-        loss = functional.linear_cross_entropy(
-            hidden, weight, target, softcap=softcap, memory_budget=budget
-        )
-        if gradients:
-            hidden.grad, weight.grad = torch.autograd.grad(loss, (hidden, weight))
-
-    call()
-    gradient_bytes = 2 * (hidden.nbytes + weight.nbytes) if gradients else 0  # the old ones go late
-    assert measure_peak(call, "cpu") < budget + gradient_bytes + 64 * rows
-    truth = cross_entropy(logits_of(hidden, weight, None, 1, softcap), target)
-    found = functional.linear_cross_entropy(
-        hidden, weight, target, softcap=softcap, memory_budget=budget
-    )
-    assert_close(found, truth)
-
-
-def test_without_gradients_no_more_than_a_slice_is_held():
-    size = Size(8192, 4096, 128256, 2, gradients=False)
+    size = Size(8192, 4096, 128256, 2, gradients=False)  # no more than a slice is held
     found = choose(size, None, 2**40)
     assert found == slices(size, found.part)
     assert found.bytes <= 2**28
 
 
-@pytest.mark.parametrize(("budget", "kept"), [(10**9, 4), (5 * 10**9, 16)])
-def test_slices_are_kept_as_memory_allows(budget: int, kept: int):
-    size = replace(BIG, whole=False)
-    assert choose(size, budget, 0) == slices(size, 8192, kept)
+def test_the_least_plan_is_the_smallest():
+    for bent in (False, True):
+        size = Size(rows=10, width=4, classes=50, item=4, bent=bent)
+        assert least(size).bytes <= min(slices(size, part).bytes for part in range(1, 51))
+        assert least(size).bytes <= whole_plan(size).bytes
+        assert choose(size, least(size).bytes, 0) == least(size)
+        with pytest.raises(ValueError, match=str(least(size).bytes)):
+            choose(size, least(size).bytes - 1, 0)
+
+
+BUDGETS = [
+    *((share, torch.float32, 0.0) for share in (0.15, 0.4, 0.9, 2.0)),
+    *((0.0, dtype, cap) for dtype in (torch.float32, torch.float64) for cap in (0.0, 5.0)),
+]
+
+
+def test_a_call_takes_no_more_than_its_budget():
+    """It takes the least that a plan can take where its share of the logits' bytes is less."""
+    rows, width, classes = 256, 16, 1024
+    target = torch.randint(classes, (rows,))
+    for (share, dtype, softcap), gradients in itertools.product(BUDGETS, (True, False)):
+        hidden = torch.randn(rows, width, dtype=dtype, requires_grad=gradients)
+        weight = torch.randn(classes, width, dtype=dtype, requires_grad=gradients)
+        size = Size(rows, width, classes, dtype.itemsize, gradients, bent=softcap != 0)
+        budget = max(int(share * rows * classes * dtype.itemsize), least(size).bytes)
+        named: dict[str, Any] = {"softcap": softcap, "memory_budget": budget}
+        of = partial(functional.linear_cross_entropy, hidden, weight, target, **named)
+
+        def call(hidden: Tensor = hidden, weight: Tensor = weight, of: Any = of) -> None:
+            loss = of()
+            if loss.requires_grad:
+                hidden.grad, weight.grad = torch.autograd.grad(loss, (hidden, weight))
+
+        call()
+        olds = 2 * (hidden.nbytes + weight.nbytes) if gradients else 0  # which go late
+        with naming(share, dtype, softcap, gradients):
+            assert measure_peak(call, "cpu") < budget + olds + 64 * rows
+            truth = cross_entropy(logits_of(hidden, weight, None, 1, softcap), target)
+            assert_close(of(), truth)

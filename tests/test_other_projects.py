@@ -24,9 +24,11 @@ def make_case(loss: str = "cross_entropy", device: str = "cuda", **params: float
     return Case(loss, *shapes, "float32", "mean", device, values, "normal", 0)
 
 
-@pytest.mark.parametrize(
-    ("name", "case", "said"),
-    [
+def test_a_peer_runs_its_cases_where_it_is_installed_and_says_why_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{other_projects.__name__}.find_spec", lambda package: None)
+    for name, case, said in (
         ("liger", make_case("mse"), "liger has no mse"),
         ("quack", make_case("weighted_cross_entropy"), "quack has no weighted_cross_entropy"),
         ("liger", make_case(temperature=1.3), "liger takes no temperature"),
@@ -34,25 +36,13 @@ def make_case(loss: str = "cross_entropy", device: str = "cuda", **params: float
         ("quack", replace(make_case(), dtype="float64"), "quack takes no float64"),
         ("liger", make_case(device="cpu"), "liger runs only on a GPU"),
         ("liger", make_case(), "liger_kernel is not installed. Install it with"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_peer_says_why_it_does_not_run_a_case(
-    name: str, case: Case, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{other_projects.__name__}.find_spec", lambda package: None)
-
-    reason = find_implementation(name).unavailable(case)
-
-    assert reason is not None
-    assert reason.text.startswith(said)
-
-
-@pytest.mark.parametrize("name", ["liger", "quack"])
-def test_an_installed_peer_runs_its_case(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ):
+        reason = find_implementation(name).unavailable(case)
+        assert reason is not None
+        assert reason.text.startswith(said)
     monkeypatch.setattr(f"{other_projects.__name__}.find_spec", lambda package: object())
-
-    assert find_implementation(name).unavailable(make_case(ignore_index=3)) is None
+    for name in ("liger", "quack"):
+        assert find_implementation(name).unavailable(make_case(ignore_index=3)) is None
 
 
 def overwrites(

@@ -12,26 +12,18 @@ from losscli.bench.statistics import summarize, summarize_processes
 from losscli.runs.random_effects import deviation, next_run_half_width, student_quantile
 
 
-@pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.706), (3, 3.182), (11, 2.201), (30, 2.042), (10**6, 1.960)]
-)
-def test_student_quantiles_are_those_of_the_tables(freedom, quantile):
-    assert student_quantile(freedom) == pytest.approx(quantile, abs=3e-3)
+def test_student_quantiles_are_those_of_the_tables():
+    tables = {1: 12.706, 3: 3.182, 11: 2.201, 30: 2.042, 10**6: 1.960}
+    for freedom, quantile in tables.items():
+        assert student_quantile(freedom) == pytest.approx(quantile, abs=3e-3)
 
 
-def test_deviation_is_the_sample_standard_deviation():
+def test_half_width_of_the_next_run_is_that_between_processes_or_within_them():
     assert deviation([1.0, 2.0, 3.0]) == pytest.approx(1.0)
-
-
-def test_half_width_of_differing_processes_matches_a_hand_computation():
-    expected = 4.303 * 1.0 / math.sqrt(3) * math.sqrt(2)
-    assert next_run_half_width([1.0, 2.0, 3.0], [0.0] * 3) == pytest.approx(expected)
-
-
-def test_half_width_of_agreeing_processes_is_at_least_that_within_them():
-    z = NormalDist().inv_cdf(0.975)
-    expected = z * 0.1 / math.sqrt(4) * math.sqrt(2)
-    assert next_run_half_width([1.0] * 4, [0.1] * 4) == pytest.approx(expected)
+    differing = 4.303 * 1.0 / math.sqrt(3) * math.sqrt(2)
+    assert next_run_half_width([1.0, 2.0, 3.0], [0.0] * 3) == pytest.approx(differing)
+    agreeing = NormalDist().inv_cdf(0.975) * 0.1 / math.sqrt(4) * math.sqrt(2)
+    assert next_run_half_width([1.0] * 4, [0.1] * 4) == pytest.approx(agreeing)
 
 
 def measured(noise, processes, between, within, rounds):
@@ -47,20 +39,18 @@ def measured(noise, processes, between, within, rounds):
     return speedups(timed)["a"]["b"]
 
 
-@pytest.mark.parametrize("processes", [2, 4, 6])
-@pytest.mark.parametrize(("between", "within"), [(0.1, 0.01), (0.02, 0.02), (0.0, 0.05)])
-def test_interval_contains_the_ratio_of_the_next_run(processes, between, within):
+def held(processes, between, within, rounds, runs):
+    """Return how many intervals contain the ratio of the next run."""
     noise = random.Random(7)
-    runs = [measured(noise, processes, between, within, 11) for _ in range(201)]
-    held = sum(one.low <= other.value <= one.high for one, other in pairwise(runs))
-    assert held >= 0.92 * 200
+    found = [measured(noise, processes, between, within, rounds) for _ in range(runs)]
+    return sum(one.low <= other.value <= one.high for one, other in pairwise(found))
 
 
-def test_interval_from_samples_alone_misses_the_next_run():
-    noise = random.Random(7)
-    runs = [measured(noise, 1, 0.1, 0.01, 44) for _ in range(101)]
-    held = sum(one.low <= other.value <= one.high for one, other in pairwise(runs))
-    assert held < 0.3 * 100
+def test_interval_contains_the_ratio_of_the_next_run():
+    for processes in (2, 4, 6):
+        for between, within in ((0.1, 0.01), (0.02, 0.02), (0.0, 0.05)):
+            assert held(processes, between, within, 11, 201) >= 0.92 * 200
+    assert held(1, 0.1, 0.01, 44, 101) < 0.3 * 100  # from samples alone it does not
 
 
 def test_verdict_is_unclear_where_processes_disagree():

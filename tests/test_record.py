@@ -25,20 +25,11 @@ class Halves(Record, frozen=True):
     in_: tuple[Half, ...] = ()
 
 
-def test_derived_figure_is_written_after_its_field():
+def test_record_is_written_with_derived_figures_and_under_public_names():
     assert list(Half(3.0).to_json().items()) == [("whole", 3.0), ("half", 1.5), ("unit", "s")]
-
-
-def test_records_within_records_are_written_under_their_public_names():
     two, four = {"whole": 2, "half": 1.0, "unit": "s"}, {"whole": 4, "half": 2.0, "unit": "m"}
     halves = Halves({"two": Half(2)}, in_=(Half(2), Half(4, "m")))
     assert halves.to_json() == {"by_name": {"two": two}, "in": [two, four]}
-
-
-def test_to_json_keeps_nan_for_the_encoder_to_replace():
-    assert math.isnan(Half(math.nan).to_json()["whole"])
-
-
-def test_a_record_cannot_be_changed():
+    assert math.isnan(Half(math.nan).to_json()["whole"])  # for the encoder to replace
     with pytest.raises(AttributeError):
         Half(1.0).whole = 2.0  # type: ignore[misc]

@@ -15,6 +15,7 @@ import pytest
 from losscli.build import targets
 from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
 from tests.documents import RESULTS, ROOT, tables
+from tests.parameters import naming
 
 ages = tables.ages
 FILES = sorted(path.name for path in RESULTS.glob("*.json"))
@@ -44,16 +45,16 @@ def test_table_of_records_has_each_file_once() -> None:
 
 
 @pytest.mark.usefixtures("_history")
-@pytest.mark.parametrize("file", FILES)
-def test_commit_in_the_table_is_that_of_the_record(file: str) -> None:
+def test_commit_in_the_table_is_that_of_the_record() -> None:
     """What had uncommitted changes, ``+``, has the commit that these became, which is later."""
-    told = ages.commits()[file]
-    own = json.loads((RESULTS / file).read_text())["environment"].get("commit", "")
-    if own and not own.endswith("+"):
-        assert own.startswith(told)
-    elif own:
-        assert git("merge-base", "--is-ancestor", own.rstrip("+"), told).returncode == 0
-    assert git("merge-base", "--is-ancestor", told, "HEAD").returncode == 0
+    for file in FILES:
+        told = ages.commits()[file]
+        own = json.loads((RESULTS / file).read_text())["environment"].get("commit", "")
+        with naming(file):
+            assert own.endswith("+") or own.startswith(told) or not own
+            if own.endswith("+"):
+                assert git("merge-base", "--is-ancestor", own.rstrip("+"), told).returncode == 0
+            assert git("merge-base", "--is-ancestor", told, "HEAD").returncode == 0
 
 
 @pytest.mark.usefixtures("_history")
@@ -106,41 +107,30 @@ def commit(repository: Path) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
     for arguments in (("init", "-q"), ("add", "-A"), (*identity, "commit", "-qm", "all")):
         subprocess.run(["git", "-C", str(repository), *arguments], check=True)
-    shown = subprocess.run(
-        ["git", "-C", str(repository), "rev-parse", "--short", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return shown.stdout.strip()
+    command = ["git", "-C", str(repository), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.parametrize(
-    ("edited", "losses"),
-    [
+EVERY = ["mse", "hinge", "nll"]
+
+
+def test_edit_makes_the_losses_stale_that_include_the_file(repository: Path) -> None:
+    losses = repository / "csrc" / "losses"
+    for edited, stale in (
         ("elementwise/mse.h", ["mse"]),
         ("elementwise/loss.h", ["mse", "hinge"]),
         ("rows/nll.h", ["nll"]),
         ("rows/unused.h", []),
-    ],
-)
-def test_edit_makes_the_losses_stale_that_include_the_file(
-    edited: str, losses: list[str], repository: Path
-) -> None:
+    ):
+        at = commit(repository)
+        assert ages.changed_losses(EVERY, "cpu", at) == []
+        with (losses / edited).open("a") as file:
+            file.write("edited\n")
+        assert ages.changed_losses(EVERY, "cpu", at) == stale
+    # What was only moved has not changed.
+    (losses / "rows" / "nll.h").rename(losses / "rows" / "old.h")
     at = commit(repository)
-    every = ["mse", "hinge", "nll"]
-    assert ages.changed_losses(every, "cpu", at) == []
-
-    with (repository / "csrc" / "losses" / edited).open("a") as file:
-        file.write("edited\n")
-    assert ages.changed_losses(every, "cpu", at) == losses
-
-
-def test_file_that_was_only_moved_has_not_changed(repository: Path) -> None:
-    rows = repository / "csrc" / "losses" / "rows"
-    (rows / "nll.h").rename(rows / "old.h")
-    at = commit(repository)
-    (rows / "old.h").rename(rows / "nll.h")
+    (losses / "rows" / "old.h").rename(losses / "rows" / "nll.h")
     commit(repository)
     assert ages.changed_losses(["nll"], "cpu", at) == []
 
@@ -148,24 +138,20 @@ def test_file_that_was_only_moved_has_not_changed(repository: Path) -> None:
 def test_sentence_names_what_has_changed(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = commit(repository)
     monkeypatch.setattr(ages, "commits", lambda: {"some.json": at})
-    every = ["mse", "hinge", "nll"]
-    assert ages.sentence("some.json", every, "cpu") == ""
-
-    (repository / "csrc" / "losses" / "elementwise" / "mse.h").write_text("other")
+    assert ages.sentence("some.json", EVERY, "cpu") == ""
     told = f"Measured at {at}; the kernels of"
-    assert ages.sentence("some.json", every, "cpu") == f"{told} mse changed since."
-    (repository / "csrc" / "losses" / "rows" / "nll.h").write_text("other")
-    assert ages.sentence("some.json", every, "cpu") == f"{told} mse and nll changed since."
-    (repository / "csrc" / "losses" / "elementwise" / "loss.h").write_text("other")
-    assert ages.sentence("some.json", every, "cpu") == f"{told} all its losses changed since."
+    for file, names in (
+        ("elementwise/mse.h", "mse"),
+        ("rows/nll.h", "mse and nll"),
+        ("elementwise/loss.h", "all its losses"),
+    ):
+        (repository / "csrc" / "losses" / file).write_text("other")
+        assert ages.sentence("some.json", EVERY, "cpu") == f"{told} {names} changed since."
 
 
-def test_commit_that_the_clone_lacks_is_no_history(repository: Path) -> None:
+def test_unknown_commit_and_folder_without_a_repository_are_no_history(repository: Path) -> None:
+    with pytest.raises(ages.NoHistoryError):
+        ages.changed_files("HEAD")
     commit(repository)
     with pytest.raises(ages.NoHistoryError):
         ages.changed_files("0123456789ab")
-
-
-def test_folder_without_a_repository_is_no_history(repository: Path) -> None:
-    with pytest.raises(ages.NoHistoryError):
-        ages.changed_files("HEAD")

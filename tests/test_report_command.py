@@ -9,12 +9,13 @@ from losscli.cli import main
 from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import record_of
-from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE, UsageError
+from losscli.errors import EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.report.html.page import sections
 from losscli.report.html.records import read_record
 from losscli.runs.encoding import finite
 from losscli.runs.records import FAIL, Speedup
 from tests.handmade import result, run
+from tests.parameters import SLOW, naming
 from tests.test_html_page import check, measured, verified
 from tests.test_layers import reaches
 from tests.without_torch import run_without_torch
@@ -37,77 +38,65 @@ def test_page_is_written_without_torch(base, tmp_path):
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
 
 
-def test_help_waits_for_no_records():
+def test_page_goes_to_standard_output_without_o_and_help_waits_for_no_records(base, capfdbinary):
     assert reaches("msgspec", "losscli.cli.report", set()) is None
-
-
-def test_page_goes_to_standard_output_without_o(base, capfdbinary):
     assert report(base) == EXIT_OK
     assert capfdbinary.readouterr().out.startswith(b"<!doctype html>")
 
 
-@pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_kinds_of_runs_are_found_out_by_reading(write, tmp_path, format):
-    write("run", verified(), format)
-    assert report("run", "-o", "page.html") == EXIT_OK
-    assert "verify" in (tmp_path / "page.html").read_text()
-
-
-def test_saved_run_is_found_by_its_name(write, tmp_path):
+def test_every_kind_of_record_has_a_page_whatever_its_format(write, slower, tmp_path, capsys):
+    page = tmp_path / "page.html"
     write("data/runs/base.jsonl", measured(), "jsonl")
     assert report("base", "-o", "page.html") == EXIT_OK
-
-
-@pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_comparison_is_read(slower, tmp_path, format, capsys):
-    options = ["--fail-on", "5%", "--format", format, "-o", "found"]
-    main.run(["compare", "base.json", "new.json", *options])
-    assert report("found", "-o", "page.html") == EXIT_OK
-    text = (tmp_path / "page.html").read_text()
-    assert "slower: " in text
-    assert "new.json against base.json: 48 rows" in text
+    for format in ("json", "jsonl"):
+        write("run", verified(), format)
+        assert report("run", "-o", "page.html") == EXIT_OK
+        assert "verify" in page.read_text()
+        options = ["--fail-on", "5%", "--format", format, "-o", "found"]
+        main.run(["compare", "base.json", "new.json", *options])
+        assert report("found", "-o", "page.html") == EXIT_OK
+        assert "slower: " in page.read_text()
+        assert "new.json against base.json: 48 rows" in page.read_text()
+    half = f"{json.dumps(VERDICT)}\n{json.dumps(VERDICT)[:20]}"
+    judged = {"schema_version": 1, "kind": "judge", "verdicts": [VERDICT]}
+    for text in (json.dumps(judged), half):
+        (tmp_path / "verdicts").write_text(text)
+        assert report("verdicts", "-o", "page.html") == EXIT_OK
+        assert "mine.py" in page.read_text()
 
 
 VERDICT = {"id": "a", "file": "mine.py", "word": "RIGHT", "against": "mse", "device": "cpu"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps({"schema_version": 1, "kind": "judge", "verdicts": [VERDICT]}),
-        f"{json.dumps(VERDICT)}\n{json.dumps(VERDICT)[:20]}",
-    ],
-    ids=["json", "lines with half a line at the end"],
-)
-def test_verdicts_are_read(tmp_path, text):
-    (tmp_path / "verdicts").write_text(text)
-    output = str(tmp_path / "page.html")
-    assert report(str(tmp_path / "verdicts"), "-o", output) == EXIT_OK
-    assert "mine.py" in (tmp_path / "page.html").read_text()
+NO_RECORDS = {
+    "": "is not a record of losscli. Name a run of bench, verify or self-test, verdicts",
+    "[1, 2]": "is not a record of losscli",
+    '{"kind": "mutate", "results": []}': "holds a record of 'mutate'. Name a run of bench",
+    '{"kind": "judge", "verdicts": [{"id": 3}]}': "the record is not valid: 'verdicts",
+    '{"kind": "judge", "verd': "is cut off or damaged",
+    '{"kind": "compare"}': "the record is not valid",
+    '{"id": 1}': "the record is not valid",
+    '{"schema_version": 99, "kind": "bench", "results": []}': "was written by a later losscli",
+}
+WRONG = {
+    "": "name a record: losscli report RUN -o report.html.",
+    "nope": "there is no run 'nope'",
+    "base.json -o base.json": "is the record 'base.json' itself",
+    "base.json --plot limit-forward": "Add --format svg.",
+    "base.json --format svg": "choose a plot with --plot: limit-",
+    "base.json --format svg --plot x": "unknown plot 'x'",
+    "base.json --format pdf": "unknown format 'pdf'",
+    ".": "is a directory",
+    "/dev/zero": "is no regular file",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is not a record of losscli. Name a run of bench, verify or self-test, verdicts"),
-        ("[1, 2]", "is not a record of losscli"),
-        ('{"kind": "mutate", "results": []}', "holds a record of 'mutate'. Name a run of bench"),
-        ('{"kind": "judge", "verdicts": [{"id": 3}]}', "the record is not valid: 'verdicts"),
-        ('{"kind": "judge", "verd', "is cut off or damaged"),
-        ('{"kind": "compare"}', "the record is not valid"),
-        ('{"id": 1}', "the record is not valid"),
-        (
-            '{"schema_version": 99, "kind": "bench", "results": []}',
-            "was written by a later losscli",
-        ),
-    ],
-)
-def test_file_that_is_no_record_is_one_message(tmp_path, text, message, capsys):
-    (tmp_path / "file").write_text(text)
-    assert report(str(tmp_path / "file")) == EXIT_USAGE
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+def test_wrong_usage_or_record_is_one_message(base, tmp_path, refused):
+    for arguments, message in WRONG.items():
+        refused(f"report {arguments}", message)
+    for text, message in NO_RECORDS.items():
+        (tmp_path / "file").write_text(text)
+        refused("report file", message)
 
 
 ODD = (None, "", -1, 0, 1e300, [], {}, "x", ["x"], 10**30)
@@ -149,61 +138,30 @@ def records():
     }
 
 
-REST = ("verify", "compare")
-
-
-@pytest.mark.parametrize(
-    "kind", ["bench", "judge", *(pytest.param(kind, marks=pytest.mark.slow) for kind in REST)]
-)
-def test_record_with_an_odd_value_has_a_page_or_one_message(tmp_path, kind):
-    record = finite(records()[kind])
+@pytest.mark.parametrize("odds", [1, pytest.param(len(ODD), marks=SLOW)])
+def test_record_with_an_odd_value_has_a_page_or_one_message(tmp_path, odds):
+    """Each place of each record has one of the odd values, and all of them in `make test-all`."""
     path = tmp_path / "record"
-    refused = 0
-    for place in places(record):
-        for odd in ODD:
-            path.write_text(json.dumps(changed(record, place, odd)))
-            try:
-                sections({"a": read_record(path)})
-            except UsageError:
-                refused += 1
-    assert refused > 100
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name a record: losscli report RUN -o report.html."),
-        (("nope",), "there is no run 'nope'"),
-        (("base.json", "-o", "base.json"), "is the record 'base.json' itself"),
-        (("base.json", "--plot", "limit-forward"), "Add --format svg."),
-        (("base.json", "--format", "svg"), "choose a plot with --plot: limit-"),
-        (("base.json", "--format", "svg", "--plot", "x"), "unknown plot 'x'"),
-        (("base.json", "--format", "pdf"), "unknown format 'pdf'"),
-        ((".",), "is a directory"),
-        (("/dev/zero",), "is no regular file"),
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_is_one_message(base, arguments, message, capsys):
-    assert report(*arguments) == EXIT_USAGE
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_plots_are_listed_by_name(base, capsys):
-    assert report(base, "--list-plots") == EXIT_OK
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert names[:2] == [
-        "limit-mse-float32-mean-forward",
-        "limit-mse-float32-mean-forward-backward",
-    ]
-    assert len(names) == len(set(names))
+    for kind, made in records().items():
+        record, refused = finite(made), 0
+        for n, place in enumerate(places(record)):
+            for k in range(odds):
+                odd = ODD[(n + k) % len(ODD)]
+                path.write_text(json.dumps(changed(record, place, odd)))
+                try:
+                    with naming(kind, place, odd):
+                        sections({"a": read_record(path)})
+                except UsageError:
+                    refused += 1
+        assert refused > 10 * odds, kind
 
 
 def test_every_listed_plot_is_valid_svg(base, capsys, tmp_path):
-    report(base, "--list-plots")
+    assert report(base, "--list-plots") == EXIT_OK
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    forward = "limit-mse-float32-mean-forward"
+    assert names[:2] == [forward, f"{forward}-backward"]
+    assert len(names) == len(set(names))
     for name in names:
         assert report(base, "--format", "svg", "--plot", name, "-o", "plot.svg") == EXIT_OK
         root = ElementTree.parse(tmp_path / "plot.svg").getroot()

@@ -18,6 +18,20 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def write(output, format="json", results=PAIR[:1], error=None):
+    """Write a run of these results, which then fails with an error."""
+    with Writer(run(), format, output) as writer:
+        for result in results:
+            writer.add(result)
+        if error:
+            raise error
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out"
+
+
 def test_without_an_output_the_report_goes_to_standard_output(capsys):
     with Writer(run(), "table", None) as writer:
         for result in PAIR:
@@ -26,152 +40,115 @@ def test_without_an_output_the_report_goes_to_standard_output(capsys):
     assert capsys.readouterr().out == render(run(*PAIR), "table") + "\n"
 
 
-def test_each_result_is_on_disk_before_the_next_begins(tmp_path):
-    journal = tmp_path / "table.txt.journal.jsonl"
-    with Writer(run(), "table", tmp_path / "table.txt") as writer:
+def test_each_result_is_on_disk_before_the_next_begins(output):
+    journal = journal_path(output)
+    with Writer(run(), "table", output) as writer:
         assert [record["kind"] for record in lines(journal)] == ["bench"]
         writer.add(PAIR[0])
         assert [r["implementation"] for r in lines(journal)[1:]] == ["reference"]
         writer.add(PAIR[1])
         assert [r["implementation"] for r in lines(journal)[1:]] == ["reference", "custom"]
-    assert (tmp_path / "table.txt").read_text() == render(run(*PAIR), "table") + "\n"
+    assert output.read_text() == render(run(*PAIR), "table") + "\n"
     assert len(lines(journal)) == 3  # it has the samples, which the table has not
 
 
-@pytest.mark.parametrize("format", ["json", "jsonl"])
-def test_journal_is_removed_if_the_output_has_all_results(tmp_path, format):
-    with Writer(run(), format, tmp_path / "out") as writer:
-        writer.add(PAIR[0])
-    assert os.listdir(tmp_path) == ["out"]
+def test_journal_is_removed_if_the_output_has_all_results(output):
+    for format in ("json", "jsonl"):
+        write(output, format)
+        assert os.listdir(output.parent) == ["out"]
 
 
-def test_interrupt_keeps_finished_results(tmp_path):
-    output = tmp_path / "out.json"
-
-    def finish_one():
-        with Writer(run(), "json", output) as writer:
-            writer.add(PAIR[0])
-            raise KeyboardInterrupt
-
+def test_interrupt_keeps_finished_results(output):
     with pytest.raises(KeyboardInterrupt):
-        finish_one()
+        write(output, error=KeyboardInterrupt())
     (result,) = json.loads(output.read_text())["results"]
     assert result["implementation"] == "reference"
 
 
-def test_an_error_before_the_first_result_leaves_an_old_output_alone(tmp_path, capsys):
-    output = tmp_path / "out.md"
+def test_without_a_result_an_old_output_stays_and_nothing_is_printed(output, capsys):
     output.write_text("old")
-    with pytest.raises(ValueError, match="too early"), Writer(run(), "md", output):
-        raise ValueError("too early")
-    assert os.listdir(tmp_path) == ["out.md"]
+    with pytest.raises(ValueError, match="too early"):
+        write(output, "md", (), ValueError("too early"))
+    for path in (output, None):
+        write(path, "md", ())
+    assert os.listdir(output.parent) == ["out"]
     assert output.read_text() == "old"
     assert capsys.readouterr().out == ""
 
 
-def test_an_output_that_cannot_be_written_is_refused_at_once(tmp_path):
+def test_an_output_that_cannot_be_written_is_refused_at_once(output):
     with pytest.raises(UnfitError, match=r"cannot write .*No such file or directory. Choose"):
-        Writer(run(), "json", tmp_path / "missing" / "out.json")
+        Writer(run(), "json", output / "out.json")
 
 
-def test_link_keeps_its_target(tmp_path):
+def test_link_device_and_pipe_are_written_and_never_replaced(tmp_path):
     real, link = tmp_path / "real.json", tmp_path / "link.json"
     real.write_text("old")
     link.symlink_to(real)
-    with Writer(run(), "json", link) as writer:
-        writer.add(PAIR[0])
+    write(link)
     assert link.is_symlink()
     assert json.loads(real.read_text())["kind"] == "bench"
 
-
-def test_device_file_is_written_and_never_replaced():
-    with Writer(run(), "json", Path(os.devnull)) as writer:
-        writer.add(PAIR[0])
+    write(Path(os.devnull))
     assert Path(os.devnull).is_char_device()
-    assert not Path(f"{os.devnull}.journal.jsonl").exists()
+    assert not journal_path(Path(os.devnull)).exists()
 
-
-def test_pipe_behind_a_link_is_written(tmp_path):
     reader, writer_end = os.pipe()
-    link = tmp_path / "stdout"
-    link.symlink_to(f"/dev/fd/{writer_end}")
-    with Writer(run(), "csv", link) as writer:
-        writer.add(PAIR[0])
+    pipe = tmp_path / "stdout"
+    pipe.symlink_to(f"/dev/fd/{writer_end}")
+    write(pipe, "csv")
     assert os.read(reader, 10) == b"loss,shape"
-    assert os.listdir(tmp_path) == ["stdout"]
+    assert sorted(os.listdir(tmp_path)) == ["link.json", "real.json", "stdout"]
     os.close(reader)
     os.close(writer_end)
 
 
-def test_without_a_result_an_old_output_stays_and_nothing_is_printed(tmp_path, capsys):
-    output = tmp_path / "out.md"
-    output.write_text("old")
-    for path in (output, None):
-        with Writer(run(), "md", path):
-            pass
-    assert os.listdir(tmp_path) == ["out.md"]
-    assert output.read_text() == "old"
-    assert capsys.readouterr().out == ""
-
-
-def test_the_journal_of_a_run_that_was_killed_is_kept(tmp_path):
-    journal = tmp_path / "out.journal.jsonl"
-    journal.write_text("finished cases")
-    with pytest.raises(
-        UsageError, match=r"out\.journal\.jsonl holds .* --resume .*/out, move the file away"
-    ):
-        Writer(run(), "json", tmp_path / "out")
-    assert journal.read_text() == "finished cases"
-
-
-def test_the_journal_of_a_saved_run_is_known_by_the_name_of_the_run(tmp_path):
+def test_the_journal_of_a_run_that_was_killed_is_kept(output, tmp_path):
     saved = tmp_path / "v1.2.jsonl"
-    journal_path(saved).write_text("finished cases")
-    with pytest.raises(
-        UsageError, match=r"--resume v1\.2, move the file away or choose another --save\.$"
+    for named, given, said in (
+        (output, {}, r"out\.journal\.jsonl holds .* --resume .*/out, move the file away"),
+        # That of a saved run is known by the name of the run.
+        (None, {"saved": saved}, r"--resume v1\.2, move the file .* choose another --save\.$"),
     ):
-        Writer(run(), "json", None, saved=saved)
+        journal = journal_path(named or saved)
+        journal.write_text("finished cases")
+        with pytest.raises(UsageError, match=said):
+            Writer(run(), "json", named, **given)
+        assert journal.read_text() == "finished cases"
 
 
-def test_the_journal_of_a_run_that_was_reported_is_replaced(tmp_path):
+def test_the_journal_of_a_run_that_was_reported_is_replaced(output):
     for _ in range(2):
-        with Writer(run(), "md", tmp_path / "out") as writer:
-            writer.add(PAIR[0])
-    assert len(lines(tmp_path / "out.journal.jsonl")) == 2
+        write(output, "md")
+    assert len(lines(journal_path(output))) == 2
 
 
-def test_only_the_output_is_replaced_and_it_keeps_its_permissions(tmp_path):
-    output, other = tmp_path / "out", tmp_path / "out.partial"
+def test_only_the_output_is_replaced_and_it_keeps_its_permissions(output, tmp_path):
+    other = tmp_path / "out.partial"
     output.write_text("old")
     output.chmod(0o640)
     other.write_text("theirs")
-    with Writer(run(), "json", output) as writer:
-        writer.add(PAIR[0])
+    write(output)
     assert sorted(os.listdir(tmp_path)) == ["out", "out.partial"]
     assert other.read_text() == "theirs"
     assert output.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_full_disk_leaves_the_journal_and_says_so(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_leaves_the_journal_and_says_so(output, monkeypatch, capsys):
     def fill(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def finish_one():
-        with Writer(run(), "json", tmp_path / "out") as writer:
+        with Writer(run(), "json", output) as writer:
             writer.add(PAIR[0])
             monkeypatch.setattr(os, "replace", fill)
 
     with pytest.raises(UnfitError, match=r"out: No space left on device\. Name another file"):
         finish_one()
+    monkeypatch.undo()
     told = capsys.readouterr().err
-    assert told == f"losscli: {tmp_path}/out.journal.jsonl holds the finished results\n"
-    assert os.listdir(tmp_path) == ["out.journal.jsonl"]
-    assert len(lines(tmp_path / "out.journal.jsonl")) == 2
-
-
-def test_a_full_device_is_named():
-    with (
-        pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\. Name"),
-        Writer(run(), "json", Path("/dev/full")) as writer,
-    ):
-        writer.add(PAIR[0])
+    assert told == f"losscli: {journal_path(output)} holds the finished results\n"
+    assert os.listdir(output.parent) == ["out.journal.jsonl"]
+    assert len(lines(journal_path(output))) == 2
+    with pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\. Na"):
+        write(Path("/dev/full"))

@@ -22,6 +22,7 @@ from losscli.runs import holding
 from losscli.runs.holding import held, holder_of, refuse_held
 from losscli.runs.saved import runs_directory
 from tests.fabricated import machine
+from tests.parameters import naming
 
 OTHER = Holder(4711, "node7", "10:21:33")
 REFUSED = "is being written by process 4711 on node7 (since 10:21:33). Wait for its end, or choose"
@@ -46,57 +47,51 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "data"))
 
 
-LONG = {
-    "bench": ["bench", "--loss", "mse", "-o", "out.json"],
-    "bench of a part": ["bench", "--part", "1/2", "-o", "out.json"],
-    "bench that is resumed": ["bench", "--resume", "out.json", "-o", "out.json"],
-    "bench resumed elsewhere": ["bench", "--resume", "out.json", "-o", "other.json"],
-    "bench resumed from a journal": ["bench", "--resume", "out.json.journal.jsonl", "-o", "b.json"],
-    "verify": ["verify", "--quick", "-o", "out.json"],
-    "judge": ["judge", "k.py", "-o", "out.json"],
-    "judge of lines": ["judge", "k.py", "--format", "jsonl", "-o", "out.json"],
-    "judge that is resumed": ["judge", "k.py", "--resume", "out.json"],
-    "profile": ["profile", "--loss", "mse", "-o", "out.json"],
-    "self-test timer": ["self-test", "timer", "-o", "out.json"],
-    "self-test checks": ["self-test", "checks", "-o", "out.json"],
-    "self-test judge": ["self-test", "judge", "-o", "out.json"],
-}
+LONG = (
+    "bench --loss mse -o out.json",
+    "bench --part 1/2 -o out.json",
+    "bench --resume out.json -o out.json",
+    "bench --resume out.json -o other.json",
+    "bench --resume out.json.journal.jsonl -o b.json",
+    "verify --quick -o out.json",
+    "judge k.py -o out.json",
+    "judge k.py --format jsonl -o out.json",
+    "judge k.py --resume out.json",
+    "profile --loss mse -o out.json",
+    "self-test timer -o out.json",
+    "self-test checks -o out.json",
+    "self-test judge -o out.json",
+)
+SHORT = (
+    "compare a.json b.json -o out.json",
+    "report a.json -o out.json",
+    "export a.json --format bencher -o out.json",
+    "runs merge part1.json part2.json -o out.json",
+    "runs show base -o out.json",
+)
 
 
-@pytest.mark.parametrize("arguments", LONG.values(), ids=LONG)
 def test_output_of_a_running_process_is_refused_before_anything_is_measured(
-    monkeypatch, capsys, write, arguments
+    monkeypatch, capsys, write
 ):
     monkeypatch.setattr(devices, "resolve_device", lambda asked: pytest.fail("too late"))
     Path("k.py").write_text("def mse_loss(input, target): ...")
     write("out.json.journal.jsonl", machine(1), "jsonl")
     before = Path("out.json.journal.jsonl").read_text()
-    with held_by_another(Path("out.json")):
-        assert main.run(arguments) == EXIT_USAGE
-    assert f"out.json {REFUSED}" in capsys.readouterr().err
-    assert Path("out.json.journal.jsonl").read_text() == before
-    assert not list(Path().glob("*.lock"))
-
-
-def test_saved_run_of_a_running_process_is_refused(monkeypatch, capsys):
-    monkeypatch.setattr(devices, "resolve_device", lambda asked: pytest.fail("too late"))
+    for command in LONG:
+        with naming(command):
+            with held_by_another(Path("out.json")):
+                assert main.run(command.split()) == EXIT_USAGE
+            assert f"out.json {REFUSED}" in capsys.readouterr().err
+            assert Path("out.json.journal.jsonl").read_text() == before
+            assert not list(Path().glob("*.lock"))
     with held_by_another(runs_directory() / "base.jsonl"):
-        for arguments in (["--save", "base"], ["--save", "base", "--resume", "base"]):
-            assert main.run(["bench", *arguments]) == EXIT_USAGE
+        for command in ("bench --save base", "bench --save base --resume base"):
+            assert main.run(command.split()) == EXIT_USAGE
             assert f"base.jsonl {REFUSED}" in capsys.readouterr().err
 
 
-SHORT = {
-    "compare": ["compare", "a.json", "b.json", "-o", "out.json"],
-    "report": ["report", "a.json", "-o", "out.json"],
-    "export": ["export", "a.json", "--format", "bencher", "-o", "out.json"],
-    "merge": ["runs", "merge", "part1.json", "part2.json", "-o", "out.json"],
-    "show": ["runs", "show", "base", "-o", "out.json"],
-}
-
-
-@pytest.mark.parametrize("arguments", SHORT.values(), ids=SHORT)
-def test_report_into_the_output_of_a_running_process_is_refused(capsys, write, arguments):
+def test_report_into_the_output_of_a_running_process_is_refused(capsys, write):
     whole = machine(1)
     for name in ("a.json", "b.json"):
         write(name, whole)
@@ -106,10 +101,12 @@ def test_report_into_the_output_of_a_running_process_is_refused(capsys, write, a
         part = {"parts": (f"{number}/2",), "plan": "x", "result_count": len(results)}
         write(f"part{number}.json", replace(whole, results=tuple(results), **part))
     write("data/runs/base.jsonl", whole, "jsonl")
-    with held_by_another(Path("out.json")):
-        assert main.run(arguments) == EXIT_USAGE
-    assert f"out.json {REFUSED}" in capsys.readouterr().err
-    assert not Path("out.json").exists()
+    for command in SHORT:
+        with naming(command):
+            with held_by_another(Path("out.json")):
+                assert main.run(command.split()) == EXIT_USAGE
+            assert f"out.json {REFUSED}" in capsys.readouterr().err
+            assert not Path("out.json").exists()
 
 
 def test_output_is_free_after_its_process_even_if_that_was_killed():

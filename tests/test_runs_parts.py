@@ -1,21 +1,25 @@
 """A run in parts: its cases are dealt out alike everywhere, and its records are joined again."""
 
+import itertools
 import json
-import subprocess
-import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from losscli.cli import main
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
+from losscli.report.render import render
+from losscli.runs.encoding import json_line
 from losscli.runs.merge import merge, missing_parts
 from losscli.runs.parts import Part, deal, parse_part
 from losscli.runs.reading import read_run
-from losscli.runs.records import BenchResult, Run
+from losscli.runs.records import BenchResult
+from losscli.runs.resume import read_unfinished
 from tests.fabricated import elsewhere, machine
+from tests.judging import RIGHT
+from tests.parameters import SLOW
 
 CONFIG = """
 losses: [mse, hinge]
@@ -33,21 +37,17 @@ def mse_loss(input, target):
 
 def dealt(seconds, count):
     """Return the items of each part, of items that are their own case."""
-    return [
-        deal(
-            range(len(seconds)), Part(number, count), case=lambda n: n, seconds=seconds.__getitem__
-        )
-        for number in range(1, count + 1)
-    ]
+    items, every = range(len(seconds)), [Part(number, count) for number in range(1, count + 1)]
+    return [deal(items, part, case=lambda n: n, seconds=seconds.__getitem__) for part in every]
 
 
-def test_each_item_is_in_one_part():
-    parts = dealt([5.0, 1.0, 1.0, 9.0, 2.0, 2.0, 7.0], 3)
-    assert sorted(item for part in parts for item in part) == list(range(7))
-
-
-def test_parts_keep_the_order_of_items():
-    assert all(part == sorted(part) for part in dealt([float(n % 7) for n in range(40)], 4))
+def test_each_item_is_in_one_part_in_its_order():
+    for parts, count in (
+        (dealt([5.0, 1.0, 1.0, 9.0, 2.0, 2.0, 7.0], 3), 7),
+        (dealt([float(n % 7) for n in range(40)], 4), 40),
+    ):
+        assert sorted(item for part in parts for item in part) == list(range(count))
+        assert all(part == sorted(part) for part in parts)
 
 
 def test_parts_take_as_long_as_each_other():
@@ -57,23 +57,17 @@ def test_parts_take_as_long_as_each_other():
 
 
 def test_items_of_a_case_stay_together():
-    items = ["a1", "b1", "a2", "c1", "b2"]
-    parts = [
-        deal(items, Part(number, 3), case=lambda item: item[0], seconds=lambda item: 1.0)
-        for number in (1, 2, 3)
-    ]
+    items, every = ["a1", "b1", "a2", "c1", "b2"], [Part(number, 3) for number in (1, 2, 3)]
+    parts = [deal(items, part, case=lambda i: i[0], seconds=lambda i: 1.0) for part in every]
     assert parts == [["a1", "a2"], ["b1", "b2"], ["c1"]]
 
 
-def test_part_without_a_case_is_refused():
+def test_part_without_a_case_is_refused_and_text_that_is_no_part():
     with pytest.raises(UsageError, match=r"--part 3/3 has no case, for there are 2\. Use no more"):
         dealt([1.0, 1.0], 3)
-
-
-@pytest.mark.parametrize("text", ["", "3", "0/2", "3/2", "1/0", "-1/2", "1/2/3", "a/b", "1/99999"])
-def test_text_that_is_no_part_is_refused(text):
-    with pytest.raises(UsageError, match="is no part of a run"):
-        parse_part(text)
+    for text in ("", "3", "0/2", "3/2", "1/0", "-1/2", "1/2/3", "a/b", "1/99999"):
+        with pytest.raises(UsageError, match="is no part of a run"):
+            parse_part(text)
 
 
 def part_of(run, number, count, **changes):
@@ -108,10 +102,7 @@ def test_parts_are_joined_to_the_run_that_they_are_parts_of(run, parts):
     assert len(found.results) == len(run.results)
     assert (found.parts, found.unfinished, missing_parts(found)) == ((), False, [])
     assert replace(found, results=(), plan="", result_count=0) == replace(run, results=())
-
-
-def test_parts_may_come_in_any_order(parts):
-    assert merge(dict(reversed(parts.items()))) == merge(parts)
+    assert merge(dict(reversed(parts.items()))) == found
 
 
 def test_joined_record_says_which_parts_it_has_and_takes_the_rest_later(parts):
@@ -119,82 +110,53 @@ def test_joined_record_says_which_parts_it_has_and_takes_the_rest_later(parts):
     some = merge(parts)
     assert (some.parts, missing_parts(some)) == (("1/3", "2/3"), ["3/3"])
     assert merge({"some.json": some} | third) == merge(parts | third)
+    lost = replace(some, results=some.results[:-1])
+    with pytest.raises(UsageError, match=r"some\.json is damaged: .* of part 1/3, 2/3, and"):
+        merge({"some.json": lost} | third)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
+def test_command_of_the_joined_run_is_that_of_the_whole(parts):
+    expected = ("LOSSCLI_BENCH_SEED=1", "losscli", "bench", "-c", "full.yaml")
+    for given in (
         "--part {0}/3 -c full.yaml --format json -o v{0}.json",
         "-o v{0}.json --format=json --part={0}/3 -c full.yaml",
         "-ov{0}.json -c full.yaml --save part{0} --force",
         "--resume part{0} --output v{0}.json -c full.yaml",
-    ],
-)
-def test_command_of_the_joined_run_is_that_of_the_whole(parts, given):
-    for number, name in enumerate(parts, 1):
-        words = f"LOSSCLI_BENCH_PART=1/3 LOSSCLI_BENCH_SEED=1 losscli bench {given}"
-        parts[name] = replace(parts[name], command=tuple(words.format(number).split()))
-    expected = ("LOSSCLI_BENCH_SEED=1", "losscli", "bench", "-c", "full.yaml")
-    assert merge(parts).command == merge(dict(reversed(parts.items()))).command == expected
+    ):
+        for number, name in enumerate(parts, 1):
+            words = f"LOSSCLI_BENCH_PART=1/3 LOSSCLI_BENCH_SEED=1 losscli bench {given}"
+            parts[name] = replace(parts[name], command=tuple(words.format(number).split()))
+        for each in (parts, dict(reversed(parts.items()))):
+            assert merge(each).command == expected
 
 
 ALIKE = "Only the parts of one run can be joined"
+COUNT = r"2\.json is damaged: it has (\d+) results of part 2/3, and says that it has (?!\1)\d+\."
+CHANGED: dict[str, dict[str, Any]] = {
+    r"1\.json and 2\.json both have part 1/3\. Leave one of them out\.": {"parts": ("1/3",)},
+    r"2\.json says twice that it has part 2/3\. Merge the": {"parts": ("2/3", "3/3", "2/3")},
+    rf"2\.json is a whole run, measured without --part\. {ALIKE}": {"parts": ()},
+    rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}": {"parts": ("2/4",)},
+    rf"1\.json is from `losscli bench`, 2.*`losscli verify`\. {ALIKE}": {"kind": "verify"},
+    rf"different configs: they are from `losscli bench` and .*{ALIKE}": {"plan": "another"},
+    r"2\.json was interrupted, .* part 2/3\. Finish it with --resume": {"unfinished": True},
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"parts": ("1/3",)}, r"1\.json and 2\.json both have part 1/3\. Leave one of them out\."),
-        ({"parts": ("2/3", "3/3", "2/3")}, r"2\.json says twice that it has part 2/3\. Merge the"),
-        ({"parts": ()}, rf"2\.json is a whole run, measured without --part\. {ALIKE}"),
-        ({"parts": ("2/4",)}, rf"1\.json is one of 3 parts, 2\.json one of 4\. {ALIKE}"),
-        (
-            {"kind": "verify"},
-            rf"1\.json is from `losscli bench`, 2\.json from `losscli verify`\. {ALIKE}",
-        ),
-        ({"plan": "another"}, rf"different configs: they are from `losscli bench` and .*{ALIKE}"),
-        ({"unfinished": True}, r"2\.json was interrupted, .* part 2/3\. Finish it with --resume"),
-    ],
-    ids=["twice", "in itself", "whole", "count", "kind", "config", "interrupted"],
-)
-def test_merge_refuses_records_that_are_no_parts_of_one_run(parts, changes, message):
-    parts["2.json"] = replace(parts["2.json"], **changes)
-    with pytest.raises(UsageError, match=message):
-        merge(parts)
-
-
-def test_part_that_lost_results_is_refused(parts):
-    whole = parts["2.json"].results
-    parts["2.json"] = replace(parts["2.json"], results=whole[1:])
-    has, says = f"it has {len(whole) - 1} results of part 2/3", f"says that it has {len(whole)}"
-    with pytest.raises(UsageError, match=rf"2\.json is damaged: {has}, and {says}\."):
-        merge(parts)
-
-
-def test_record_of_some_parts_that_lost_results_is_refused(parts):
-    third = {"3.json": parts.pop("3.json")}
-    some = merge(parts)
-    some = replace(some, results=some.results[:-1])
-    with pytest.raises(
-        UsageError, match=r"some\.json is damaged: .* results of part 1/3, 2/3, and"
-    ):
-        merge({"some.json": some} | third)
-
-
-@pytest.mark.parametrize("fact", ["losscli", "commit", "torch", "compiler"])
-def test_parts_of_different_software_are_refused(parts, fact):
-    parts["2.json"] = elsewhere(parts["2.json"], **{fact: "9.9"})
-    for mixed in (False, True):
-        with pytest.raises(
-            UsageError, match=r"1\.json and 2\.json have different software, .*9\.9"
-        ):
-            merge(parts, mixed=mixed)
-
-
-def test_parts_of_different_machines_are_refused(parts):
-    parts["2.json"] = elsewhere(parts["2.json"], cpu="Another CPU")
-    with pytest.raises(UsageError, match=r"CPU: A CPU, then Another CPU\. --mixed joins them"):
-        merge(parts)
+def test_merge_refuses_records_that_are_no_parts_of_one_run(parts):
+    second = parts["2.json"]
+    changed = {message: replace(second, **changes) for message, changes in CHANGED.items()}
+    changed[COUNT] = replace(second, results=second.results[1:])
+    other_cpu = r"CPU: A CPU, then Another CPU\. --mixed joins them"
+    changed[other_cpu] = elsewhere(second, cpu="Another CPU")
+    for message, other in changed.items():
+        with pytest.raises(UsageError, match=message):
+            merge(parts | {"2.json": other})
+    for fact in ("losscli", "commit", "torch", "compiler"):
+        others = parts | {"2.json": elsewhere(parts["2.json"], **{fact: "9.9"})}
+        for mixed in (False, True):
+            with pytest.raises(UsageError, match=r"2\.json have different software, .*9\.9"):
+                merge(others, mixed=mixed)
 
 
 def test_mixed_run_says_of_each_time_which_machine_it_is_from(parts):
@@ -220,31 +182,32 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("output", ["all.json", "all.jsonl"])
-def test_command_writes_a_record_that_is_read_as_any_other(folder, run, parts, capsys, output):
-    assert main.run(["runs", "merge", *write(folder, parts), "-o", output]) == EXIT_OK
-    assert f"losscli: wrote {output}\n" in capsys.readouterr().err
-    found = read_run(Path(output), "bench")
-    assert by_row(found).keys() == by_row(run).keys()
-    assert (found.header, found.plan) == (
-        replace(merge(parts).header, headline=found.headline),
-        "a plan",
-    )
-    assert main.run(["compare", output, output]) == EXIT_OK
-    assert main.run(["report", output, "-o", "page.html"]) == EXIT_OK
+def merged(folder, parts, *options, output="all.json"):
+    """Merge parts by the command, which has to succeed."""
+    command = ["runs", "merge", *options, *write(folder, parts), "-o", output]
+    assert main.run(command) == EXIT_OK
+    return output
 
 
-def test_command_names_the_parts_that_are_missing(folder, parts, capsys):
-    del parts["2.json"]
-    assert main.run(["runs", "merge", *write(folder, parts), "-o", "all.json"]) == EXIT_OK
+def test_command_writes_a_record_that_is_read_as_any_other(folder, run, parts, capsys):
+    for output in ("all.json", "all.jsonl"):
+        merged(folder, parts, output=output)
+        assert f"losscli: wrote {output}\n" in capsys.readouterr().err
+        found = read_run(Path(output), "bench")
+        assert by_row(found).keys() == by_row(run).keys()
+        expected = replace(merge(parts).header, headline=found.headline)
+        assert (found.header, found.plan) == (expected, "a plan")
+        assert main.run(["compare", output, output]) == EXIT_OK
+        assert main.run(["report", output, "-o", "page.html"]) == EXIT_OK
+
+
+def test_command_names_missing_parts_and_a_mixed_run_is_compared_with_no_other(
+    folder, parts, capsys
+):
+    second = parts.pop("2.json")
+    merged(folder, parts)
     assert "losscli: without part 2/3: join the record with the rest" in capsys.readouterr().err
-
-
-def test_mixed_run_is_compared_with_no_other(folder, parts, capsys):
-    parts["2.json"] = elsewhere(parts["2.json"], cpu="Another CPU")
-    assert (
-        main.run(["runs", "merge", "--mixed", *write(folder, parts), "-o", "all.json"]) == EXIT_OK
-    )
+    merged(folder, parts | {"2.json": elsewhere(second, cpu="Another CPU")}, "--mixed")
     assert main.run(["compare", "all.json", "all.json"]) == EXIT_USAGE
     assert "different machines: several, then several" in capsys.readouterr().err
 
@@ -271,54 +234,33 @@ ALTERED = {
 }
 
 
-@pytest.mark.parametrize(("alter", "message"), ALTERED.values(), ids=ALTERED)
-def test_altered_part_is_refused_in_one_sentence(folder, parts, capsys, alter, message):
-    names = write(folder, parts)
-    altered = alter(*(parts[name].to_json() for name in ("2.json", "1.json")))
-    text = altered if isinstance(altered, str) else json.dumps(altered)
-    Path("2.json").write_bytes(text.encode(errors="surrogateescape"))
-    assert main.run(["runs", "merge", *names, "-o", "all.json"]) == EXIT_USAGE
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert not Path("all.json").exists()
+WRONG_ARGUMENTS = {
+    "merge": "name the parts to join: losscli runs merge RUN...",
+    "merge 1.json 1.json": "a run is named twice. Name each part once.",
+    "merge 1.json 4.json": "there is no run '4.json'.",
+    "merge 1.json verdicts.jsonl": "verdicts.jsonl is no run of `losscli bench` or",
+    "merge 1.json -o 1.json": "-o '1.json' is the part '1.json' itself.",
+    "merge 1.json -o all.md": "-o 'all.md' ends in neither .json nor .jsonl",
+    "merge 1.json --format csv": "a merged record is written as json or jsonl, not as csv.",
+    "--mixed": "--mixed is for `losscli runs merge`",
+}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "name the parts to join: losscli runs merge RUN..."),
-        (["1.json", "1.json"], "a run is named twice. Name each part once."),
-        (["1.json", "4.json"], "there is no run '4.json'."),
-        (["1.json", "verdicts.jsonl"], "verdicts.jsonl is no run of `losscli bench` or"),
-        (["1.json", "-o", "1.json"], "-o '1.json' is the part '1.json' itself."),
-        (["1.json", "-o", "all.md"], "-o 'all.md' ends in neither .json nor .jsonl"),
-        (["1.json", "--format", "csv"], "a merged record is written as json or jsonl, not as csv."),
-    ],
-    ids=lambda given: str(given)[:30],
-)
-def test_wrong_arguments_of_merge_are_one_message(folder, parts, capsys, arguments, message):
-    from losscli.runs.encoding import json_line
-    from tests.judging import RIGHT
-
+def test_altered_part_or_wrong_arguments_are_one_message(folder, parts, refused):
+    for alter, message in ALTERED.values():
+        names = write(folder, parts)
+        altered = alter(*(parts[name].to_json() for name in ("2.json", "1.json")))
+        text = altered if isinstance(altered, str) else json.dumps(altered)
+        Path("2.json").write_bytes(text.encode(errors="surrogateescape"))
+        refused(["runs", "merge", *names, "-o", "all.json"], message)
+        assert not Path("all.json").exists()
     write(folder, parts)
     Path("verdicts.jsonl").write_text(f"{json_line(RIGHT.to_json())}\n")
-    assert main.run(["runs", "merge", *arguments]) == EXIT_USAGE
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_mixed_is_for_merge_alone(capsys):
-    assert main.run(["runs", "--mixed"]) == EXIT_USAGE
-    assert "--mixed is for `losscli runs merge`" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["bench", "verify"])
-@pytest.mark.parametrize("listing", ["--list", "--dry-run"])
-def test_part_of_a_list_is_refused(capsys, command, listing):
-    assert main.run([command, "--part", "1/2", listing]) == EXIT_USAGE
-    assert "--part 1/2 is for a run; --list and --dry-run list all parts" in capsys.readouterr().err
+    for arguments, message in WRONG_ARGUMENTS.items():
+        refused(f"runs {arguments}", message)
+    of_a_list = "--part 1/2 is for a run; --list and --dry-run list all parts"
+    for command, listing in itertools.product(("bench", "verify"), ("--list", "--dry-run")):
+        refused(f"{command} --part 1/2 {listing}", of_a_list)
 
 
 def run_part(command, part, *arguments):
@@ -328,40 +270,23 @@ def run_part(command, part, *arguments):
     return name
 
 
-def test_journal_of_a_killed_part_is_refused(folder):
-    Path("config.yaml").write_text(CONFIG)
-    arguments = ["-c", "config.yaml", "--part", "1/2", "--device", "cpu", "--format", "json"]
-    started = [sys.executable, "-m", "losscli", "verify", *arguments, "-o", "part.json"]
+def test_journal_of_a_killed_part_is_refused(parts):
+    header, *lines = render(parts["1.json"], "jsonl").splitlines(keepends=True)
     journal = Path("part.json.journal.jsonl")
-    with subprocess.Popen(started, stderr=subprocess.DEVNULL) as process:
-        while not journal.exists() or journal.read_text().count("\n") < 3:
-            assert process.poll() is None
-            time.sleep(0.005)
-        process.kill()
-    with pytest.raises(
-        UsageError, match=r"journal\.jsonl was interrupted, .*results of part 1/2\."
-    ):
-        merge({str(journal): read_run(journal, "verify")})
+    begun = {**json.loads(header), "unfinished": True, "result_count": 0}
+    journal.write_text("".join([json.dumps(begun) + "\n", *lines[:3]]))
+    with pytest.raises(UsageError, match=r"journal\.jsonl was interrupted, .*of part 1/3\."):
+        merge({str(journal): read_run(journal, "bench")})
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("command", ["bench", "verify"])
 def test_part_that_stopped_at_its_first_failure_is_refused(folder, command, capsys):
     Path("config.yaml").write_text(CONFIG)
     Path("wrong.py").write_text(WRONG)
-    given = [
-        "--loss",
-        "mse",
-        "--impl",
-        "wrong.py",
-        "--fail-fast",
-        "--format",
-        "json",
-        "-o",
-        "part.json",
-    ]
-    arguments = [command, "-c", "config.yaml", "--part", "1/2", "--device", "cpu", *given]
-    assert main.run(arguments) == EXIT_FAILED
+    given = f"{command} -c config.yaml --part 1/2 --device cpu --loss mse --impl wrong.py"
+    options = "--fail-fast --format json -o part.json"
+    assert main.run([*given.split(), *options.split()]) == EXIT_FAILED
     with pytest.raises(UsageError, match=r"part\.json was interrupted, or stopped at a failure: "):
         merge({"part.json": read_run(Path("part.json"), command)})
 
@@ -372,16 +297,10 @@ def test_bench_in_parts_measures_each_case_once(folder, capsys):
     found = merge({name: read_run(Path(name), "bench") for name in names})
     assert len(found.results) == len(by_row(found)) == 2 * 4 * 2 * 2
     assert all(read_run(Path(name), "bench").results for name in names)
+    path = Path(names[0])
+    other = replace(read_run(path, "bench"), parts=("2/2",))
     with pytest.raises(UsageError, match="was begun with --part 1/2, and this run has --part 2/2"):
-        resumed(names[0])
-
-
-def resumed(name):
-    from losscli.runs.resume import read_unfinished
-
-    path = Path(name)
-    run: Run = replace(read_run(path, "bench"), parts=("2/2",))
-    read_unfinished(path, run, host=False)
+        read_unfinished(path, other, host=False)
 
 
 def test_verify_in_parts_runs_each_check_once(folder, capsys):
@@ -390,8 +309,8 @@ def test_verify_in_parts_runs_each_check_once(folder, capsys):
     found = read_run(Path(names[0]), "verify")
     assert found.result_count == len(found.results) > 1
     assert main.run(["runs", "merge", *names, "-o", "all.json"]) == EXIT_OK
-    assert main.run(["verify", "-c", "config.yaml", "--check", "value", "--device", "cpu",
-                     "--format", "json", "-o", "whole.json"]) == EXIT_OK  # fmt: skip
+    whole = "verify -c config.yaml --check value --device cpu --format json -o whole.json"
+    assert main.run(whole.split()) == EXIT_OK
     rows = [
         sorted(str({**r, "error": None}) for r in json.loads(Path(name).read_text())["results"])
         for name in ("all.json", "whole.json")

@@ -17,8 +17,8 @@ from losscli.files.record import Record
 from losscli.losses import EVERY_ROW_LOSS, LOSSES
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult
-from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT
+from tests.parameters import naming
 
 DOCS = ROOT / "docs"
 SPECS = LOSSES | {name: spec for name, spec in EVERY_ROW_LOSS.items() if not spec.form_of}
@@ -38,7 +38,7 @@ def site(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
+def test_pages_load_nothing_from_a_network_and_name_every_function_and_module(site):
     pages = sorted(site.rglob("*.html"))
     assert {page.name for page in pages} >= {"index.html", "losses.html", "api.html", "ci.html"}
     loaded = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?(?:src|href)=["'](?:https?:)?//""")
@@ -46,30 +46,21 @@ def test_every_page_is_built_and_nothing_is_loaded_from_a_network(site):
         assert not loaded.search(page.read_text()), page.name
     for style in site.rglob("*.css"):
         assert not re.search(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", style.read_text()), style
-
-
-@pytest.mark.slow
-def test_the_python_page_has_every_public_function_and_module(site):
     text = (site / "generated" / "api.html").read_text()
     for module in (losscli.functional, losscli.nn):
         for name in module.__all__:
             assert f'id="{module.__name__}.{name}"' in text
 
 
-def options():
-    """Return each command with each of its options."""
-    for name, command in commands.every_command():
-        for parameter in command.params:
-            if isinstance(parameter, click.Option) and not parameter.hidden:
-                yield name, parameter.opts[-1], parameter
-
-
 def test_every_option_says_what_it_does_on_the_page_of_commands():
     page = commands.page()
-    for command, name, option in options():
+    for command, of in commands.every_command():
         section = page.split(f"\n## {command}\n")[1].split("\n## ")[0]
-        assert re.search(rf"^`[^`]*{re.escape(name)}\b", section, re.M), f"{command} {name}"
-        assert option.help, f"{command} {name} has no help text"
+        options = (each for each in of.params if isinstance(each, click.Option))
+        for option in (each for each in options if not each.hidden):
+            name = option.opts[-1]
+            assert re.search(rf"^`[^`]*{re.escape(name)}\b", section, re.M), f"{command} {name}"
+            assert option.help, f"{command} {name} has no help text"
 
 
 def test_every_loss_has_formula_picture_and_operands():
@@ -88,28 +79,21 @@ def test_a_picture_shows_the_loss_and_its_gradient():
     assert operands[1].eq(0).all()
 
 
-def test_every_check_is_listed_in_the_order_in_which_checks_run():
-    text = (DOCS / "verification.md").read_text()
-    assert all(f"`{check}`" in text for check in CHECKS)
+def test_the_page_of_results_has_every_key_of_a_record():
+    def keys(record):
+        return [key for key, _, _ in records.fields_of(record)]
 
-
-@pytest.mark.parametrize("record", records.RECORDS, ids=lambda record: record.__name__)
-def test_the_page_of_results_has_every_key_of_a_record(record):
-    keys = [key for key, _, _ in records.fields_of(record)]
-    table = records.page().split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
-    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == keys
-
-
-def test_the_page_of_results_has_what_a_record_holds():
+    for record in records.RECORDS:
+        table = records.page().split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
+        assert re.findall(r"^\| `(\w+)` \|", table, re.M) == keys(record)
     run = read_run(RESULTS / "cpu-peers-bench.json", "bench")
     result = run.results[0]
     assert isinstance(result, BenchResult)
     assert result.seconds is not None
     held: list[Record] = [run, result, result.case, result.seconds]
-    for record in held:
-        documented = {key for key, _, _ in records.fields_of(type(record))}
+    for each in held:
         of_ranks = {"ranks", "placement", "collective"}  # an ordinary record has none of them
-        assert set(record.to_json()) == documented - of_ranks
+        assert set(each.to_json()) == set(keys(type(each))) - of_ranks
 
 
 def test_plots_show_both_passes_of_each_loss_of_the_record():
@@ -155,19 +139,11 @@ def parse(line):
     command.make_parser(click.Context(command, context)).parse_args(words[1:])
 
 
-def examples():
-    """Return the Python examples of the page on training code, each of which runs by itself."""
-    blocks = FENCE.findall((DOCS / "training-code.md").read_text())
-    return [text for language, text in blocks if language == "python"]
-
-
-@pytest.mark.parametrize("example", examples(), ids=lambda text: text.splitlines()[-1])
-def test_a_python_example_runs(example):
-    exec(compile(example, "training-code.md", "exec"), {})
-
-
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.name)
-def test_python_in_a_document_is_valid(path):
-    for language, text in FENCE.findall(path.read_text()):
-        if language == "python":
-            compile(text, path.name, "exec")
+def test_python_of_documents_is_valid_and_the_examples_for_training_code_run():
+    for path in WRITTEN:
+        for language, text in FENCE.findall(path.read_text()):
+            if language == "python":
+                with naming(path.name, text):
+                    code = compile(text, path.name, "exec")
+                    if path.name == "training-code.md":
+                        exec(code, {})

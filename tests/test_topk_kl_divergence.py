@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 import losscli.linear.topk_kl_divergence
 from losscli.functional import kl_divergence, reverse_kl_divergence, topk_kl_divergence
@@ -16,6 +18,7 @@ from losscli.losses.rows.topk_kl_divergence import reference as formula_of
 from tests.parameters import naming
 
 ROWS, CLASSES, K = 12, 70, 5
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 class Pair(NamedTuple):
@@ -89,47 +92,37 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_loss_and_gradients_equal_the_definition(
-    settings: dict[str, Any], pair: Pair, device: str
+    pair: Pair, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mask = torch.arange(ROWS, device=device) % 3 > 0
-    for given in (None, mask):
-        with naming("with a mask" if given is not None else "without a mask"):
+    for settings, given in itertools.product(SETTINGS, (None, mask)):
+        with naming(settings, "with a mask" if given is not None else "without a mask"):
             found = gradients(topk_kl_divergence, pair, mask=given, **settings)
             expected = gradients(reference, pair, mask=given, **settings)
-            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
-
-
-def test_chunks_of_rows_give_what_all_rows_give(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+            assert_close(found, expected, rtol=1e-10, atol=1e-14)
     whole = gradients(topk_kl_divergence, pair)
-    for rows in (1, 5):
+    for rows in (1, 5):  # in chunks
         monkeypatch.setattr(losscli.linear.topk_kl_divergence, "_CHUNK", rows * CLASSES * 8)
         # A CPU computes many rows side by side and few one by one: the last bit may differ.
-        torch.testing.assert_close(gradients(topk_kl_divergence, pair), whole, rtol=1e-14, atol=0)
+        assert_close(gradients(topk_kl_divergence, pair), whole, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_small_rest_of_a_confident_student_keeps_its_digits(reverse: bool, device: str) -> None:
+def test_small_rest_of_a_confident_student_keeps_its_digits(device: str) -> None:
     """A rest of 1e-12 beside 1, which a difference in float32 would take for 0 or for 1e-7."""
     pair = pair_of(device)
-    logits = pair.logits.scatter_add(
-        1, pair.classes, torch.full_like(pair.classes, 30.0, dtype=torch.float64)
-    ).float()
+    confident = torch.full_like(pair.classes, 30.0, dtype=torch.float64)
+    logits = pair.logits.scatter_add(1, pair.classes, confident).float()
     narrow = pair._replace(logits=logits, target=pair.target.float())
     wide = narrow._replace(logits=logits.double(), target=narrow.target.double())
     rest = bins_of(wide.logits, wide.classes, 1.0)[:, -1]
     assert (rest < 1e-9).all()
-
-    found = gradients(topk_kl_divergence, narrow, reverse=reverse, reduction="none")
-    expected = gradients(reference, wide, reverse=reverse, reduction="none")
-    torch.testing.assert_close(
-        found[0].double(), expected[0], rtol=2e-6, atol=2e-6 if reverse else 0
-    )
-    own, other = found[1].double(), expected[1]
-    assert ((own - other).norm(dim=-1) <= 3e-6 * other.norm(dim=-1) + 1e-6 * reverse).all()
+    for reverse in (False, True):
+        found = gradients(topk_kl_divergence, narrow, reverse=reverse, reduction="none")
+        expected = gradients(reference, wide, reverse=reverse, reduction="none")
+        assert_close(found[0].double(), expected[0], rtol=2e-6, atol=2e-6 if reverse else 0)
+        own, other = found[1].double(), expected[1]
+        assert ((own - other).norm(dim=-1) <= 3e-6 * other.norm(dim=-1) + 1e-6 * reverse).all()
 
 
 def test_all_classes_give_the_divergence_of_all_logits(device: str) -> None:
@@ -142,7 +135,7 @@ def test_all_classes_give_the_divergence_of_all_logits(device: str) -> None:
         other = pair.logits.clone().requires_grad_()
         expected = whole(other, pair.teacher)
         (due,) = torch.autograd.grad(expected, other)
-        torch.testing.assert_close((loss, gradient), (expected, due), rtol=1e-9, atol=1e-11)
+        assert_close((loss, gradient), (expected, due), rtol=1e-9, atol=1e-11)
 
 
 def test_classes_that_are_impossible_have_no_gradient(pair: Pair) -> None:
@@ -155,57 +148,48 @@ def test_classes_that_are_impossible_have_no_gradient(pair: Pair) -> None:
     short = pair.logits.gather(1, pair.classes).requires_grad_()
     expected = kl_divergence(short, target)
     (due,) = torch.autograd.grad(expected, short)
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(gradient.gather(1, pair.classes), due)
+    assert_close(loss, expected)
+    assert_close(gradient.gather(1, pair.classes), due)
     assert not gradient[others].any()
 
 
-@pytest.mark.parametrize("fill", ["-inf", "the least number"])
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
-)
-def test_rest_that_rounding_leaves_is_none_where_the_student_has_none(
-    dtype: torch.dtype, reverse: bool, fill: str, device: str
-) -> None:
+def test_rest_that_rounding_leaves_is_none_where_the_student_has_none(device: str) -> None:
     """Both have masked all classes but k: the divergence is that of these."""
     pair = pair_of(device, rows=300)
     others = torch.ones_like(pair.logits).scatter(1, pair.classes, 0.0).bool()
-    least = -torch.inf if fill == "-inf" else torch.finfo(dtype).min
-    target = pair.target.to(dtype).log_softmax(-1)
-    rest = 1 - target.double().exp().sum(-1)
-    assert (rest > 0).sum() > 20
-    masked = pair._replace(logits=pair.logits.to(dtype).masked_fill(others, least), target=target)
+    for dtype, reverse, is_infinite in itertools.product(DTYPES, (False, True), (False, True)):
+        least = -torch.inf if is_infinite else torch.finfo(dtype).min
+        target = pair.target.to(dtype).log_softmax(-1)
+        assert (1 - target.double().exp().sum(-1) > 0).sum() > 20
+        logits = pair.logits.to(dtype).masked_fill(others, least)
+        masked = pair._replace(logits=logits, target=target)
+        settings: dict[str, Any] = {"reverse": reverse, "reduction": "none"}
+        found = gradients(topk_kl_divergence, masked, **settings)
+        composed = gradients(formula_of, masked, **settings)
 
-    settings: dict[str, Any] = {"reverse": reverse, "reduction": "none"}
-    found = gradients(topk_kl_divergence, masked, **settings)
-    whole = reverse_kl_divergence if reverse else kl_divergence
-    short = masked._replace(logits=masked.logits.gather(1, pair.classes))
-    due = gradients(lambda logits, _, target, **__: whole(logits, target, reduction="none"), short)
+        whole = reverse_kl_divergence if reverse else kl_divergence
+        short = masked._replace(logits=masked.logits.gather(1, pair.classes))
+        due = gradients(lambda x, _, y, whole=whole: whole(x, y, reduction="none"), short)
 
-    rounding = 40 * torch.finfo(dtype).eps
-    torch.testing.assert_close(found[0], due[0].to(found[0].dtype), rtol=rounding, atol=rounding)
-    of_classes = found[1].gather(1, pair.classes)
-    torch.testing.assert_close((of_classes, found[2]), due[1:], rtol=rounding, atol=rounding)
-    assert not found[1].masked_select(others).any()
-
-    composed = gradients(formula_of, masked, **settings)
-    torch.testing.assert_close(found, composed, rtol=rounding, atol=rounding)
+        rounding: dict[str, Any]
+        rounding = dict.fromkeys(("rtol", "atol"), 40 * torch.finfo(dtype).eps)
+        with naming(dtype, settings, least):
+            assert_close(found[0], due[0].to(found[0].dtype), **rounding)
+            assert_close((found[1].gather(1, pair.classes), found[2]), due[1:], **rounding)
+            assert not found[1].masked_select(others).any()
+            assert_close(found, composed, **rounding)
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
-)
-def test_rest_of_the_teacher_alone_makes_the_divergence_infinite(
-    dtype: torch.dtype, device: str
-) -> None:
+def test_rest_of_the_teacher_alone_makes_the_divergence_infinite(device: str) -> None:
     """It is more than rounding leaves: 16 times eps for the k classes and their entropy."""
     pair = pair_of(device)
     others = torch.ones_like(pair.logits).scatter(1, pair.classes, 0.0).bool()
-    logits = pair.logits.masked_fill(others, -torch.inf).to(dtype)
-    less = math.log1p(-16 * torch.finfo(dtype).eps)
-    target = (pair.target.log_softmax(-1) + less).to(dtype)
-    assert topk_kl_divergence(logits, pair.classes, target, reduction="none").isposinf().all()
+    for dtype in DTYPES:
+        logits = pair.logits.masked_fill(others, -torch.inf).to(dtype)
+        less = math.log1p(-16 * torch.finfo(dtype).eps)
+        target = (pair.target.log_softmax(-1) + less).to(dtype)
+        loss = topk_kl_divergence(logits, pair.classes, target, reduction="none")
+        assert loss.isposinf().all(), dtype
 
 
 def test_divergence_of_some_classes_is_never_more_than_that_of_all(pair: Pair) -> None:
@@ -216,19 +200,17 @@ def test_divergence_of_some_classes_is_never_more_than_that_of_all(pair: Pair) -
         assert (few >= 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_loss_of_16_bits_is_float32_and_its_gradient_is_rounded_once(
-    dtype: torch.dtype, pair: Pair
-) -> None:
-    narrow = pair._replace(logits=pair.logits.to(dtype), target=pair.target.float())
-    wide = narrow._replace(logits=narrow.logits.double(), target=narrow.target.double())
-    for reverse in (False, True):
+def test_loss_of_16_bits_is_float32_and_its_gradient_is_rounded_once(pair: Pair) -> None:
+    for dtype, reverse in itertools.product(DTYPES[1:], (False, True)):
+        narrow = pair._replace(logits=pair.logits.to(dtype), target=pair.target.float())
+        wide = narrow._replace(logits=narrow.logits.double(), target=narrow.target.double())
         loss, gradient, _ = gradients(topk_kl_divergence, narrow, reverse=reverse)
         expected, due, _ = gradients(reference, wide, reverse=reverse)
-        assert (loss.dtype, gradient.dtype) == (torch.float32, dtype)
-        torch.testing.assert_close(loss.double(), expected, rtol=2e-6, atol=0)
-        eps = torch.finfo(dtype).eps
-        torch.testing.assert_close(gradient.double(), due, rtol=eps + 2e-6, atol=1e-7)
+        with naming(dtype, reverse):
+            assert (loss.dtype, gradient.dtype) == (torch.float32, dtype)
+            assert_close(loss.double(), expected, rtol=2e-6, atol=0)
+            eps = torch.finfo(dtype).eps
+            assert_close(gradient.double(), due, rtol=eps + 2e-6, atol=1e-7)
 
 
 def test_rows_that_do_not_count_may_hold_anything(pair: Pair, device: str) -> None:
@@ -239,7 +221,7 @@ def test_rows_that_do_not_count_may_hold_anything(pair: Pair, device: str) -> No
     spoiled.classes[4] = -100
     spoiled.target[4] = torch.inf
     found = gradients(topk_kl_divergence, spoiled, mask=mask)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert_close(found, expected, rtol=0, atol=0)
     assert not found[1][4].any()
 
 
@@ -249,9 +231,9 @@ def test_rows_of_any_shape(pair: Pair) -> None:
     found = gradients(topk_kl_divergence, shaped, reduction="none")
     assert found[0].shape == (3, 4)
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one.reshape(other.shape), other, rtol=0, atol=0)
+        assert_close(one.reshape(other.shape), other, rtol=0, atol=0)
     single = topk_kl_divergence(*(each[0] for each in pair[:3]))
-    torch.testing.assert_close(single, expected[0][0])
+    assert_close(single, expected[0][0])
 
 
 def test_second_derivatives_and_transforms(device: str) -> None:
@@ -266,35 +248,25 @@ def test_second_derivatives_and_transforms(device: str) -> None:
         assert torch.autograd.gradgradcheck(of, (logits, target, pair.classes))
         rows = torch.func.vmap(torch.func.grad(of))(pair.logits, pair.target, pair.classes)
         (due,) = torch.autograd.grad(2 * of(logits, target, pair.classes), logits)
-        torch.testing.assert_close(rows, due)
+        assert_close(rows, due)
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"reduction": "median"}, ValueError, "reduction must be 'none', 'mean' or 'sum'"),
-        ({"temperature": 0.0}, ValueError, "temperature must be above 0"),
-        ({"classes": torch.zeros(ROWS, K)}, TypeError, "classes must hold class numbers"),
-        ({"classes": torch.zeros(ROWS, 0).long()}, ValueError, "with k from 1 to C"),
-        ({"target": torch.zeros(ROWS, K + 1)}, ValueError, "target must have the shape of classes"),
-        ({"input": torch.zeros(ROWS, CLASSES).long()}, TypeError, "input must be float32"),
-        ({"mask": torch.ones(ROWS)}, ValueError, "mask must be bool"),
-    ],
-    ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
-)
-def test_operands_that_do_not_fit_raise(
-    change: dict[str, Any], error: type[Exception], message: str, pair: Pair
-) -> None:
-    given: dict[str, Any] = {
-        "input": pair.logits,
-        "classes": pair.classes,
-        "target": pair.target,
-    }
-    with pytest.raises(error, match=message):
-        topk_kl_divergence(**given | change)
+UNFIT: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"reduction": "median"}, ValueError, "reduction must be 'none', 'mean' or 'sum'"),
+    ({"temperature": 0.0}, ValueError, "temperature must be above 0"),
+    ({"classes": torch.zeros(ROWS, K)}, TypeError, "classes must hold class numbers"),
+    ({"classes": torch.zeros(ROWS, 0).long()}, ValueError, "with k from 1 to C"),
+    ({"target": torch.zeros(ROWS, K + 1)}, ValueError, "target must have the shape of classes"),
+    ({"input": torch.zeros(ROWS, CLASSES).long()}, TypeError, "input must be float32"),
+    ({"mask": torch.ones(ROWS)}, ValueError, "mask must be bool"),
+]
 
 
-def test_class_out_of_range_raises_on_the_cpu() -> None:
-    pair = pair_of("cpu")
+def test_operands_that_do_not_fit_raise(pair: Pair) -> None:
+    given: dict[str, Any] = {"input": pair.logits, "classes": pair.classes, "target": pair.target}
+    for change, error, message in UNFIT:
+        with pytest.raises(error, match=message):
+            topk_kl_divergence(**given | change)
+    on_cpu = pair_of("cpu")
     with pytest.raises(IndexError, match=r"row 0 has class \d+, but there are classes 0 to 69"):
-        topk_kl_divergence(pair.logits, pair.classes + CLASSES, pair.target)
+        topk_kl_divergence(on_cpu.logits, on_cpu.classes + CLASSES, on_cpu.target)

@@ -1,7 +1,5 @@
 """What ranks agree on after a check: a failure of any of them."""
 
-import pytest
-
 from losscli.errors import RankError
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify.ranks import agreed
@@ -13,20 +11,18 @@ def result(check="value", status=PASS, reason=""):
     return VerifyResult(case(), "custom", check, status, reason)
 
 
-@pytest.mark.parametrize(
-    ("statuses", "found"),
-    [
+def test_the_first_failure_of_any_rank_is_the_result_of_all():
+    for statuses, found in (
         ((PASS, PASS), (PASS, "of rank 0")),
         ((FAIL, PASS), (FAIL, "of rank 0")),
         ((PASS, FAIL), (FAIL, "on rank 1: of rank 1")),
         ((FAIL, FAIL), (FAIL, "of rank 0")),
-    ],
-)
-def test_the_first_failure_of_any_rank_is_the_result_of_all(statuses, found):
-    def program(rank):
-        return agreed(result("value", statuses[rank.rank], f"of rank {rank.rank}"), rank)
+    ):
 
-    assert [(each.status, each.reason) for each in on_ranks(2, program)] == [found] * 2
+        def program(rank, statuses=statuses):
+            return agreed(result("value", statuses[rank.rank], f"of rank {rank.rank}"), rank)
+
+        assert [(each.status, each.reason) for each in on_ranks(2, program)] == [found] * 2
 
 
 def test_ranks_at_different_checks_end_the_run():

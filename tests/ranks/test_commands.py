@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from losscli.machine import devices
 from losscli.runs.journal import journal_path
 
 LOSSCLI = (sys.executable, "-m", "losscli")
@@ -151,42 +152,23 @@ def test_self_test_over_ranks_has_no_surprise():
     assert found.returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("bench", "-c", "sharded-cpu"), "no ranks were started. Start it with --ranks N"),
-        (("bench", "--ranks", "2"), "--ranks 2 splits nothing: the config has no placement"),
-        (
-            ("bench", "-c", "sharded-cpu", "--ranks", "2", "--loss", "mse"),
-            "cannot be split by vocabulary. Choose from: cross_entropy",
-        ),
-        (
-            ("bench", "-c", "sharded-cpu", "--ranks", "2", "--processes", "3"),
-            "--processes 3 takes turns, but ranks call at once",
-        ),
-        (("verify", "-c", "sharded-cpu", "--ranks", "0"), "'0' is not a number of ranks"),
-        (
-            ("bench", "-c", "sharded-cpu", "--ranks", "2", "--device", "cuda:1"),
-            "device cuda:1 is one GPU, but each rank has its own",
-        ),
-        (("self-test", "--ranks", "2"), "name the self-test checks"),
-    ],
-)
-def test_a_config_that_cannot_be_split_is_refused_before_any_rank_is_started(
-    capsys, monkeypatch, arguments, message
-):
-    from losscli.cli import main
+SHARDED = "bench -c sharded-cpu --ranks 2"
+REFUSED = {
+    "bench -c sharded-cpu": "no ranks were started. Start it with --ranks N",
+    "bench --ranks 2": "--ranks 2 splits nothing: the config has no placement",
+    f"{SHARDED} --loss mse": "cannot be split by vocabulary. Choose from: cross_entropy",
+    f"{SHARDED} --processes 3": "--processes 3 takes turns, but ranks call at once",
+    f"{SHARDED} --device cuda:1": "device cuda:1 is one GPU, but each rank has its own",
+    "verify -c sharded-cpu --ranks 0": "'0' is not a number of ranks",
+    "self-test --ranks 2": "name the self-test checks",
+}
 
+
+def test_a_config_that_cannot_be_split_is_refused_before_any_rank_is_started(refused, monkeypatch):
     monkeypatch.setattr("losscli.ranks.launch.launch", None)
-    assert main.run(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_more_ranks_than_gpus_are_refused(capsys, monkeypatch):
-    from losscli.cli import main
-    from losscli.machine import devices
-
+    for arguments, message in REFUSED.items():
+        refused(arguments, message)
     monkeypatch.setattr(devices, "torch_without_cuda", lambda: None)
     monkeypatch.setattr(devices, "find_gpus", lambda: ["one", "another"])
-    assert main.run(["bench", "-c", "sharded", "--ranks", "4"]) == 4
-    assert "4 ranks need 4 GPUs, but this machine has 2" in capsys.readouterr().err
+    too_few = "4 ranks need 4 GPUs, but this machine has 2"
+    refused("bench -c sharded --ranks 4", too_few, code=4)

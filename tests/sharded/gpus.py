@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -68,11 +69,8 @@ def _same_bits(found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
 
 def a_captured_step_replays_on_other_logits() -> None:
     """One graph has forward, its collective and backward."""
-    first, second, target = (
-        _shard(_drawn(ROWS, CLASSES)),
-        _shard(_drawn(ROWS, CLASSES, seed=3)),
-        _classes(),
-    )
+    first, second = (_shard(_drawn(ROWS, CLASSES, seed=seed)) for seed in (1, 3))
+    target = _classes()
     expected = _step(second, target)
     logits = first.clone().requires_grad_()
 
@@ -183,11 +181,14 @@ def _agree(loss: Tensor, model: nn.Module, expected: tuple[Tensor, dict[str, Ten
     torch.testing.assert_close(_gradients(model), expected[1], rtol=1e-4, atol=1e-7)
 
 
-def a_model_in_tensor_parallel_trains_as_on_one_device() -> None:
-    """Its logits are a DTensor whose classes are sharded."""
+def _mesh() -> Any:
+    return init_device_mesh(_device().type, (distributed.get_world_size(),))
+
+
+def models_with_a_sharded_vocabulary_train_as_on_one_device() -> None:
+    """Logits are a DTensor whose classes are sharded, or no rank makes those of all classes."""
     tokens, target = _tokens(), _classes()
-    expected = _alone(tokens, target)
-    mesh = init_device_mesh(_device().type, (distributed.get_world_size(),))
+    expected, mesh = _alone(tokens, target), _mesh()
     model = _Model().to(_device())
     style = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
     parallelize_module(model.head, mesh, style)
@@ -195,12 +196,6 @@ def a_model_in_tensor_parallel_trains_as_on_one_device() -> None:
     loss.backward()
     _agree(loss.full_tensor(), model, expected)
 
-
-def a_linear_loss_of_a_sharded_vocabulary_trains_as_on_one_device() -> None:
-    """No rank makes the logits of all classes."""
-    tokens, target = _tokens(), _classes()
-    expected = _alone(tokens, target)
-    mesh = init_device_mesh(_device().type, (distributed.get_world_size(),))
     model = _Model().to(_device())
     parallelize_module(model.head, mesh, ColwiseParallel())
     hidden = model.body(model.embedding(tokens))
@@ -216,7 +211,7 @@ def a_model_in_fully_sharded_data_parallel_trains_as_on_one_device() -> None:
     tokens, target = _tokens(), _classes().clamp(min=0)
     expected = _alone(tokens, target)
     model = _Model().to(_device())
-    mesh = init_device_mesh(_device().type, (count,))
+    mesh = _mesh()
     fully_shard(model.body, mesh=mesh)
     fully_shard(model, mesh=mesh)
     loss = functional.cross_entropy(
@@ -236,16 +231,10 @@ def rows_and_classes_of_a_mesh_train_as_on_one_device() -> None:
     expected = torch.nn.functional.cross_entropy(whole, target)
     expected.backward()
     mesh = init_device_mesh(_device().type, (2, count // 2), mesh_dim_names=("rows", "classes"))
-    mine = DTensor.from_local(
-        logits.tensor_split(2)[mesh.get_local_rank(0)].tensor_split(count // 2, 1)[
-            mesh.get_local_rank(1)
-        ],
-        mesh,
-        [Shard(0), Shard(1)],
-    ).requires_grad_()
-    of_rows = DTensor.from_local(
-        target.tensor_split(2)[mesh.get_local_rank(0)], mesh, [Shard(0), Replicate()]
-    )
+    row, column = mesh.get_coordinate() or (0, 0)
+    part = logits.tensor_split(2)[row].tensor_split(count // 2, 1)[column]
+    mine = DTensor.from_local(part, mesh, [Shard(0), Shard(1)]).requires_grad_()
+    of_rows = DTensor.from_local(target.tensor_split(2)[row], mesh, [Shard(0), Replicate()])
     loss = functional.cross_entropy(mine, of_rows)
     loss.backward()
     assert isinstance(loss, DTensor)
@@ -262,8 +251,7 @@ ON_GPUS: tuple[Callable[[], None], ...] = (
 )
 CHECKS: tuple[Callable[[], None], ...] = (
     a_rank_that_is_late_changes_nothing,
-    a_model_in_tensor_parallel_trains_as_on_one_device,
-    a_linear_loss_of_a_sharded_vocabulary_trains_as_on_one_device,
+    models_with_a_sharded_vocabulary_train_as_on_one_device,
     a_model_in_fully_sharded_data_parallel_trains_as_on_one_device,
     rows_and_classes_of_a_mesh_train_as_on_one_device,
     *(ON_GPUS if torch.cuda.is_available() else ()),

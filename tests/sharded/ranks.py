@@ -1,7 +1,7 @@
 """Starts real ranks for all tests of this folder: ``python -m tests.sharded.ranks FOLDER``.
 
-One process imports PyTorch and what checks import of it, which takes seconds, and forks 2, then 3,
-then 4 ranks. Each rank computes the cases, runs the checks of its number of ranks, and writes what
+One process imports PyTorch and what checks import of it, which takes seconds, and forks 2, then 4
+ranks. Each rank computes the cases, runs the checks of its number of ranks, and writes what
 it found to a file. At last 2 ranks put the mistakes of the self-test to checks of verify.
 """
 

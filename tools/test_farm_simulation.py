@@ -1,6 +1,6 @@
 """The farm on many simulated nodes: GPUs are used, and killed nodes cost no verdict."""
 
-from tests.farm_simulation import Stages, read_stages, simulate
+from tools.farm_simulation import Stages, read_stages, simulate
 
 STAGES = (Stages(13.0, 6.0), Stages(7.5, 6.0), Stages(30.0, 5.0))
 PER_GPU = 50

@@ -1,6 +1,6 @@
 """Simulates a farm of many nodes with 8 GPUs each: the farm's own code on a simulated cluster.
 
-`python -m tests.farm_simulation verdicts.jsonl` takes the times of the stages from real verdicts
+`python -m tools.farm_simulation verdicts.jsonl` takes the times of the stages from real verdicts
 and prints how well 1, 8 and 64 nodes are used, with and without a node killed every minute. What is
 real is `losscli.judge.farm`: how many jobs are on their way, and what becomes of lost ones. What is
 simulated is Ray (a job starts on the node with the most room, on the GPU that has the least room
