@@ -29,7 +29,7 @@ PACKAGES = (
     "losscli.operators",
     "losscli.build",
     "losscli.runs",
-    "losscli.cases.case",
+    "losscli.cases",
     "losscli.losses",
     "losscli.ranks",
     "losscli.machine",

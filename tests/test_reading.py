@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from losscli import reading
 from losscli.cli import main
 from losscli.config.loader import load_config
 from losscli.errors import ConfigError, UsageError
+from losscli.files import reading
 from losscli.implementations.source import Source
 from losscli.judge.batch import read_finished
 from losscli.judge.jobs import lines_of
