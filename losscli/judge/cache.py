@@ -68,10 +68,10 @@ class VerdictCache:
         Raises:
             UnfitError: other users could have changed it.
         """
-        key = self.key(job)
-        if key is None:
+        files = _files(job)
+        if files is None:
             return None
-        path = self._path(key)
+        path = self._path(job, files)
         for each in (path.parent, path):
             require_private(each)
         try:
@@ -86,27 +86,15 @@ class VerdictCache:
         """Keep a verdict, if another run would come to the same; a full disk is no error."""
         if verdict.cached or not is_certain(verdict):
             return
-        key = self.key(job)
+        files = _files(job)
         # The file may have been changed while it was judged.
-        if key is None or verdict.sha256 not in ("", Source.read(job.file).sha256):
+        if files is None or verdict.sha256 not in ("", files[0].sha256):
             return
-        path = self._path(key)
+        path = self._path(job, files)
         with contextlib.suppress(OSError):
             make_private(self.root)
             make_private(path.parent)
             replace_file(path, [json_line(verdict.to_json())])
-
-    def key(self, job: Job) -> str | None:
-        """Return the key of a job; None where its sources do not decide its verdict."""
-        try:
-            files = [Source.read(named) for named in filter(None, (job.file, job.reference))]
-            if not all(file.stands_alone for file in files):
-                return None
-        except LosscliError:
-            return None
-        asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
-        parts = [*self._machine, *_gpus(job.device), *map(_content, files), json_line(asked)]
-        return _digest(parts)
 
     def drop_unused(self, now: float) -> None:
         """Remove verdicts that were not asked for in long; ``now`` in seconds since the epoch."""
@@ -115,7 +103,11 @@ class VerdictCache:
                 if now - path.stat().st_mtime > UNUSED_SECONDS:
                     path.unlink()
 
-    def _path(self, key: str) -> Path:
+    def _path(self, job: Job, files: Sequence[Source]) -> Path:
+        """Return where the verdict on a job is kept."""
+        asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
+        contents = [f"{file.name} {file.sha256}" for file in files]
+        key = _digest([*self._machine, *_gpus(job.device), *contents, json_line(asked)])
         return self.root / key[:2] / f"{key}.json"
 
 
@@ -170,8 +162,13 @@ def own_version() -> str:
     return f"{__version__} {digest}"
 
 
-def _content(file: Source) -> str:
-    return f"{file.name} {file.sha256}"
+def _files(job: Job) -> list[Source] | None:
+    """Return the files of a job; None where they do not decide its verdict."""
+    with contextlib.suppress(LosscliError):
+        files = [Source.read(named) for named in filter(None, (job.file, job.reference))]
+        if all(file.stands_alone for file in files):
+            return files
+    return None
 
 
 def _digest(parts: Sequence[str | bytes]) -> str:
