@@ -293,13 +293,15 @@ os.killpg(0, signal.SIGKILL)
 
 OLDER = """
 from pathlib import Path
+from losscli.machine import kernel_files
 class Older(type(Path())):
+    def glob(self, pattern):
+        return super().glob(pattern.replace("children", "nothing"))
     def read_text(self):
-        if self.name in ("children", "smaps_rollup"):
+        if self.name == "smaps_rollup":
             raise FileNotFoundError
         return super().read_text()
-limits.Path = Older
-limits.os.path.exists = lambda path: not path.endswith("children")
+limits.Path, kernel_files.PROC = Older, Older("/proc")
 """
 
 

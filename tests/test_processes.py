@@ -8,11 +8,14 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path, PosixPath
 
 import pytest
 
 from losscli.doctor import questions
 from losscli.errors import UnfitError
+from losscli.machine import kernel_files
+from losscli.machine.own_processes import children
 from losscli.processes import Channel, Process, how_ended
 from losscli.processes.process import kill_all
 
@@ -29,6 +32,7 @@ with to_parent() as channel:
 """
 BUSY = """
 import time
+from pathlib import Path, PosixPath
 from losscli.errors import UnfitError
 from losscli.processes import to_parent
 with to_parent() as channel:
@@ -206,3 +210,19 @@ def test_answers_that_break_off_are_no_answers(ends):
 def test_end_of_a_process_is_told_by_code_or_signal():
     found = [how_ended(code) for code in (3, -11, -99)]
     assert found == ["with exit code 3", "by SIGSEGV", "by signal 99"]
+
+
+class Older(PosixPath):
+    """Files of a kernel that lists no children."""
+
+    def glob(self, pattern):
+        return super().glob(pattern.replace("children", "nothing"))
+
+
+@pytest.mark.parametrize("files", [Path, Older])
+def test_children_are_those_that_this_process_has_begun(files, monkeypatch):
+    monkeypatch.setattr(kernel_files, "PROC", files("/proc"))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in children(os.getpid())
+        assert children(child.pid) == []
+    assert child.pid not in children(os.getpid())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from losscli.machine import kernel_files
@@ -44,6 +45,24 @@ def _first() -> int:
             break
         ours = parent
     return ours
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has begun, orphans given to it among them.
+
+    None where /proc is that of another namespace, whose numbers are of other processes.
+    """
+    if not (kernel_files.PROC / "self").exists():
+        return []
+    if threads := [*(kernel_files.PROC / str(pid) / "task").glob("*/children")]:
+        found: list[int] = []
+        for each in threads:
+            with suppress(OSError):  # it has ended meanwhile
+                found += map(int, each.read_text().split())
+        return found
+    # A kernel that was built without these files.
+    numbers = [int(each.name) for each in kernel_files.PROC.glob("[0-9]*")]
+    return [each for each in numbers if (known := _read(str(each))) and known.parent == pid]
 
 
 def ancestors(pid: int) -> list[int]:

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from losscli.machine.own_processes import children
+
 WATCHED_SECONDS, WATCHES = 0.1, 10
 """A worker that is asked nothing computes in less than half of this, soon: threads of OpenMP look
 for work for a while, which takes longer where others wait for the same cores."""
@@ -18,11 +20,7 @@ def find() -> list[str]:
     if own == 1 and os.readlink("/proc/self") == "1":  # it shows those of the namespace alone
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     else:
-        pids = []
-        for parent in ("self", os.getppid()):  # orphans belong to the keeper
-            for listed in Path(f"/proc/{parent}/task").glob("*/children"):
-                with contextlib.suppress(OSError):
-                    pids += map(int, listed.read_text().split())
+        pids = children(own) + children(os.getppid())  # orphans belong to the keeper
     left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
     return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 

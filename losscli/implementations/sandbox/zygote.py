@@ -30,6 +30,7 @@ from losscli.implementations.sandbox.confinement import (
     limits,
 )
 from losscli.implementations.sandbox.messages import Raised
+from losscli.machine.own_processes import children
 from losscli.processes import Channel, end_with_parent, to_parent
 
 IDLE_SECONDS = 0.5
@@ -169,26 +170,13 @@ def _close_descriptors(kept: set[int]) -> None:
 
 def _end_descendants() -> None:
     """Kill what the worker has left: in a process namespace the kernel has done so already."""
-    while True:
-        children = _children()
-        if not children:
-            return
-        for child in children:
+    while left := children(os.getpid()):  # orphans of the worker belong to this process
+        for child in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0)[0]:
                 pass
-
-
-def _children() -> list[int]:
-    """Return the children of this process, to which orphans of the worker belong."""
-    own = os.getpid()
-    try:
-        with open(f"/proc/{own}/task/{own}/children") as listed:
-            return [int(pid) for pid in listed.read().split()]
-    except OSError:
-        return []
 
 
 if __name__ == "__main__":

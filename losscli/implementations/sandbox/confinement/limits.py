@@ -12,11 +12,11 @@ import platform
 import re
 import resource
 import signal
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
 LOOK_SECONDS = 0.1
@@ -112,33 +112,11 @@ def _descendants() -> Iterator[str]:
     if not os.path.exists("/proc/self"):
         yield from (name for name in os.listdir("/proc") if name.isdigit())
         return
-    own = str(os.getpid())
-    # Not in kernels that were built without it.
-    of = (
-        _children if os.path.exists(f"/proc/{own}/task/{own}/children") else _families().__getitem__
-    )
-    parents = [own]
+    parents = [os.getpid()]
     while parents:
-        below = list(of(parents.pop()))
+        below = children(parents.pop())
         parents += below
-        yield from below
-
-
-def _children(pid: str) -> Iterator[str]:
-    with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError):
-                yield from Path(f"/proc/{pid}/task/{thread}/children").read_text().split()
-
-
-def _families() -> dict[str, list[str]]:
-    """Return the children of every process."""
-    families = defaultdict[str, list[str]](list)
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            stat = Path(f"/proc/{name}/stat").read_text()
-            families[stat.rpartition(")")[2].split()[1]].append(name)
-    return families
+        yield from map(str, below)
 
 
 def _numbers(pid: str, name: str) -> dict[str, int]:
