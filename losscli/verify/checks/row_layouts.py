@@ -57,6 +57,8 @@ NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
 """The same of rows that lie along the last dimension."""
 NUMBERS = (torch.int64, torch.int32, torch.uint8)
 """The dtypes of class numbers."""
+LONG = (13, 1001)
+"""A shape whose rows no kernel takes side by side: it reads class numbers in another place then."""
 
 
 @check(
@@ -104,8 +106,8 @@ def _variants(problem: Problem) -> Variants:
         yield name, partial(laid_out, problem, {first.name: STORED[known][0]})
     for operand in others:
         for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
-            name = _of_dtype(operand.name, dtype)
-            yield name, partial(_numbered, problem, operand.name, dtype)
+            for shape, name in _of_dtype(problem, operand.name, dtype).items():
+                yield name, partial(_numbered, problem, operand.name, dtype, shape)
         if problem.operands[operand.name].dim() == problem.prediction.dim():
             for known, name in INPUTS.items():
                 title = name.replace("input", operand.name)
@@ -138,21 +140,29 @@ def _in_range(problem: Problem) -> Problem:
     return problem.like(operands)
 
 
-def _of_dtype(name: str, dtype: torch.dtype) -> str:
-    return f"{name} of {str(dtype).removeprefix('torch.')}"
+def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, str]:
+    """Return the names of the layouts with class numbers of a dtype, by their shapes."""
+    named = f"{name} of {str(dtype).removeprefix('torch.')}"
+    return {problem.case.shape: named, LONG: f"{named}, long rows"}
 
 
 def _of_dtypes(problem: Problem) -> set[str]:
     """Return the names of the layouts that differ in the dtype of class numbers alone."""
     names = [o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS]
-    return {_of_dtype(name, dtype) for name in names for dtype in NUMBERS[1:]}
+    return {
+        title
+        for name in names
+        for dtype in NUMBERS[1:]
+        for title in _of_dtype(problem, name, dtype).values()
+    }
 
 
-def _numbered(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
-    """Return the problem with class numbers of a dtype; unsigned ones ignore nothing."""
-    values = problem.operands[name]
+def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> Problem:
+    """Return the problem of a shape with class numbers of a dtype; uint8 ignores nothing."""
+    own = problem if shape == problem.case.shape else problem.reshaped(shape)
+    values = own.operands[name]
     values = values.clamp(min=0) if dtype == torch.uint8 else values
-    return problem.like({**problem.operands, name: values.to(dtype)})
+    return own.like({**own.operands, name: values.to(dtype)})
 
 
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
