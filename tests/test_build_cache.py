@@ -175,7 +175,7 @@ def test_new_cache_is_writable_by_its_owner_only(workshop):
     assert workshop.ensure()[0].status == "cached"
 
 
-def test_what_others_can_write_is_refused(workshop, monkeypatch):
+def test_cache_that_other_users_can_write_is_refused(workshop, monkeypatch):
     monkeypatch.setenv("CXX", str(workshop.root / "g++"))
     (outcome,) = workshop.build()
     outcome.path.chmod(0o666)

@@ -275,7 +275,7 @@ def test_second_signal_kills_what_the_first_would_wait_for(monkeypatch, run, num
     assert len(written) == (seconds < interrupts.TOGETHER_SECONDS)
 
 
-def test_what_a_signal_may_have_killed_is_no_result(run, tmp_path):
+def test_run_that_a_signal_may_have_killed_reports_no_result(run, tmp_path):
     def results_of(job):
         yield PAIR[0]
         interrupts.received.append(signal.SIGINT)  # swallowed by what is measured

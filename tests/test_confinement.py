@@ -229,7 +229,7 @@ def test_modules_beside_a_file_that_lies_in_a_covered_folder_are_there(monkeypat
         (["/tmp/a", "/tmp/a/cache"], ["/tmp", "/tmp/a/cache"], ["/tmp/a"]),
     ],
 )
-def test_what_is_needed_is_brought_back_once(monkeypatch, needed, covered, brought_back):
+def test_covered_folders_are_mounted_once(monkeypatch, needed, covered, brought_back):
     monkeypatch.setattr(os.path, "exists", lambda path: True)
 
     assert mounts._roots(needed, covered) == brought_back

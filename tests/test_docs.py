@@ -31,7 +31,7 @@ def test_documents_name_every_command_config_check_probe_and_loss():
     assert {(probe.area, probe.name) for probe in PROBES} <= described
 
 
-def test_what_is_read_of_checks_without_torch_is_what_they_say():
+def test_fields_of_checks_read_without_torch_match_the_checks():
     assert list(CATCHES.items()) == [(check.name, check.catches) for check in CHECKS.values()]
     assert list(ADVICE.items()) == [(check.name, check.advice) for check in CHECKS.values()]
 

@@ -184,7 +184,7 @@ def change(made, patch, *, environ=None, files=None, programs=None, gpu=None, **
             made.answers[question] |= answer
 
 
-def test_what_is_wrong_is_found_with_its_remedy(tmp_path, golden):
+def test_each_fault_of_a_machine_is_reported_with_its_remedy(tmp_path, golden):
     told = ""
     for name, cases in LOOKS.items():
         for case, changes in cases.items():

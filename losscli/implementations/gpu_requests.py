@@ -83,6 +83,8 @@ class Replay(Request[Answer], frozen=True):
 class FreeGraphs(Request[None], frozen=True):
     """Nothing: the memory of all captured graphs is freed."""
 
+    drops_operands: ClassVar[bool] = True
+
     def perform(self, local: LocalSubject) -> None:
         with torch.cuda.device(local.device):
             torch.cuda.synchronize()

@@ -37,6 +37,8 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     """Whether a worker may take as long as a build takes."""
     keeps_operands: ClassVar[bool] = False
     """Whether the operands stay at their addresses in a worker afterwards."""
+    drops_operands: ClassVar[bool] = False
+    """Whether no operands need to stay there any longer."""
     owns_operands: ClassVar[bool] = False
     """Whether they are the worker's own then, whose changes are of no concern to the judge."""
     is_timed: ClassVar[bool] = False

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from losscli.cases.axes import GradOutput, PassName
+from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.cases.model_case import Argument
 from losscli.implementations.local import LocalSubject, Operands, R_co
@@ -134,7 +134,6 @@ class Time(WorkerRequest[Samples], frozen=True):
     owns_operands: ClassVar[bool] = True
     pass_: PassName
     operands: Operands
-    grad_output: GradOutput
     evicts: bool
     captured: bool
 

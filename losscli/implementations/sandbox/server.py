@@ -12,14 +12,14 @@ import socket
 from collections.abc import Iterator
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from losscli.errors import LosscliError, first_line
-from losscli.implementations import loading
+from losscli.implementations import gpu_requests, loading, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
-from losscli.implementations.gpu_requests import FreeGraphs
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
+from losscli.implementations.sandbox import requests as worker_requests
 from losscli.implementations.sandbox.messages import (
     Asked,
     Load,
@@ -39,8 +39,7 @@ from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
 
-if TYPE_CHECKING:
-    pass
+_REQUESTS = (requests, gpu_requests, worker_requests)
 
 
 def serve(
@@ -103,7 +102,7 @@ class _Server:
         else:
             raise LosscliError(f"{type(request).__name__} needs a case")
         raw = self.incoming.encode(list(value) if isinstance(value, Iterator) else value)
-        if isinstance(request, FreeGraphs):
+        if request.drops_operands:
             self.incoming.drop()
         if not request.owns_operands:
             self.incoming.write_back()
@@ -112,14 +111,10 @@ class _Server:
 
 @cache
 def _any_request() -> Any:
-    """Return the union of all requests."""
-
-    def kinds(of: type[Request[Any]]) -> Iterator[type]:
-        for each in of.__subclasses__():
-            below = [*kinds(each)]
-            yield from below or [each]
-
-    return reduce(or_, kinds(Request))
+    """Return the union of all requests: the classes of three modules that no other is made of."""
+    known = (each for module in _REQUESTS for each in vars(module).values())
+    kinds = {each for each in known if isinstance(each, type) and issubclass(each, Request)}
+    return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 
 
 def _raised(error: Exception, loads: bool, file: Source) -> Raised:

@@ -37,7 +37,6 @@ class Flip(msgspec.Struct):
 class WarmData(msgspec.Struct):
     """What a warm-up has measured."""
 
-    repeats: int
     host_seconds: float
     peak_extra_bytes: int | None = None
 
@@ -120,7 +119,7 @@ class TimedPass:
             extra = self.call.peak_extra_bytes(self.device)
             if extra is not None:
                 extra = max(extra - self._drop_gradients(), 0)
-        return WarmData(1, self.warm.host_seconds, extra)
+        return WarmData(self.warm.host_seconds, extra)
 
     def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
         """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
