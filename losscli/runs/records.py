@@ -153,8 +153,14 @@ class BenchResult(Record, frozen=True):
     """The code of the reason, if the result is not a good one."""
     stop: Stop | None = None
     """Why no more samples were taken."""
+    discarded: int = 0
+    """Samples that were discarded because the machine was throttled."""
+    waits: bool = False
+    """Whether each call waits for the GPU, so that its time includes the host's."""
     no_limit: str = ""
     """The reason that the memory limit is unknown."""
+    limit_repeated: bool = False
+    """Whether the limit was measured twice, and the faster one counts."""
     seconds: Seconds | None = None
     host_seconds: float | None = None
     """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
