@@ -25,10 +25,35 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from losscli.truth.oracle import Truth
+from losscli.truth.blocks import Block
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
 """The bits of a float64 that leave the power of two below its magnitude."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The correct value of a block of a result."""
+
+    block: Block
+    """The block's place in the shape of the result."""
+    value: Tensor
+    """float64."""
+    magnitude: Tensor | None = None
+    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
+    or, of an element, the largest term that the spec names."""
+    undecided: Tensor | None = None
+    """How much more an element may be off, where rounding decides the sign of a difference."""
+    rounding: Tensor | None = None
+    """How much more an element may be off by roundings of what it is computed from."""
+    once_rounded: float | None = None
+    """The relative error of the whole result, by its norm, where what it is computed from is
+    rounded once; None where that is not judged."""
+
+    @property
+    def scale(self) -> Tensor:
+        """The scale of errors; its sign does not matter."""
+        return self.value if self.magnitude is None else self.magnitude
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
-from losscli.truth.distances import Errors, agree_beyond_range, compare, distance, ulp
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, agree_beyond_range, compare, distance, ulp
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 EXPONENTS = 4096

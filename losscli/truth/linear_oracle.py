@@ -23,8 +23,15 @@ from torch import Tensor
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
-from losscli.truth.oracle import Oracle, Truth, exact_sum
-from losscli.truth.tolerances import ELEMENT_ULP, sum_roundings, unit_roundoff
+from losscli.truth.distances import Errors, Truth
+from losscli.truth.oracle import Oracle, Truths, exact_sum
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    Outcome,
+    judge_as_a_whole,
+    sum_roundings,
+    unit_roundoff,
+)
 
 _FEWEST = 512
 """Elements of a gradient that is judged as a whole: the norm of so many errors says something."""
@@ -83,6 +90,16 @@ class LinearOracle(Oracle):
     def is_summed(self, name: str) -> bool:
         """Tell that each element has a tolerance of its own, sums among them."""
         return False
+
+    @property
+    def keeps_truths(self) -> bool:
+        """See :class:`Oracle`; of any size, for they take products."""
+        return True
+
+    def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
+        """See :class:`Oracle`."""
+        once_rounded = next((truth.once_rounded for truth in truths()), None)
+        return outcome if once_rounded is None else judge_as_a_whole(errors, once_rounded)
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss, whole."""

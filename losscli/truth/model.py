@@ -16,9 +16,11 @@ known, so that a draw stays in the domain of the loss: probabilities stay probab
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, cast
 
 import torch
 from msgspec import structs
@@ -36,11 +38,11 @@ from losscli.implementations.requests import (
     SecondDerivatives,
 )
 from losscli.implementations.sandbox.requests import ModelState
-from losscli.implementations.subject import bind
+from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
-from losscli.truth.distances import Errors
-from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.distances import Errors, Truth
+from losscli.truth.oracle import Oracle, OwnErrors, Truths
 from losscli.truth.streams import make_generator
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -109,7 +111,35 @@ class ModelOracle(Oracle):
     """What the reference computes in float64, on the very values that the candidate gets."""
 
     case: ModelCase
-    reference: Implementation = field(kw_only=True)
+    takes_expanded: ClassVar[bool] = False  # whether it takes them, a check of layouts asks
+
+    @property
+    def keeps_formulas(self) -> bool:
+        """See :class:`Oracle`; each result is judged by that of the reference."""
+        return True
+
+    def formulas(self, *, third_party: bool) -> list[Subject]:
+        """See :class:`Oracle`."""
+        return [cast("Subject", Reference(self.case, self._model))]
+
+    def accepted(self, truths: Truths, loss: Tensor) -> Truths:
+        """See :class:`Oracle`."""
+        return partial(take_infinity_for_nan, truths, loss)
+
+    def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
+        """See :class:`Oracle`."""
+        return judge_model(errors, own(), self.dtype, self.case.terms)
+
+    def judge_gradient(
+        self, name: str, errors: Errors, own: OwnErrors, granted: float | None
+    ) -> Outcome:
+        """See :class:`Oracle`."""
+        return judge_model(errors, own(), self.operands[name].dtype, 1)
+
+    @property
+    def _model(self) -> Implementation:
+        assert self.reference
+        return self.reference
 
     @property
     def shape(self) -> torch.Size:
@@ -163,10 +193,10 @@ class ModelOracle(Oracle):
     @property
     def exact(self) -> Reference:
         """The reference in float64."""
-        return Reference(self.case.of_dtype("float64"), self.reference)
+        return Reference(self.case.of_dtype("float64"), self._model)
 
 
-def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor) -> Iterator[Truth]:
+def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
     """Yield truths in which a result's infinity stands for NaN.
 
     Whether infinity less infinity is met depends on how a formula is written, and any Model may be

@@ -10,46 +10,41 @@ formula in the same precision, rounded as float64 rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
+from losscli.implementations import Implementation
+from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.local import Operands
+from losscli.implementations.subject import Subject, bind
 from losscli.losses import LOSS
-from losscli.truth.blocks import Block, block_elements, blocks, part
+from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
+from losscli.truth.distances import Errors, Truth
 from losscli.truth.terms import largest_terms
+from losscli.truth.textbook import textbook
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    VALUE_ULP,
+    Outcome,
+    judge_elements,
+    judge_sums,
+    judge_value,
+)
 
+Truths = Callable[[], Iterable[Truth]]
+"""Computes what is right, a block at a time; anew in each call."""
+OwnErrors = Callable[[], Errors]
+"""Measures the error of PyTorch's own formula on the same inputs."""
+KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
+"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
 _GROUP = 256
 """Elements that the device sums in float64 before the host sums exactly."""
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The correct value of a block of a result."""
-
-    block: Block
-    """The block's place in the shape of the result."""
-    value: Tensor
-    """float64."""
-    magnitude: Tensor | None = None
-    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
-    or, of an element, the largest term that the spec names."""
-    undecided: Tensor | None = None
-    """How much more an element may be off, where rounding decides the sign of a difference."""
-    rounding: Tensor | None = None
-    """How much more an element may be off by roundings of what it is computed from."""
-    once_rounded: float | None = None
-    """The relative error of the whole result, by its norm, where what it is computed from is
-    rounded once; None where that is not judged."""
-
-    @property
-    def scale(self) -> Tensor:
-        """The scale of errors; its sign does not matter."""
-        return self.value if self.magnitude is None else self.magnitude
 
 
 SHARED_ELEMENTS = 2**16
@@ -58,13 +53,20 @@ SHARED_ELEMENTS = 2**16
 
 @dataclass(frozen=True)
 class Oracle:
-    """The oracle of one case on its operands."""
+    """The oracle of one case on its operands: what is right, and how near a result has to be.
+
+    This one is of losses of each element; others replace what differs in their unit.
+    """
 
     case: Case
     operands: Operands
     constant: bool = False
     """Whether all results are of the contents that the operands have at the first one. Then the
     loss and the gradients of a small case share one run of the reference, not one run each."""
+    reference: Implementation | None = None
+    """What computes the truth where no formula is known."""
+    takes_expanded: ClassVar[bool] = True
+    """Whether an ordinary call may have a grad_output whose elements are one in memory."""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -169,6 +171,68 @@ class Oracle:
             own += truth.scale.abs().sum_to_size(own.shape)
         for block in self._blocks(operand.shape):
             yield Truth(block, value[block], magnitude[block])
+
+    @property
+    def keeps_truths(self) -> bool:
+        """Whether truths are kept for the next implementation."""
+        return self.shape.numel() <= KEPT_ELEMENTS
+
+    @property
+    def keeps_formulas(self) -> bool:
+        """Whether the results of PyTorch's own formulas are."""
+        return self.keeps_truths
+
+    def formulas(self, *, third_party: bool) -> list[Subject]:
+        """Return PyTorch's own formulas, each of which may be wrong.
+
+        ``third_party``: whether a third-party kernel is judged, which may compute as a textbook.
+        """
+        case = self.case.whole
+        able = [each for each in TORCHS_OWN if not each.unavailable(case)]
+        return [bind(each, case) for each in able + (textbook(case) if third_party else [])]
+
+    def accepted(self, truths: Truths, loss: Tensor) -> Truths:
+        """Return the truths by which a loss is judged."""
+        return truths
+
+    def granted(self, loosened: float | None) -> float | None:
+        """Return ULP that the config grants the case by name, or that belong to its loss."""
+        own = self.case.spec.tolerance
+        given = [loosened, own.factor * ELEMENT_ULP if own else None]
+        return max((ulp for ulp in given if ulp is not None), default=None)
+
+    def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
+        """Judge the errors of a loss."""
+        if self.case.reduction == "none":
+            return self.judge_units(errors, self.dtype, granted)
+        # PyTorch's own error is worth a run only where it can change the outcome.
+        reference = own() if errors.ulp > VALUE_ULP else Errors()
+        return judge_value(errors, reference, self.dtype, granted)
+
+    def judge_gradient(
+        self, name: str, errors: Errors, own: OwnErrors, granted: float | None
+    ) -> Outcome:
+        """Judge the errors of the gradient of an operand."""
+        dtype = self.operands[name].dtype
+        if self.is_summed(name):
+            return self.judge_sums(errors, dtype, granted)
+        return self.judge_units(errors, dtype, granted)
+
+    def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """Judge what belongs to one unit each."""
+        return judge_elements(errors, granted)
+
+    def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """Judge what is summed over units."""
+        return judge_sums(errors, dtype, granted)
+
+    def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
+        """Judge a gradient whose elements are right by its norm as well."""
+        return outcome
+
+    def excuse_bar(self, dtype: torch.dtype) -> float:
+        """Return the ULP up to which PyTorch's own result is right, for third-party kernels."""
+        return ELEMENT_ULP
 
     def branch_counts(self) -> list[int]:
         """Count the elements of each branch of the loss; those on a kink belong below it."""

@@ -6,55 +6,42 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
-from typing import cast
 
 import msgspec
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case, grad_output_values
-from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Answer, Call, Forward
-from losscli.implementations.subject import Subject, bind
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
-from losscli.truth.blocks import BLOCK_ELEMENTS
-from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.linear_oracle import LinearOracle
-from losscli.truth.model import ModelOracle, Reference, judge_model, take_infinity_for_nan
-from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.model import ModelOracle
+from losscli.truth.oracle import Oracle, Truths
 from losscli.truth.row_oracle import RowOracle
-from losscli.truth.textbook import textbook
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
-    ONCE_ROUNDED_ULP,
-    VALUE_ULP,
     Outcome,
-    judge_as_a_whole,
-    judge_elements,
-    judge_rows,
-    judge_sums,
-    judge_value,
-    lost_in_sum,
 )
 
 ORACLES: Mapping[Unit, type[Oracle]] = {
     ELEMENT: Oracle,
     ROW: RowOracle,
     HIDDEN_STATE: LinearOracle,
+    MODEL: ModelOracle,
 }
-KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
-"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
 _FORMULAS_TENSORS = 24
 """Tensors of the size of the inputs, in float32 at least, for which there has to be room before
@@ -187,12 +174,7 @@ class Problem:
     @property
     def granted(self) -> float | None:
         """ULP that the config grants this case by name, or that belong to its loss."""
-        own = self.case.spec.tolerance
-        given = [] if self.loosened is None else [self.loosened]
-        # The roundings of a row in 16 bits are those of float32, which its terms allow for.
-        if own and not (self.case.spec.unit == ROW and self.case.item_bytes == 2):
-            given.append(own.factor * ELEMENT_ULP)
-        return max(given, default=None)
+        return self.oracle.granted(self.loosened)
 
     @cached_property
     def oracle(self) -> Oracle:
@@ -205,16 +187,9 @@ class Problem:
         return self._oracle(constant=True)
 
     def _oracle(self, *, constant: bool = False) -> Oracle:
-        if isinstance(self.case, ModelCase):
-            return ModelOracle(self.case, self.operands, constant, reference=self._reference)
-        return ORACLES[self.case.spec.unit](self.case, self.operands, constant)
-
-    @property
-    def _reference(self) -> Implementation:
-        """What computes the truth of a Model."""
-        assert self.third_party
-        assert self.third_party.reference
-        return self.third_party.reference
+        reference = self.third_party.reference if self.third_party else None
+        oracle = ORACLES[self.case.spec.unit]
+        return oracle(self.case, self.operands, constant, reference)
 
     @cached_property
     def reference_errors(self) -> Errors:
@@ -279,7 +254,7 @@ class Problem:
         if key not in self._filled:
             one = torch.full((), value, dtype=self.oracle.dtype, device=self.oracle.device)
             grad_output = one.expand(self.oracle.loss_shape())
-            if self.case.spec.unit == MODEL:  # whether it takes others, a check of layouts asks
+            if not self.oracle.takes_expanded:
                 grad_output = grad_output.contiguous()
             self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
         return self._filled[key]
@@ -337,19 +312,11 @@ class Problem:
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
-        truths: Callable[[], Iterable[Truth]] = self.value
-        if isinstance(self.case, ModelCase):
-            truths = partial(take_infinity_for_nan, self.value, loss)
+        truths = self.oracle.accepted(self.value, loss)
         errors = compare(loss, truths())
 
         def outcome_of(errors: Errors) -> Outcome:
-            if isinstance(self.case, ModelCase):
-                return judge_model(errors, self.reference_errors, dtype, self.case.terms)
-            if self.case.reduction == "none":
-                return self.judge_units(errors, dtype)
-            # PyTorch's own error is worth a run only where it can change the outcome.
-            reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
-            return judge_value(errors, reference, dtype, self.granted)
+            return self.oracle.judge_loss(errors, lambda: self.reference_errors, self.granted)
 
         outcome = outcome_of(errors)
         if outcome.status == FAIL and self._may_be_excused:
@@ -383,22 +350,19 @@ class Problem:
 
         errors = compare(gradient, truths())
 
+        def own_errors() -> Errors:
+            own = next(self._torchs_answers(incoming)).gradients[name]
+            torchs = Errors() if own is None else compare(own, truths())
+            known = self.torchs_gradients.get(name, torchs)
+            self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
+            return torchs
+
         def outcome_of(errors: Errors) -> Outcome:
-            if isinstance(self.case, ModelCase):
-                own = next(self._torchs_answers(incoming)).gradients[name]
-                torchs = Errors() if own is None else compare(own, truths())
-                known = self.torchs_gradients.get(name, torchs)
-                self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
-                return judge_model(errors, torchs, operand.dtype, 1)
-            if not self.oracle.is_summed(name):
-                return self.judge_units(errors, operand.dtype)
-            return judge_sums(errors, operand.dtype, self.granted_sum(operand.dtype))
+            return self.oracle.judge_gradient(name, errors, own_errors, self.granted)
 
         outcome = outcome_of(errors)
-        if outcome.status == PASS and self.case.spec.unit == HIDDEN_STATE:
-            once_rounded = next((truth.once_rounded for truth in truths()), None)
-            if once_rounded is not None:
-                outcome = judge_as_a_whole(errors, once_rounded)
+        if outcome.status == PASS:
+            outcome = self.oracle.judge_as_a_whole(outcome, errors, truths)
         if outcome.status == FAIL and self._may_be_excused:
             torchs = (own.gradients.get(name) for own in self._torchs_answers(incoming))
             outcome = self._excused(outcome, gradient, truths, torchs, outcome_of)
@@ -408,28 +372,14 @@ class Problem:
         self,
         outcome: Outcome,
         result: Tensor,
-        truths: Callable[[], Iterable[Truth]],
+        truths: Truths,
         torchs: Iterable[Tensor | None],
         judge: Callable[[Errors], Outcome],
     ) -> Outcome:
         """Return a failure as a warning where PyTorch's own formulas are as wrong."""
-        noisy, of_rows = self.of_others, self.case.spec.unit == ROW and result.dtype.itemsize == 2
-        bar = ONCE_ROUNDED_ULP if noisy and of_rows else ELEMENT_ULP
+        noisy = self.of_others
+        bar = self.oracle.excuse_bar(result.dtype) if noisy else ELEMENT_ULP
         return excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
-
-    def judge_units(self, errors: Errors, dtype: torch.dtype) -> Outcome:
-        """Judge what belongs to one element, or to one row, each."""
-        if self.case.spec.unit == ROW:
-            length = self.case.spec.terms_in_sum(tuple(self.prediction.shape))
-            return judge_rows(errors, dtype, length, self.granted)
-        return judge_elements(errors, self.granted)
-
-    def granted_sum(self, dtype: torch.dtype) -> float | None:
-        """ULP that are granted to a gradient that is a sum; see tolerances.py."""
-        if self.case.spec.unit != ROW or dtype.itemsize < 4:
-            return self.granted
-        lost = lost_in_sum(self.oracle.unreduced_shape.numel())
-        return max(self.granted or 0.0, ELEMENT_ULP + lost)
 
     @property
     def _may_be_excused(self) -> bool:
@@ -446,12 +396,7 @@ class Problem:
     @property
     def torchs_own(self) -> list[Subject]:
         """PyTorch's own formulas, each of which may be wrong."""
-        if isinstance(self.case, ModelCase):
-            return [cast("Subject", Reference(self.case, self._reference))]
-        case = self.case.whole
-        able = [each for each in TORCHS_OWN if not each.unavailable(case)]
-        able += textbook(case) if self.of_others else []
-        return [bind(each, case) for each in able]
+        return self.oracle.formulas(third_party=self.of_others)
 
     def formulas_losses(self) -> Iterator[Tensor]:
         """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""
@@ -463,7 +408,7 @@ class Problem:
         """Yield the results of PyTorch's own formulas; a large case's are made again each time."""
         if incoming in self._torchs:
             return iter(self._torchs[incoming])
-        if not self._keeps and self.case.spec.unit != MODEL:
+        if not self.oracle.keeps_formulas:
             return self._formulas_answers(incoming)
         self._torchs[incoming] = [*self._formulas_answers(incoming)]
         return iter(self._torchs[incoming])
@@ -485,12 +430,6 @@ class Problem:
         }
         return Answer(answer.loss, scaled)
 
-    @property
-    def _keeps(self) -> bool:
-        """Whether truths of full size are kept: small ones, and those that take products."""
-        is_small = self.oracle.shape.numel() <= KEPT_ELEMENTS
-        return is_small or self.case.spec.unit == HIDDEN_STATE
-
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
         """The whole truth of the loss."""
@@ -498,12 +437,12 @@ class Problem:
 
     def value(self) -> Iterable[Truth]:
         """The truth of the loss; streamed again each time where it is large."""
-        small = self.case.reduction != "none" or self._keeps
+        small = self.case.reduction != "none" or self.oracle.keeps_truths
         return self._whole_value if small else self.oracle.value()
 
     def gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
         """The truth of a gradient; streamed again each time where it is large."""
-        if not self._keeps:
+        if not self.oracle.keeps_truths:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)
         if key not in self._kept:

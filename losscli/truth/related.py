@@ -21,10 +21,9 @@ from torch import Tensor
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import whole
-from losscli.truth.distances import Errors, compare, misfit
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.problem import Incoming, Problem
-from losscli.truth.tolerances import Outcome, describe, judge_sums, judge_value
+from losscli.truth.tolerances import Outcome, describe, judge_value
 
 ANSWERS = 2
 """How many answers are off."""
@@ -77,8 +76,8 @@ def _judged(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> 
     if part == LOSS and problem.case.reduction != "none":
         return judge_value(errors, Errors(), dtype, problem.granted)
     if part != LOSS and problem.oracle.is_summed(part):
-        return judge_sums(errors, dtype, problem.granted_sum(dtype))
-    return problem.judge_units(errors, dtype)
+        return problem.oracle.judge_sums(errors, dtype, problem.granted)
+    return problem.oracle.judge_units(errors, dtype, problem.granted)
 
 
 def judge_sum_of_rows(
@@ -106,7 +105,7 @@ def judge_sum_of_rows(
     errors = compare(total, [truth])
     share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
     errors = replace(errors, ulp=errors.ulp * share)
-    outcome = judge_sums(errors, operand.dtype, problem.granted_sum(operand.dtype))
+    outcome = problem.oracle.judge_sums(errors, operand.dtype, problem.granted)
     if outcome.status != FAIL:
         return Outcome(PASS), errors
     return outcome, errors

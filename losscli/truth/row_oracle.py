@@ -21,9 +21,18 @@ from torch.overrides import TorchFunctionMode
 from losscli.implementations.local import Operands
 from losscli.losses import LOSS, RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
-from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.distances import Errors, Truth
+from losscli.truth.oracle import Oracle
 from losscli.truth.terms import largest_terms
-from losscli.truth.tolerances import ELEMENT_ULP, lost_in_sum, terms_share
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    ONCE_ROUNDED_ULP,
+    Outcome,
+    judge_rows,
+    judge_sums,
+    lost_in_sum,
+    terms_share,
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,25 @@ class RowOracle(Oracle):
     def is_summed(self, name: str) -> bool:
         """Tell whether the elements of an operand's gradient are sums over rows."""
         return any(each.name == name and each.shared for each in self.spec.operands)
+
+    def granted(self, loosened: float | None) -> float | None:
+        """See :class:`Oracle`; roundings in 16 bits are those of float32, which terms allow for."""
+        return loosened if self.case.item_bytes == 2 else super().granted(loosened)
+
+    def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """See :class:`Oracle`."""
+        return judge_rows(errors, dtype, self.spec.terms_in_sum(tuple(self.shape)), granted)
+
+    def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """See :class:`Oracle`; PyTorch's operators add up row after row."""
+        if dtype.itemsize >= 4:
+            lost = lost_in_sum(self.unreduced_shape.numel())
+            granted = max(granted or 0.0, ELEMENT_ULP + lost)
+        return judge_sums(errors, dtype, granted)
+
+    def excuse_bar(self, dtype: torch.dtype) -> float:
+        """See :class:`Oracle`."""
+        return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
         """Return the gradients of operands for an incoming gradient, each whole."""

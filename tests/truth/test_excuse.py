@@ -7,9 +7,8 @@ import torch
 
 from losscli.runs.records import FAIL, WARN
 from losscli.truth.blocks import whole
-from losscli.truth.distances import compare
+from losscli.truth.distances import Truth, compare
 from losscli.truth.excuse import excused
-from losscli.truth.oracle import Truth
 from losscli.truth.tolerances import judge_elements
 
 VALUES = torch.cat([torch.tensor([1e-14]), torch.logspace(-9, 0, 1000)]).double()

@@ -17,8 +17,7 @@ from losscli.losses import ELEMENT, LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import Block, block_elements, blocks, part
-from losscli.truth.distances import Errors, compare, index_of, misfit
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, compare, index_of, misfit
 from losscli.truth.problem import Incoming, Problem, operand_of
 from losscli.truth.terms import elements, largest_terms
 from losscli.truth.tolerances import VALUE_ULP, Outcome, describe, judge_elements, judge_sums

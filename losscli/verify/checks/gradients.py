@@ -17,8 +17,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
-from losscli.truth.distances import Errors, compare, misfit
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes

@@ -20,9 +20,8 @@ from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.truth.distances import ulp
+from losscli.truth.distances import Truth, ulp
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.oracle import Truth
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import to_error
