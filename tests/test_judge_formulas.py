@@ -197,7 +197,7 @@ def test_a_check_that_only_its_limits_fail_has_the_code_limited(variants, code):
     for variant in variants:
         tally.count(variant, "loss", WRONG)
 
-    assert tally.finish(problem("mse", (3, 5)), "kernel", "specials").code == code
+    assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == code
 
 
 def test_a_failure_of_no_variant_is_no_limit():
@@ -206,7 +206,7 @@ def test_a_failure_of_no_variant_is_no_limit():
     tally.count("NaN", "loss", WRONG)
     tally.fail("all of it is wrong")
 
-    assert tally.finish(problem("mse", (3, 5)), "kernel", "specials").code == Code.WRONG
+    assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == Code.WRONG
 
 
 def test_contiguous_operands_and_broadcasts_are_no_limits():

@@ -230,9 +230,12 @@ SLOW_RUNS = {
     ),
     "parameters of the reference": Beside(LINEAR, renamed(LINEAR), "RIGHT"),
     "no gradient, and no NaN": Beside(
-        COSINE, new(NO_HISTORY, f"    {WITHOUT_NAN}"), "RIGHT BUT NO GRADIENT", found=("specials",)
+        COSINE,
+        new(NO_HISTORY, f"    {WITHOUT_NAN}"),
+        "RIGHT BUT NO GRADIENT",
+        found=("special_values",),
     ),
-    "no NaN": Beside(COSINE, new(WITHOUT_NAN), "RIGHT WITHIN LIMITS", found=("specials",)),
+    "no NaN": Beside(COSINE, new(WITHOUT_NAN), "RIGHT WITHIN LIMITS", found=("special_values",)),
     "refuses other layouts": Beside(
         KL,
         new(

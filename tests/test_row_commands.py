@@ -27,9 +27,9 @@ def test_verify_passes_for_cross_entropy(tmp_path: Path) -> None:
     assert {result["check"] for result in found} >= {
         "value",
         "input_gradient",
-        "row_values",
-        "row_lengths",
-        "row_layouts",
+        "extreme_values",
+        "boundary_sizes",
+        "layouts",
         "row_relations",
         "wrong_targets",
     }

@@ -129,6 +129,11 @@ class Case(Record, frozen=True):
         return shapes | {target: self.target_shape}
 
     @property
+    def drawn(self) -> tuple[str, ...]:
+        """The names of the operands whose values are drawn."""
+        return self.spec.names
+
+    @property
     def elements(self) -> int:
         """Number of elements of the prediction."""
         return math.prod(self.spec.operands[0].shape(self.shape))

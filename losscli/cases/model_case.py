@@ -75,6 +75,7 @@ class ModelSpec(Spec):
     """The operands of a Model; that it can be called is known to the workers alone."""
 
     unit: ClassVar[Unit] = MODEL
+    squares: bool = True
 
 
 class ModelCase(Case, frozen=True):
@@ -125,6 +126,11 @@ class ModelCase(Case, frozen=True):
     def stored_bytes(self) -> int:
         """Bytes of the operands' storage."""
         return sum(self.operand_bytes.values())
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The names of its arguments: parameters have values of their own."""
+        return tuple(argument.name for argument in self.arguments)
 
     @property
     def unreduced_shape(self) -> Shape:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+_PLAIN = ("place", "catches", "advice", "formerly")
 _FOLDER = Path(__file__).parents[1] / "verify" / "checks"
 _CHECK = re.compile(r"^@check\(\n(.*?)^\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
@@ -20,10 +21,14 @@ def _read() -> dict[str, dict[str, Any]]:
             call = ast.parse(f"check({fields})", mode="eval").body
             assert isinstance(call, ast.Call)
             given = {str(field.arg): field.value for field in call.keywords}
-            found[name] = {k: v.value for k, v in given.items() if isinstance(v, ast.Constant)}
+            found[name] = {k: ast.literal_eval(given[k]) for k in _PLAIN if k in given}
     return dict(sorted(found.items(), key=lambda item: int(item[1]["place"])))
 
 
 _FIELDS = _read()
 CATCHES: dict[str, str] = {name: fields["catches"] for name, fields in _FIELDS.items()}
 ADVICE: dict[str, str] = {name: fields["advice"] for name, fields in _FIELDS.items()}
+FORMERLY: dict[str, str] = {
+    old: name for name, fields in _FIELDS.items() for old in fields.get("formerly", ())
+}
+"""The names that checks had, with those that they have."""

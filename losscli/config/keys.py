@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from losscli.cases.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
 from losscli.config import fields
-from losscli.config.check_names import CATCHES
+from losscli.config.check_names import CATCHES, FORMERLY
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
@@ -177,6 +177,11 @@ def _tolerance(case: str, item: Located) -> Tolerance:
     return Tolerance(case, cast("float", values["ulp"]))
 
 
+def _check_name(name: str) -> str:
+    """Read the name of a check, or one that it had."""
+    return fields.check_name("check", FORMERLY.get(name, name), CATCHES)
+
+
 FIELDS: Mapping[str, Key] = {
     "title": Key(fields.read_line, _TEXT, "Title above the table of results."),
     "device": Key(
@@ -237,7 +242,7 @@ FIELDS: Mapping[str, Key] = {
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(
-        fields.names("check", CATCHES),
+        fields.several("a check", fields.text(_check_name)),
         _some(_TEXT),
         "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),

@@ -224,6 +224,8 @@ class Spec:
     temporaries: int = 4
     """Most tensors of ``temporary_elements`` that the reference holds at once beside its operands,
     loss and gradients, for the memory plan. The tests measure it; the default is what mse takes."""
+    squares: bool = False
+    """Whether the loss adds up squares of its operands, which have to be in range."""
     widens: bool = False
     """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
     second_order: LossFunction | None = None

@@ -48,7 +48,7 @@ MARGIN = 0.05
 """How far from kinks and ends of domains derivatives by differences are taken."""
 STEP = 1e-4
 """Between the points of which a difference is taken."""
-AT_EVERY_POINT = ("branches", "exact", "specials", "second_derivatives")
+AT_EVERY_POINT = ("branches", "exact", "special_values", "second_derivatives")
 """The checks of `losscli verify` whose points follow from the formula."""
 
 

@@ -17,7 +17,7 @@ from losscli.verify.runner import split
 from losscli.verify.selftest.run import plan_of_ranks
 from tests.handmade import case_of
 
-CHECKS = ("value", "gradients", "row_values")
+CHECKS = ("value", "gradients", "extreme_values")
 OF_CUSTOM = ("value", "gradients", "retained", "wrong_targets", "memory")
 
 

@@ -25,7 +25,7 @@ def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(
     """The checks that find them: the whole self-test is `losscli self-test checks --ranks 2`."""
     assert mistakes[rank]["first to fail"] == {
         "wrong:smoothing alone": "value",
-        "wrong:no maximum": "row_values",
+        "wrong:no maximum": "extreme_values",
         "wrong:maximum alone": "value",
         "wrong:sum alone": "value",
         "wrong:softmax alone": "input_gradient",

@@ -47,9 +47,12 @@ PASSING = (
         dtypes=("float32",),
     ),
     Passing(("rounding",), ("custom", "reference"), dtypes=SIXTEEN_BITS, reductions=("none",)),
-    Passing(("sizes", "specials"), ("custom",), reductions=("mean",)),
+    Passing(("boundary_sizes", "special_values"), ("custom",), reductions=("mean",)),
     Passing(
-        ("bulk", "broadcasts"), ("custom",), dtypes=("float32", "bfloat16"), reductions=("none",)
+        ("large_outputs", "broadcasts"),
+        ("custom",),
+        dtypes=("float32", "bfloat16"),
+        reductions=("none",),
     ),
 )
 

@@ -54,7 +54,7 @@ def test_self_test_has_enough_wrong_and_correct_implementations():
     assert every == tested
 
 
-BULK = [CHECKS[name] for name in ("bulk", "row_bulk")]
+BULK = [CHECKS["large_outputs"]]
 """They take longer than all others, and have tests of their own."""
 
 

@@ -191,7 +191,7 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
     def raises(case, input, target):
         raise RuntimeError("CUDA error: misaligned address")
 
-    first, second = judge(make_case(), raises, checks=("gradients", "sizes"))
+    first, second = judge(make_case(), raises, checks=("gradients", "boundary_sizes"))
 
     assert (first.status, first.reason) == (
         FAIL,

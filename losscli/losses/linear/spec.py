@@ -90,6 +90,7 @@ class LinearSpec(Spec):
 
     unit: ClassVar[Unit] = HIDDEN_STATE
     chooses_order: ClassVar[bool] = True
+    squares: bool = True
     composed_of: tuple[str, ...] = ("cross_entropy", "token_log_probs")
     """Their logits have cross entropy or log-probabilities, in parts."""
     sign: float = 1.0

@@ -98,8 +98,6 @@ class RowSpec(Spec):
     """What the rows are, from which checks take the values that need care."""
     counts: Callable[..., Tensor] | None = None
     """``counts(*operands, **parameters)``: what each row counts in a mean; None where it is 1."""
-    squares: bool = False
-    """Whether the loss adds up squares of its operands, which have to be in range."""
     from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
     """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
     values of theirs where the derivative jumps, one tensor for each such value; None without."""

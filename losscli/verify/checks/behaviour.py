@@ -16,8 +16,9 @@ from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
+from losscli.verify.geometry.element import small_case
 from losscli.verify.memory_plan import Held
 
 

@@ -23,7 +23,8 @@ from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.checks.check import COPIES, Cost, Tally, check, small_case, takes_one_row
+from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row
+from losscli.verify.geometry.element import small_case
 
 
 @check(

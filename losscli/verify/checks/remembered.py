@@ -13,8 +13,9 @@ from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Cost, Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
+from losscli.verify.geometry.element import small_case
 from losscli.verify.memory_plan import Held
 
 LATER = 24

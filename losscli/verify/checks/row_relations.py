@@ -43,7 +43,8 @@ from losscli.truth.excuse import LUCK
 from losscli.truth.problem import Problem
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import Cost, Tally, check, of_shape
+from losscli.verify.checks.check import Cost, Tally, check
+from losscli.verify.geometry.geometry import of_shape
 
 SHAPE = (12, 131)
 """Rows of no whole vectors; no extent of the one is that of the other."""

@@ -31,7 +31,8 @@ from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import REFERENCE_FACTOR, unit_roundoff
-from losscli.verify.checks.check import Cost, Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check
+from losscli.verify.geometry.element import small_case
 
 ROUNDINGS = 32
 """A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:

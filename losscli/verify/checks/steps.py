@@ -18,8 +18,9 @@ from losscli.runs.records import FAIL
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import describe
-from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import distance
+from losscli.verify.geometry.element import small_case
 from losscli.verify.memory_plan import Held
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
