@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 Word = Literal[
     "RIGHT",
@@ -29,6 +29,31 @@ than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a cloc
 raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be
 loaded; ``NOT JUDGED`` this machine could not judge it.
 """
+
+Facet = Literal[
+    "value",
+    "gradient",
+    "sizes",
+    "extreme_values",
+    "parameters",
+    "reductions",
+    "dtypes",
+    "layouts",
+    "streams_and_graphs",
+    "repeated_backward",
+    "second_derivatives",
+    "inputs",
+    "global_state",
+    "determinism",
+    "memory",
+]
+"""The sides of a kernel that a verdict tells apart, in the order in which it lists them."""
+FACETS: tuple[Facet, ...] = get_args(Facet)
+HOME: frozenset[Facet] = frozenset(
+    {"value", "gradient", "sizes", "extreme_values", "parameters", "reductions", "memory"}
+)
+"""The facets in which a wrong result makes a file WRONG: what a kernel is for. In others it is a
+limit of the kernel, unless the mistake changes what other code computes."""
 
 _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
 _INDEX = "Look for reads and writes beyond the end of a tensor"

@@ -46,7 +46,8 @@ from losscli.truth.inputs import make_inputs
 
 def make_contents(task: Task) -> Contents:
     """Make the operands of a task."""
-    operands = make_inputs(task.case, task.reference)
+    labels = any(each.setting.labels for each in task.files.values())
+    operands = make_inputs(task.case, task.reference, labels=labels)
     return Contents(task.case, operands, task.loosened, task.right, task.reference)
 
 

@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-_PLAIN = ("place", "catches", "advice", "formerly")
+from losscli.reasons import Facet
+
+_PLAIN = ("place", "facet", "catches", "advice", "formerly")
 _FOLDER = Path(__file__).parents[1] / "verify" / "checks"
 _CHECK = re.compile(r"^@check\(\n(.*?)^\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
@@ -28,6 +30,7 @@ def _read() -> dict[str, dict[str, Any]]:
 _FIELDS = _read()
 CATCHES: dict[str, str] = {name: fields["catches"] for name, fields in _FIELDS.items()}
 ADVICE: dict[str, str] = {name: fields["advice"] for name, fields in _FIELDS.items()}
+FACET_OF: dict[str, Facet] = {name: fields["facet"] for name, fields in _FIELDS.items()}
 FORMERLY: dict[str, str] = {
     old: name for name, fields in _FIELDS.items() for old in fields.get("formerly", ())
 }

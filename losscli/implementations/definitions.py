@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from losscli.errors import UsageError
 from losscli.reasons import Code
@@ -44,13 +45,20 @@ class Signature:
     keywords: frozenset[str]
     """All that may be given by name."""
     anything: bool = False
-    """Whether it takes any keyword, or its definition is not in the file."""
+    """Whether its definition is not in the file, or has no arguments but all."""
     needed: frozenset[str] = frozenset()
     """Those without a default that have to be given by name."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument may be given by name."""
         return self.anything or keyword in self.keywords
+
+    def without(self, settings: Collection[str]) -> Signature:
+        """Return the signature without settings, which are given by name."""
+        kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
+        needed = self.names[: self.required]
+        required = sum(name in kept for name in needed)
+        return replace(self, names=kept, required=required)
 
     def is_loss(self, operands: tuple[str, ...] = PAIR) -> bool:
         """Tell whether the names of the first two arguments are those of operands."""
@@ -150,6 +158,8 @@ class Parsed:
     """The first words of the modules that it imports; of its own package after their dots."""
     texts: frozenset[str]
     """Its literal texts."""
+    made_with: tuple[Any, ...] | None
+    """What ``get_init_inputs`` returns, where it is written out; None where it is not."""
     names_itself: bool
     """Whether it uses ``__file__``."""
 
@@ -178,6 +188,7 @@ class Parsed:
             uses,
             frozenset(_imported(nodes)),
             frozenset(value for value in constants if isinstance(value, str)),
+            _written_out(tree, "get_init_inputs"),
             any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes),
         )
 
@@ -207,6 +218,17 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(node, ast.If | ast.Try | ast.With):
             for inner in ("body", "orelse", "finalbody"):
                 yield from _statements(getattr(node, inner, []))
+
+
+def _written_out(tree: ast.Module, name: str) -> tuple[Any, ...] | None:
+    """Return the list of literals that a function returns; None where it does something else."""
+    for node in _statements(tree.body):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            body = [each for each in node.body if not isinstance(each, ast.Expr)]
+            if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value:
+                with suppress(ValueError):
+                    return tuple(ast.literal_eval(body[0].value))
+    return None
 
 
 def _bound(node: ast.stmt) -> list[str]:
@@ -268,5 +290,5 @@ def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
     only_named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     needed = frozenset(each.arg for each, default in only_named if default is None)
     required = len(given) - len(arguments.defaults)
-    anything = arguments.kwarg is not None or (arguments.vararg is not None and not given)
+    anything = arguments.vararg is not None and not given
     return Signature(tuple(given), required, keywords, anything, needed)

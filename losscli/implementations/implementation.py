@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from losscli.losses import LinearSpec
 from losscli.reasons import Reason
@@ -34,6 +34,11 @@ def is_own(name: str) -> bool:
     return name.partition(":")[0] == CUSTOM
 
 
+Mend = Literal["results", "operands"]
+"""``results`` are reduced, reshaped and converted as is due; ``operands`` are copied before each
+call, for the file overwrites them."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """How a file is judged: what its workers may take, and what is known of it until now."""
@@ -44,10 +49,12 @@ class Setting:
     """The order in which operands are given; empty to find it."""
     require_isolation: bool = False
     """Whether it is not to run where a part of the walls is missing."""
-    mends: bool = False
-    """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
+    mends: tuple[Mend, ...] = ()
+    """What is done around each call of a file that does not keep to PyTorch's habits."""
     lacking: tuple[str, ...] = ()
     """Operands of which it has no gradient, as PyTorch's own function has none."""
+    labels: bool = False
+    """Whether it is defined for labels 0 and 1 alone, where a target may lie between them."""
     built: str = ""
     """A file that holds what it has compiled, with which later workers begin."""
 

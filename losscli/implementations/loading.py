@@ -40,6 +40,11 @@ def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Bindi
     )
 
 
+def on_copies(function: BoundLoss) -> BoundLoss:
+    """Return a function that is called with copies of its operands, for it overwrites them."""
+    return lambda *operands: function(*(each.clone() for each in operands))
+
+
 def mended(function: BoundLoss, case: Case) -> BoundLoss:
     """Return a function whose loss gets the reduction, the shape and the dtype that are due."""
     import torch

@@ -187,11 +187,11 @@ class Source:
         Raises:
             NotJudgeableError: see :meth:`Signature.order`.
         """
-        signature = definition.signature
+        signature = definition.signature.without(settings_of(spec))
         if lacks := signature.lacks(spec.names, given):
             return f"{definition.name} takes no {lacks}"
         order = signature.order(spec.names, given)
-        settings = {"reduction", *(parameter.name for parameter in spec.parameters)}
+        settings = settings_of(spec)
         for argument, operand in zip(signature.names, order, strict=False):
             if argument in settings:
                 named = f"the argument {argument} of {definition.name} is the {operand}"
@@ -201,6 +201,11 @@ class Source:
     def defines(self, name: str) -> bool:
         """Tell whether the file defines something of a name, if only a compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
+
+
+def settings_of(spec: Spec) -> set[str]:
+    """Return the names of what a call of a loss is given besides operands."""
+    return {"reduction", *(parameter.name for parameter in spec.parameters)} - {*spec.names}
 
 
 def is_file(name: str) -> bool:

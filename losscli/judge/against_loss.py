@@ -93,10 +93,18 @@ class KnownLoss:
         assert candidate.file
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, tuple(job.arguments))
+        self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
+        """The parameters that it is judged at, where the file or the job says which."""
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         """The dtypes in which all checks are made and times are taken."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
         """The dtypes that a candidate need not take."""
+
+    @property
+    def usual_reductions(self) -> tuple[str, ...]:
+        """The reductions that it is for, where it takes others."""
+        reductions = EVERY_LOSS[self.loss].reductions
+        return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
 
     def start(self) -> None:
         """Start what knows the truth: the loss is there."""
@@ -224,21 +232,20 @@ class KnownLoss:
         job, spec = self.job, EVERY_LOSS[self.loss]
         takes = self.definition.takes
         absent = {p.name: p.absent for p in spec.parameters if not takes(p.name)}
-        given = {n: v for n, v in absent.items() if v is not None} | {**job.parameters}
+        given = {n: v for n, v in absent.items() if v is not None} | self.parameters
         fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given.items()}
         choices = [LossChoice(self.loss, fixed)]
         if every:
             for name in (*forms(self.loss, self.definition), self.loss):
                 others = dict(fixed)
-                if not job.parameters:
+                if not self.parameters:
                     defaults = off_default(EVERY_LOSS[name])
                     others |= {n: (v,) for n, v in defaults.items() if takes(n)}
                 if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
-            if drawn and not job.parameters:
+            if drawn and not self.parameters:
                 choices += [LossChoice(self.loss, fixed | each) for each in self._drawn()]
-        usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
-        reductions: tuple[Any, ...] = (job.reduction or usual,)
+        reductions: tuple[Any, ...] = self.usual_reductions
         if every and not job.reduction and takes("reduction"):
             reductions = spec.reductions
         return Config(
@@ -305,6 +312,14 @@ def check_arguments(
     if misfit := file.misfit(definition, spec, given):
         text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
         raise NotJudgeableError(Code.SIGNATURE, text)
+
+
+def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
+    """Return the parameters of a loss with which ``get_init_inputs`` makes a module."""
+    names = definition.constructor.names if definition.constructor else ()
+    given = dict(zip(names, file.parsed.made_with or (), strict=False))
+    known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
+    return {n: float(v) for n, v in given.items() if n in known and isinstance(v, int | float)}
 
 
 def loss_of(file: Source) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from losscli.files.record import Record
-from losscli.reasons import Code, Word
+from losscli.reasons import Code, Facet, Word
 
 REFERENCE = "reference"
 """The implementation that a file's times are compared with."""
@@ -28,6 +28,8 @@ class JudgeReason(Record, frozen=True):
     """What was expected and what was given."""
     check: str = ""
     """The check of ``losscli list checks`` that failed, where one did."""
+    facet: Facet | Literal[""] = ""
+    """The side of the kernel that it concerns; empty where that is none."""
     case: str = ""
     """The smallest case that shows it."""
     repeat: str = ""

@@ -57,8 +57,9 @@ from losscli.judge.verdict import Verdict
 from losscli.machine import devices, memory
 from losscli.machine.description import describe
 from losscli.processes.lock import HeldError
-from losscli.reasons import Code
+from losscli.reasons import Code, Facet
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
+from losscli.truth.inputs import may_be_labels
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem, ThirdParty
 from losscli.verify.runner import Checks
@@ -83,7 +84,10 @@ SURELY_SLOW_SECONDS = 0.05
 UNMARKED = "in a process that does not look like a judge's: "
 _known: beside.Known = {}
 """Of the losses' references, in this process."""
+_OF_GRADIENTS: tuple[Facet, ...] = ("repeated_backward", "second_derivatives")
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
+LEFT = "left behind: "
+LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 LOG_CHARACTERS = 4000
 
 
@@ -150,6 +154,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         against=named,
         device=device,
         reasons=tuple(draft.reasons),
+        facets=_explained(draft, job, device),
         speed=tuple(draft.speed),
         accuracy=draft.accuracy,
         checks=draft.checks,
@@ -166,6 +171,23 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         machine=str(machine.get("gpu") or machine.get("cpu") or ""),
         host=f"{machine.get('cpu') or 'unknown CPU'}, {machine.get('cpu_cores')} cores",
     )
+
+
+def _explained(draft: Draft, job: Job, device: str) -> dict[Facet, str]:
+    """Return the facets, with why those that were not tested were not."""
+    if not draft.tested:
+        return {}
+    why = "judging ended before" if draft.failures else "--quick" if job.quick else ""
+    reasons: dict[Facet, str] = {}
+    if device == "cpu":
+        reasons["streams_and_graphs"] = "needs a GPU"
+    if draft.trains is False:
+        reasons |= dict.fromkeys(("gradient", *_OF_GRADIENTS), "it has no gradient")
+    found = {}
+    for facet, text in draft.facets.items():
+        told = reasons.get(facet) or why or "nothing applies"
+        found[facet] = f"{text}: {told}" if text == "not tested" else text
+    return found
 
 
 def _recognised(job: Job, file: Source, device: str) -> tuple[Job, Source | None]:
@@ -206,7 +228,8 @@ class _Judging:
     ) -> None:
         self.job, self.device, self.file, self.against = job, device, file, against
         self.draft, self.notify = draft, notify
-        draft.optional = against.others
+        draft.optional, draft.given = against.others, against.parameters
+        draft.usual = against.usual_reductions
         self.over = time.monotonic() + job.limits.total_seconds
         self.waited = 0.0
         """Seconds of waiting for the device."""
@@ -299,7 +322,10 @@ class _Judging:
             self.draft.end(code, self._told(error), case=case.name)
         if changed := remote.changes_of(self.file):
             reason = reason_of(changed)
-            self.draft.end(reason.code, reason.text)
+            if reason.code != Code.LEFT_BEHIND:
+                self.draft.end(reason.code, reason.text)
+            text = f"its import changes {reason.text.removeprefix(LEFT)}"
+            self.draft.add(Code.LIMITED, text, facet="global_state")
 
     def _told(self, error: SubjectError) -> str:
         """Return the text of an error; of a compiler that wrote to the output, what it wrote."""
@@ -346,7 +372,8 @@ class _Judging:
 
     def _problem(self, case: Case) -> Problem:
         """Return the problem of a case, of a kernel of others."""
-        third_party = ThirdParty(self.implementation.setting.lacking, self.against.reference)
+        setting = self.implementation.setting
+        third_party = ThirdParty(setting.lacking, self.against.reference, setting.labels)
         return Problem.of(case, third_party=third_party)
 
     def _look_unmarked(self, case: Case) -> None:
@@ -382,7 +409,6 @@ class _Judging:
                 if not error.refused:
                     raise
                 self.against.candidate = self.implementation.but(lacking=lacking)
-                self.draft.add(Code.REFUSES, str(error), check="gradients", case=problem.case.name)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> Subject:
         """Take a value that is wrong; an operand that was overwritten ends the judging.
@@ -390,27 +416,57 @@ class _Judging:
         Returns:
             The subject, whose results are mended where they did not fit.
         """
+        before = {name: each.clone() for name, each in problem.operands.items()}
         problem.mark()
         loss, case = subject.send(Forward(problem.operands)), problem.case.name
         if name := problem.spoiled():
-            text = f"{where}overwrote its {name}"
-            self.draft.end(Code.OVERWROTE, text, check="value", case=case)
+            setting = self.implementation.setting
+            if "operands" in setting.mends:
+                self.draft.end(
+                    Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case
+                )
+            text = f"it overwrites its {name}, so each call gets copies, which its times include"
+            self.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case)
+            self.against.candidate = self.implementation.but(mends=(*setting.mends, "operands"))
+            for each, values in before.items():
+                problem.operands[each].copy_(values)
+            return self._check_value(problem, bind(self.implementation, problem.case), where)
         verdict, errors = problem.judge_loss(loss)
         misfits = verdict.status == FAIL and errors is None
         if misfits and problem.case.dtype in self.against.others:
             raise SubjectError(verdict.reason, Code.MISFIT)
         if misfits and self._can_mend(loss, problem):
-            self.draft.add(Code.MISFIT, verdict.reason, check="value", case=case)
+            self.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
             if self.job.until_first:
                 raise Ended
-            self.against.candidate = self.implementation.but(mends=True)
+            mends = (*self.implementation.setting.mends, "results")
+            self.against.candidate = self.implementation.but(mends=mends)
+            return self._check_value(problem, bind(self.implementation, problem.case), where)
+        if verdict.status == FAIL and self._is_right_for_labels(problem.case):
+            text = f"{LABELS_ALONE}: {verdict.reason}"
+            self.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
+            self.against.candidate = self.implementation.but(labels=True)
+            for each, values in self._problem(problem.case).operands.items():
+                problem.operands[each].copy_(values)
+            vars(problem).pop("_whole_value", None)
             return self._check_value(problem, bind(self.implementation, problem.case), where)
         if verdict.status == FAIL:
-            self.draft.add(Code.WRONG, where + verdict.reason, check="value", case=case)
+            text = where + verdict.reason
+            self.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
             # What its gradient does may say less, unless nothing else is known of the formula.
             if errors is None or not isinstance(problem.case, ModelCase):
                 raise Ended
         return subject
+
+    def _is_right_for_labels(self, case: Case) -> bool:
+        """Tell whether a value that is wrong is right where targets are labels 0 and 1."""
+        setting = self.implementation.setting
+        if setting.labels or not any(map(may_be_labels, case.spec.operands[1:])):
+            return False
+        third_party = ThirdParty(setting.lacking, self.against.reference, labels=True)
+        problem = Problem.of(case, third_party=third_party)
+        loss = bind(self.implementation, case).send(Forward(problem.operands))
+        return problem.judge_loss(loss)[0].status != FAIL
 
     def _can_mend(self, loss: torch.Tensor, problem: Problem) -> bool:
         """Tell whether a loss that does not fit is one number, or one for each due, of the device.
@@ -423,7 +479,7 @@ class _Judging:
             loss.numel() == due.numel() == 1
         )
         return (
-            not self.implementation.setting.mends
+            "results" not in self.implementation.setting.mends
             and not isinstance(problem.case, ModelCase)
             and fits
             and loss.is_floating_point()

@@ -15,7 +15,7 @@ from losscli.implementations.source import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed
-from losscli.reasons import Code, Word
+from losscli.reasons import Code, Facet, Word
 
 
 class Verdict(Record, frozen=True):
@@ -32,6 +32,9 @@ class Verdict(Record, frozen=True):
     """What it was judged against: the name of a loss, or ``Model``, or another file."""
     device: str
     reasons: tuple[JudgeReason, ...] = ()
+    facets: dict[Facet, str] = msgspec.field(default_factory=dict)
+    """The sides of the kernel, in a fixed order: each ``ok``, ``limited: how``, ``raises: how``,
+    ``wrong: how`` or ``not tested: why``."""
     speed: tuple[Speed, ...] = ()
     accuracy: Accuracy = Accuracy()
     checks: dict[str, int] = msgspec.field(default_factory=dict)

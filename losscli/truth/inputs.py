@@ -43,7 +43,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
-from losscli.losses import ELEMENT, Domain
+from losscli.losses import ELEMENT, Domain, Operand
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import blocks, part
@@ -75,10 +75,15 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
 
-def make_inputs(case: Case, reference: Implementation | None = None) -> Operands:
+def make_inputs(
+    case: Case, reference: Implementation | None = None, *, labels: bool = False
+) -> Operands:
     """Return the operands of a case by their names, on its device.
 
-    ``reference``: what computes the truth of a Model, and has its parameters.
+    Args:
+        case: which case.
+        reference: what computes the truth of a Model, and has its parameters.
+        labels: round targets between 0 and 1 to either.
     """
     if isinstance(case, ModelCase):
         assert reference
@@ -96,6 +101,8 @@ def make_inputs(case: Case, reference: Implementation | None = None) -> Operands
             operand.domain, case.distribution, operand.factor(case.shape)
         )
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
+        if labels and may_be_labels(operand):
+            operands[operand.name].round_()
     source = _Draws(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
         _fill_boundary(case, operands, source)
@@ -103,6 +110,12 @@ def make_inputs(case: Case, reference: Implementation | None = None) -> Operands
         draw = source.of(first.domain, case.distribution, case.scale)
         _fill(operands[first.name], draw)
     return operands
+
+
+def may_be_labels(operand: Operand) -> bool:
+    """Tell whether an operand holds anything from 0 to 1, so that labels are a special case."""
+    domain = operand.domain
+    return (domain.low, domain.high) == (0.0, 1.0) and not domain.discrete
 
 
 def make_grad_output(case: Case) -> Tensor:

@@ -80,6 +80,8 @@ class ThirdParty:
     """Operands of which it refuses a gradient, as PyTorch's own function does."""
     reference: Implementation | None = None
     """What computes the truth of a Model."""
+    labels: bool = False
+    """Whether it is judged with labels 0 and 1 alone, where a target may lie between them."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ class Problem:
         third_party: ThirdParty | None = None,
     ) -> Problem:
         """Make the inputs of a case."""
-        operands = make_inputs(case, third_party.reference if third_party else None)
+        known = third_party or ThirdParty()
+        operands = make_inputs(case, known.reference, labels=known.labels)
         return cls(case, operands, loosened, third_party=third_party, beside=beside)
 
     @property

@@ -12,6 +12,7 @@ import msgspec
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
+from losscli.implementations.implementation import Mend
 from losscli.processes import Channel
 from losscli.reasons import Code
 
@@ -38,8 +39,7 @@ class Asked(msgspec.Struct, tag="asked"):
     """The case where it is one of a Model."""
     generation: int = 0
     """The implementation is bound anew for each."""
-    mends: bool = False
-    """Whether a result is reduced, reshaped and converted as is due."""
+    mends: tuple[Mend, ...] = ()
 
 
 class Load(msgspec.Struct, tag="load"):

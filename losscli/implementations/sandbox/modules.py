@@ -39,8 +39,11 @@ def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
 class BoundModel:
     """What a file defines, called with the operands of a case: arguments, then parameters."""
 
-    def __init__(self, module: ModuleType, definition: Definition, case: ModelCase) -> None:
-        self.case = case
+    def __init__(
+        self, module: ModuleType, definition: Definition, case: ModelCase, *, copies: bool
+    ) -> None:
+        """``copies``: call it with copies of the arguments, for it overwrites them."""
+        self.case, self.copies = case, copies
         self.made = make(module, definition, case.device, case.made_with)
         if case.cast and isinstance(self.made, nn.Module):
             self.made = self.made.to(getattr(torch, case.cast))
@@ -49,6 +52,8 @@ class BoundModel:
 
     def __call__(self, *operands: Tensor) -> Tensor:
         """Return the result."""
+        if self.copies:
+            operands = tuple(each.clone() for each in operands)
         given = dict(zip(self.case.shapes, operands, strict=True))
         arguments = [a.plain if a.shape is None else given[a.name] for a in self.case.arguments]
         found: Tensor

@@ -39,6 +39,7 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
+from losscli.implementations.implementation import Mend
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
@@ -271,11 +272,9 @@ class Worker:
         *,
         case: Case | None,
         generation: int = 0,
-        mends: bool = False,
+        mends: tuple[Mend, ...] = (),
     ) -> R:
         """Return the response to a request, for the subject of a case.
-
-        ``mends``: what is of the wrong shape, say, is reduced, reshaped and converted as is due.
 
         Raises:
             SubjectError: the candidate raised; NoSecondDerivativesError where it has none.

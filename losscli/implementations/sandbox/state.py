@@ -11,7 +11,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState
 from losscli.implementations.sandbox import builds
@@ -20,7 +20,7 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.tuning import Tuning
-from losscli.implementations.source import Source
+from losscli.implementations.source import Source, settings_of
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -32,7 +32,7 @@ class State:
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
         self.device, self.scratch, self.tuning = device, scratch, tuning
         self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int, bool], LocalSubject] = {}
+        self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.file: Source
@@ -52,7 +52,7 @@ class State:
             self.module = import_source(*self.source)
             self.tuning.watch()
 
-    def subject(self, case: Case, generation: int, mends: bool) -> LocalSubject:
+    def subject(self, case: Case, generation: int, mends: tuple[Mend, ...]) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
         key = case, generation, mends
         if key not in self.subjects:
@@ -62,18 +62,21 @@ class State:
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bind(self, case: Case, *, mends: bool) -> BoundLoss:
+    def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
         """Return what the file defines, as a case calls it."""
         assert self.module is not None
         if isinstance(case, ModelCase):
-            return BoundModel(self.module, self.file.definition(""), case)
+            return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
         function = bound(self.module, self.binding(case))
-        return loading.mended(function, case) if mends else function
+        if "operands" in mends:
+            function = loading.on_copies(function)
+        return loading.mended(function, case) if "results" in mends else function
 
     def binding(self, case: Case) -> Binding:
         """Return how a case calls what the file defines."""
         definition = self.file.definition(case.loss)
-        order = definition.signature.order(case.spec.names, self.order)
+        signature = definition.signature.without(settings_of(case.spec))
+        order = signature.order(case.spec.names, self.order)
         return loading.binding(definition, order, case)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import aten
@@ -336,6 +337,7 @@ def _check_classes(input: Tensor) -> None:
 
 _INPUT = Operand("input", "logits")
 _WEIGHT = class_weight(of_classes, roundings=4)
+_WEIGHT_OF_NUMBERS = replace(_WEIGHT, torch_differentiates=False)
 _PROBABILITIES = Operand(
     "target", "probability of each class", domain=PROBABILITIES, composed=True, roundings=4
 )
@@ -348,7 +350,7 @@ SPEC = row_loss(
     operands=(
         _INPUT,
         class_numbers("target", of_rows),
-        _WEIGHT,
+        _WEIGHT_OF_NUMBERS,
     ),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,

@@ -24,6 +24,7 @@ from losscli.verify.memory_plan import Held
 
 @check(
     place=320,
+    facet="global_state",
     catches="a call that changes the process for later calls",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
     cost=Cost.FEW,
@@ -76,6 +77,7 @@ def threaded_case(case: Case) -> Case:
 
 @check(
     place=340,
+    facet="determinism",
     catches="atomics, races; a warning where the spread stays within the tolerance",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
@@ -120,6 +122,7 @@ def rounds(case: Case) -> int:
 
 @check(
     place=350,
+    facet="streams_and_graphs",
     catches="launches on the default stream, scratch memory that is shared",
     advice="Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     once=False,
@@ -153,6 +156,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 @check(
     place=360,
+    facet="streams_and_graphs",
     catches="host synchronisation, results cached by address, counters that are not reset",
     advice="Do not synchronise, allocate outside PyTorch or read values on the host.",
     cost=Cost.QUICK,

@@ -16,7 +16,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
-from losscli.reasons import Code, Reason
+from losscli.reasons import Code, Facet, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Incoming, Problem
@@ -180,6 +180,8 @@ class Check:
     SubjectError where the subject raised."""
     place: int
     """Checks run in this order."""
+    facet: Facet
+    """The side of a kernel that it looks at, as a verdict lists them."""
     catches: str
     """The mistakes that it finds."""
     advice: str

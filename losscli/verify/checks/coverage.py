@@ -77,6 +77,7 @@ class _Probe:
 
 @check(
     place=30,
+    facet="value",
     catches="rows or tails that are not read, 32-bit indices, a gradient that lands elsewhere",
     advice="Read and write every element once; check the index arithmetic and the tail.",
     cost=Cost.QUICK,

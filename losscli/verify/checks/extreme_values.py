@@ -13,9 +13,13 @@ from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.geometry import geometry_of
 from losscli.verify.geometry.geometry import of_shape
 
+BEYOND_TRAINING = ("infinity", "NaN", "of zeros", "1e4", "short vectors", "thousands")
+"""What the names of values have that training does not meet: a kernel may have its limit there."""
+
 
 @check(
     place=45,
+    facet="extreme_values",
     catches="exponentials that overflow, also where all logits are large alike, masked rows that "
     "become NaN, confident rows whose loss loses all digits, a mean that counts ignored rows, a "
     "gradient of theirs",
@@ -26,7 +30,7 @@ from losscli.verify.geometry.geometry import of_shape
     cost=Cost.QUICK,
     adapt=lambda case: geometry_of(case).for_values(case),
     units=(ROW, HIDDEN_STATE),
-    limits=lambda variant: any(each in variant for each in ("infinity", "NaN", "vectors of zeros")),
+    limits=lambda variant: any(each in variant for each in BEYOND_TRAINING),
 )
 def extreme_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check rows, and hidden states with weights, whose values need care.
@@ -46,6 +50,7 @@ ROW_OF_WRONG = 4
 
 @check(
     place=160,
+    facet="inputs",
     catches="a read beyond the row that comes back as a loss",
     advice="Look whether a target is a class before it is an index.",
     pass_="forward",

@@ -13,6 +13,7 @@ from losscli.verify.geometry import GEOMETRIES, geometry_of
 
 @check(
     place=50,
+    facet="layouts",
     catches="a kernel that assumes contiguous or aligned operands, a wrong axis, one dtype read as "
     "another, gradients in other strides",
     advice="Do not assume contiguous, aligned operands: use the strides, or call contiguous(). A "

@@ -45,6 +45,7 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
 
 @check(
     place=150,
+    facet="memory",
     catches="parts that do not add up, a target in another slice, more memory than the budget",
     advice="Add the parts of the logits up to what the whole gives.",
     adapt=of_shape(PLAN_SHAPE),

@@ -25,6 +25,7 @@ SPLITS: dict[str, Rows] = {
 
 @check(
     place=230,
+    facet="gradient",
     catches="an incoming gradient judged by its first row or its strides, a mean of means, a batch "
     "whose parts do not add up",
     advice="Multiply each element by its own incoming gradient; it is not the same for all rows.",

@@ -24,6 +24,7 @@ LATER = 24
 
 @check(
     place=300,
+    facet="value",
     catches="answers found again by address, by elements or by a checksum; a part that is kept "
     "while another operand changes; results that a later call overwrites",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "

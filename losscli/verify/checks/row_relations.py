@@ -336,6 +336,7 @@ RELATIONS = (
 
 @check(
     place=100,
+    facet="value",
     catches="a mistake that the reference formula makes as well, a maximum that rows share, "
     "results that depend on the order of the classes",
     advice="Subtract the largest logit of each row, treat all classes alike, and derive the "
@@ -343,6 +344,7 @@ RELATIONS = (
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     units=(ROW,),
+    limits=lambda relation: relation.startswith("a number added"),
 )
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check what has to hold between answers of an implementation.

@@ -47,6 +47,7 @@ large that no other one counts beside it."""
 
 @check(
     place=290,
+    facet="second_derivatives",
     catches="second derivatives that are silently zero or wrong",
     advice="Make backward differentiable, or mark it once_differentiable, so that a second "
     "derivative raises and is never silently zero.",

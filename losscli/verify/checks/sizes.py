@@ -26,6 +26,7 @@ def _sizes(failed: list[str]) -> str:
 
 @check(
     place=60,
+    facet="sizes",
     catches="dropped tails of elements, tokens, widths or classes, whole vectors treated as ragged "
     "ones, the last classes of a row read twice or from the next row",
     advice="Handle sizes that are no multiple of the tile, rows longer than a block, one of each "
@@ -70,6 +71,7 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 
 @check(
     place=170,
+    facet="layouts",
     catches="the end of a row inside a vector or tile, a buffer that is too small for the repeated "
     "part",
     advice="Broadcast as PyTorch does, from the last dimension on.",
@@ -102,6 +104,7 @@ _MOST_JUDGED = 16
 
 @check(
     place=180,
+    facet="sizes",
     catches="cache lines that are not written where stores bypass the caches",
     advice="Write every element of large results; use 64-bit indices.",
     formerly=("bulk", "row_bulk"),

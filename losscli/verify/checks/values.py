@@ -30,6 +30,7 @@ from losscli.verify.geometry.geometry import of_shape
 
 @check(
     place=10,
+    facet="value",
     catches="a wrong formula, constant, parameter or axis, a sum where a mean is expected, "
     "elements left out, an accumulator that is too narrow, a wrong shape or dtype",
     advice="Check the formula, the parameters and the reduction; sum in float64, or in float32 "
@@ -58,6 +59,7 @@ PLACE = (7, 19)
 
 @check(
     place=220,
+    facet="extreme_values",
     catches="values that are replaced, flushed to zero or overflow",
     advice="Let NaN and infinities through as PyTorch does; form no square that overflows.",
     formerly=("specials",),
@@ -158,6 +160,7 @@ _FEWEST = 1000
 
 @check(
     place=190,
+    facet="dtypes",
     catches="results that are truncated instead of rounded to nearest, each within one ULP",
     advice="Round to the nearest once, at the end; compute 16-bit dtypes in float32.",
     adapt=lambda case: geometry_of(case).for_rounding(case),
@@ -229,6 +232,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 @check(
     place=210,
+    facet="value",
     catches="a sum that loses more than a unit in the last place",
     advice="Sum float64 in float64, pairwise or compensated; never in float32.",
     pass_="forward",

@@ -90,6 +90,8 @@ LONG = (5, 1031)
 """Rows that kernels walk in several steps; the planted class goes through these."""
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
+TRAINED = 100.0
+"""The largest logit that training meets: float32 holds no exponential of it."""
 LARGE = 1e4
 """A logit of which float32 holds no exponential."""
 SHORT = 1e-4
@@ -112,6 +114,7 @@ CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
     LOGITS: {
         "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
         "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
+        "logits of 100": lambda logits: (logits * 50).clamp(-TRAINED, TRAINED),
         "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
         "logits around 1e4": lambda logits: logits + LARGE,
         "logits around -1e4": lambda logits: logits - LARGE,
