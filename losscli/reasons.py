@@ -175,6 +175,15 @@ class Code(StrEnum):
         "Start no process, or wait for its end before the call returns.",
     )
 
+    UNKNOWN_LOSS = (
+        *("unknown_loss", "NOT JUDGED", "it is not known which loss the file computes"),
+        "Name the loss by --loss NAME (`losscli list losses` lists them), or a file with a class "
+        "Model by --reference FILE.",
+    )
+    MISSING_TOOL = (
+        *("missing_tool", "NOT JUDGED", "the machine lacks a compiler or a package for the file"),
+        "Judge it on a machine that has it: `losscli doctor` shows what is missing here.",
+    )
     BAD_REFERENCE = (
         *("bad_reference", "NOT JUDGED", "the reference does not run, or has no gradient"),
         "Correct the reference, not the kernel: a reference has to run in float64 and, to judge "

@@ -21,6 +21,8 @@ TARGET_NAMES = (
 )
 PAIR = ("input", "target")
 """The names of the operands of most losses."""
+_LARGEST = 1e30
+"""Numbers beyond are no parameters."""
 _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
 """Functions whose result is a compiled module or a library: no loss, whatever name it is given."""
 
@@ -158,6 +160,8 @@ class Parsed:
     """The first words of the modules that it imports; of its own package after their dots."""
     texts: frozenset[str]
     """Its literal texts."""
+    numbers: tuple[float, ...]
+    """Its literal numbers, in their order."""
     made_with: tuple[Any, ...] | None
     """What ``get_init_inputs`` returns, where it is written out; None where it is not."""
     names_itself: bool
@@ -181,13 +185,16 @@ class Parsed:
                 uses[name] = frozenset({*uses.get(name, ()), *used})
         found = {each.name: each for each in _found(tree) if each.name not in compiled}
         nodes = list(ast.walk(tree))
-        constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+        constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+        literal = [n for n in constants if isinstance(n, int | float) and not isinstance(n, bool)]
+        numbers = [float(n) for n in literal if abs(n) < _LARGEST]
         return cls(
             found,
             compiled,
             uses,
             frozenset(_imported(nodes)),
             frozenset(value for value in constants if isinstance(value, str)),
+            tuple(dict.fromkeys(numbers)),
             _written_out(tree, "get_init_inputs"),
             any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes),
         )

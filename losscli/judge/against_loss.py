@@ -85,9 +85,19 @@ class KnownLoss:
     """What computes the truth of a Model: the loss has its own."""
 
     def __init__(
-        self, job: Job, device: str, candidate: Implementation, loss: str, seed: int
+        self,
+        job: Job,
+        device: str,
+        candidate: Implementation,
+        loss: str,
+        seed: int,
+        model: Implementation | None = None,
     ) -> None:
-        """Find what the candidate's file defines; NotJudgeableError where it takes too little."""
+        """Find what the candidate's file defines; NotJudgeableError where it takes too little.
+
+        ``model``: the reference that computes the loss, beside which it is timed.
+        """
+        self.model = model
         self.job, self.device, self.candidate, self.loss = job, device, candidate, loss
         self.seed = seed
         assert candidate.file
@@ -167,12 +177,14 @@ class KnownLoss:
             passes=passes if trains else (FORWARD,),
             implementations=(
                 self.job.file,
-                *((REFERENCE,) if quick else (*self.compared, CUSTOM)),
+                self.model.name if self.model else REFERENCE,
+                *(() if quick else (*self.compared[1:], CUSTOM)),
             ),
             timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
-        files = {self.candidate.name: self.candidate}
-        return [worth_processes(task) for task in plan_bench(config, self.device, files)]
+        files = {each.name: each for each in (self.candidate, self.model) if each}
+        tasks = plan_bench(config, self.device, files)
+        return [replace(worth_processes(task), limited=not quick) for task in tasks]
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
         """Leave out a dtype that a candidate need not take; else return None."""
@@ -183,7 +195,7 @@ class KnownLoss:
 
     def called(self, implementation: str) -> str:
         """Return what a verdict calls an implementation that was timed."""
-        return implementation
+        return REFERENCE if self.model and implementation == self.model.name else implementation
 
     def _checks(
         self,
@@ -332,12 +344,11 @@ def loss_of(file: Source) -> str:
     found = [_form_of(file, losses) for losses in named.values()]
     if len(found) == 1:
         return found[0]
-    losses = ", ".join(sorted(EVERY_LOSS))
     if found:
         text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
         raise NotJudgeableError(Code.AMBIGUOUS, text)
-    text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
-    raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}; or name a file with a class Model")
+    text = f"{file.named} does not say which loss it computes, and its values are those of none"
+    raise NotJudgeableError(Code.UNKNOWN_LOSS, text)
 
 
 def _form_of(file: Source, losses: list[str]) -> str:

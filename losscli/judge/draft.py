@@ -12,7 +12,7 @@ from losscli.cases.case import Case
 from losscli.config.check_names import FACET_OF
 from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
 from losscli.reasons import FACETS, HOME, Code, Facet
-from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.verify.repeating import line
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
@@ -135,7 +135,8 @@ class Draft:
             self.checks[status] = self.checks.get(status, 0) + 1
         optional = result.case.dtype in self.optional
         facet = self._facet_of(result)
-        self.tested[facet] = None
+        if status != SKIPPED:
+            self.tested[facet] = None
         if not optional:  # units of another dtype are no larger or smaller
             self.accuracy = _worst(self.accuracy, result)
         mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -87,6 +88,11 @@ _known: beside.Known = {}
 _OF_GRADIENTS: tuple[Facet, ...] = ("repeated_backward", "second_derivatives")
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 LEFT = "left behind: "
+MISSING = re.compile(
+    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required"
+    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
+)
+"""What errors say where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 LOG_CHARACTERS = 4000
 
@@ -116,15 +122,15 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         with draft.stage("parse"):
             file = Source.read(job.file)
             draft.languages = file.languages
-            job, model = _recognised(job, file, device)
-            named = (job.reference or REFERENCE_MODULE) if model else job.loss or loss_of(file)
+            job, model, timed = _recognised(job, file, device, notify)
+            named = (job.reference or REFERENCE_MODULE) if model else job.loss
             setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
                 against = AnyModel(job, device, candidate, of_file(model, setting), seed)
             else:
-                against = KnownLoss(job, device, candidate, named, seed)
+                against = KnownLoss(job, device, candidate, named, seed, timed)
         judging = _Judging(job, device, file, against, draft, notify)
         judging.run()
     except Ended:
@@ -190,28 +196,69 @@ def _explained(draft: Draft, job: Job, device: str) -> dict[Facet, str]:
     return found
 
 
-def _recognised(job: Job, file: Source, device: str) -> tuple[Job, Source | None]:
-    """Return the job with the loss, reduction, size and dtype of its reference, if it is known.
+def _recognised(
+    job: Job, file: Source, device: str, notify: Callable[[str], None]
+) -> tuple[Job, Source | None, Implementation | None]:
+    """Return the job with the loss, parameters, reduction, size and dtype of its reference.
 
-    And the source of a reference that computes something else.
+    Those of the file itself where it names no loss and has no reference.
+
+    Returns:
+        The job, the source of a reference that computes something else, and the reference that
+        computes the loss, beside which the file is timed.
+
+    Raises:
+        NotJudgeableError: nothing says which loss it is, or the file cannot be imported.
     """
-    if job.loss or not (job.reference or file.defines(REFERENCE_MODULE)):
-        return job, None
-    given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
-    reference = given.of_module(REFERENCE_MODULE)
-    _ = reference.parsed
-    setting = Setting(require_isolation=job.require_isolation)
+    if job.loss:
+        return job, None, None
+    setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
+    reference: Source | None = None
+    if job.reference or file.defines(REFERENCE_MODULE):
+        given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
+        reference = given.of_module(REFERENCE_MODULE)
+        _ = reference.parsed
+        found = of_file(reference, Setting(require_isolation=job.require_isolation))
+    else:
+        try:
+            return msgspec.structs.replace(job, loss=loss_of(file)), None, None
+        except NotJudgeableError as error:
+            if error.code != Code.UNKNOWN_LOSS:
+                raise
+            unknown = error
+        found = of_file(file, setting)
+        try:
+            remote.workers.of(found, device)
+        except SubjectError as error:
+            raise NotJudgeableError(*why_not_imported(error, file)) from None
     try:
-        known = recognise(of_file(reference, setting), device)
+        known = recognise(found, *(("cpu",) if reference else (device, "float32")))
     except UnknownLossError:
-        return job, reference
+        if reference is None:
+            raise unknown from None
+        return job, reference, None
+    notify(f"{job.file} computes {known}")
     sizes = job.sizes or ((known.size,) if known.size else ())
     fields: dict[str, Any] = {
         "loss": known.loss,
         "reduction": job.reduction or known.reduction,
         "dtypes": job.dtypes or (known.dtype,),
+        "parameters": {**known.parameters, **job.parameters},
     }
-    return msgspec.structs.replace(job, sizes=sizes, **fields), None
+    return msgspec.structs.replace(job, sizes=sizes, **fields), None, found if reference else None
+
+
+def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
+    """Return why a file cannot be imported; of a compiler, what it wrote."""
+    text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
+    if isinstance(error, NotBuiltError):
+        if error.compiler:
+            remote.workers.end(file)
+            log = remote.workers.logs.get(file, "")
+            text = placed_error(log, file.text, file.path.name) or text
+        else:
+            code = Code.IMPORT_FAILED
+    return (Code.MISSING_TOOL, text) if MISSING.search(text) else (code, text)
 
 
 class _Judging:
@@ -314,26 +361,16 @@ class _Judging:
             self.against.candidate = remote.share_build(self.implementation, self.device)
             self.against.check()
         except SubjectError as error:
-            code: Code = Code.IMPORT_FAILED
             if isinstance(error, SandboxError):
-                code, self.draft.isolation = error.code, error.reached or self.draft.isolation
-            if isinstance(error, NotBuiltError) and not error.compiler:
-                code = Code.IMPORT_FAILED
-            self.draft.end(code, self._told(error), case=case.name)
+                self.draft.isolation = error.reached or self.draft.isolation
+            code, text = why_not_imported(error, self.file)
+            self.draft.end(code, text, case=case.name)
         if changed := remote.changes_of(self.file):
             reason = reason_of(changed)
             if reason.code != Code.LEFT_BEHIND:
                 self.draft.end(reason.code, reason.text)
             text = f"its import changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.LIMITED, text, facet="global_state")
-
-    def _told(self, error: SubjectError) -> str:
-        """Return the text of an error; of a compiler that wrote to the output, what it wrote."""
-        if isinstance(error, NotBuiltError) and error.compiler:
-            remote.workers.end(self.file)
-            log = remote.workers.logs.get(self.file, "")
-            return placed_error(log, self.file.text, self.file.path.name) or str(error)
-        return str(error)
 
     def _look_at(self, case: Case) -> None:
         """Find out whether it has a gradient; if its value is wrong, that says most.
@@ -347,6 +384,8 @@ class _Judging:
         try:
             subject = bind(self.implementation, case)
             subject = self._check_value(problem, subject)
+            if self.implementation.setting.labels:
+                problem = self._problem(case)
             if not draft.failures:
                 for name, values in problem.sibling().operands.items():
                     problem.operands[name].copy_(values)
@@ -446,10 +485,7 @@ class _Judging:
             text = f"{LABELS_ALONE}: {verdict.reason}"
             self.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
             self.against.candidate = self.implementation.but(labels=True)
-            for each, values in self._problem(problem.case).operands.items():
-                problem.operands[each].copy_(values)
-            vars(problem).pop("_whole_value", None)
-            return self._check_value(problem, bind(self.implementation, problem.case), where)
+            return bind(self.implementation, problem.case)
         if verdict.status == FAIL:
             text = where + verdict.reason
             self.draft.add(Code.WRONG, text, check="value", facet="value", case=case)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from losscli import __version__
+from losscli.errors import EXIT_BUILD, EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.files.record import Record
 from losscli.implementations.source import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
@@ -89,8 +90,11 @@ class Verdict(Record, frozen=True):
     def exit_code(self) -> int:
         """The exit code of ``losscli judge`` for this file alone."""
         if self.right:
-            return 0
-        return {"DOES NOT BUILD": 3, "NOT JUDGED": 4}.get(self.word, 1)
+            return EXIT_OK
+        if any(reason.code == Code.UNKNOWN_LOSS for reason in self.reasons):
+            return EXIT_USAGE
+        known = {"DOES NOT BUILD": EXIT_BUILD, "NOT JUDGED": EXIT_UNFIT}
+        return known.get(self.word, EXIT_FAILED)
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:

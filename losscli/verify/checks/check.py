@@ -29,6 +29,9 @@ COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
 
 
+Limits = Callable[[str, Errors | None], bool]
+
+
 def usual(problem: Problem) -> tuple[Incoming]:
     """Return the usual incoming gradient alone."""
     return (problem.usual,)
@@ -49,7 +52,7 @@ class Tally(Worst):
         self._failed: dict[str, None] = {}
         self._first, self._name = first, name
         self._only_limits = True
-        self.limits: Callable[[str], bool] = lambda variant: False
+        self.limits: Limits = lambda variant, errors: False
         """See :attr:`Check.limits`."""
         self.reference_error = Error()
         """PyTorch's own distance from the oracle, where the check measures it."""
@@ -71,7 +74,7 @@ class Tally(Worst):
             super().add(outcome, errors, f"{variant}, {part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
-            self._only_limits = self._only_limits and self.limits(variant)
+            self._only_limits = self._only_limits and self.limits(variant, errors)
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of a part, ``loss`` or a gradient, for the result."""
@@ -221,8 +224,8 @@ class Check:
     """Tell whether the check applies to an implementation."""
     needs: str = ""
     """The cases that the check applies to, if not to all."""
-    limits: Callable[[str], bool] = lambda variant: False
-    """Tell whether a variant, by its name, is of values, dtypes or layouts that a kernel for
+    limits: Limits = lambda variant, errors: False
+    """Tell whether a variant, by its name, and its errors are of values, dtypes or layouts that a kernel for
     ordinary operands need not know: who fails only there is right within limits."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:

@@ -22,7 +22,7 @@ from losscli.verify.geometry import GEOMETRIES, geometry_of
     cost=Cost.FEW,
     adapt=lambda case: geometry_of(case).for_layouts(case),
     mean_for_sum=True,
-    limits=lambda variant: not any(each.is_ordinary(variant) for each in GEOMETRIES.values()),
+    limits=lambda variant, _: not any(each.is_ordinary(variant) for each in GEOMETRIES.values()),
     needs_gradient=False,
     recompiles=True,
     one_process=COPIES,

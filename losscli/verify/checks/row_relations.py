@@ -344,7 +344,7 @@ RELATIONS = (
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     units=(ROW,),
-    limits=lambda relation: relation.startswith("a number added"),
+    limits=lambda relation, _: relation.startswith("a number added"),
 )
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check what has to hold between answers of an implementation.

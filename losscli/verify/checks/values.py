@@ -65,7 +65,7 @@ PLACE = (7, 19)
     formerly=("specials",),
     cost=Cost.QUICK,
     adapt=of_shape(SPECIALS_SHAPE),
-    limits=lambda variant: True,
+    limits=lambda variant, _: True,
     needs_gradient=False,
 )
 def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
