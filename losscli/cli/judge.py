@@ -79,6 +79,11 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(
+    "--call",
+    metavar="EXPRESSION",
+    help="Call it so, over the names of the operands, e.g. 'fused(input, target)[0].mean()'.",
+)
+@option(
     "--arguments",
     metavar="NAMES",
     help="Pass the arguments in this order, e.g. target,input. By default their names tell.",
@@ -156,8 +161,9 @@ def command(
 ) -> int:
     """Judge loss kernels: whether they build, are right, and are fast.
 
-    A FILE is FILE.py, FILE.py:NAME or FILE.py@REVISION. It defines a function such as
-    smooth_l1_loss(input, target, ...), or a class ModelNew. `losscli new` writes one to start from.
+    A FILE is FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It defines a function
+    such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says how to call
+    anything else. `losscli new` writes one to start from.
 
     Exit codes: 1 a file is WRONG, CHEATS, CRASHED or HANGS, 3 a file DOES NOT BUILD and none is
     worse, 4 a file was NOT JUDGED and none is worse, 130 interrupted (the finished verdicts are

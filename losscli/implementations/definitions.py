@@ -130,6 +130,10 @@ class Signature:
         return NotJudgeableError(Code.SIGNATURE, f"{text}. Write ({', '.join(operands)}, ...)")
 
 
+UNKNOWN = Signature((), 0, frozenset(), anything=True)
+"""That of something which is defined elsewhere."""
+
+
 @dataclass(frozen=True)
 class Definition:
     """Something in a file that can be called as a loss."""
@@ -262,7 +266,6 @@ def _compiled(tree: ast.Module) -> frozenset[str]:
 
 
 def _found(tree: ast.Module) -> Iterator[Definition]:
-    unknown = Signature((), 0, frozenset(), anything=True)
     for node in _statements(tree.body):
         if isinstance(node, ast.FunctionDef):
             yield Definition(node.name, "function", _signature(node.args))
@@ -273,7 +276,7 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                 yield Definition(
                     node.name,
                     "module",
-                    _signature(forward.args, bound=True) if forward else unknown,
+                    _signature(forward.args, bound=True) if forward else UNKNOWN,
                     _signature(made.args, bound=True) if made else Signature((), 0, frozenset()),
                 )
         elif isinstance(node, ast.Assign):
@@ -281,12 +284,12 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                 named = isinstance(target, ast.Name) and target.id.endswith("_loss")
                 if named and not isinstance(node.value, ast.Constant):
                     assert isinstance(target, ast.Name)
-                    yield Definition(target.id, "function", unknown)
+                    yield Definition(target.id, "function", UNKNOWN)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = alias.asname or alias.name
                 if name.endswith("_loss"):
-                    yield Definition(name, "function", unknown)
+                    yield Definition(name, "function", UNKNOWN)
 
 
 def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:

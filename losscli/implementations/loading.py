@@ -20,10 +20,16 @@ _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
 """The names of errors of Triton and of torch.compile, which need not be installed."""
 
 
-def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Binding:
+def binding(
+    definition: Definition, order: tuple[str, ...], case: Case, expression: str = ""
+) -> Binding:
     """Return how a case calls what a file defines, with reduction and parameters fixed.
 
-    ``order``: of the operands that are given by position; the others are given by name.
+    Args:
+        definition: what it calls.
+        order: of the operands that are given by position; the others are given by name.
+        case: which case.
+        expression: evaluated in place of a call.
     """
     from losscli.implementations.sandbox.program import Binding  # imports torch
 
@@ -37,6 +43,7 @@ def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Bindi
         case.spec.names,
         order,
         case.device,
+        expression,
     )
 
 
@@ -46,16 +53,23 @@ def on_copies(function: BoundLoss) -> BoundLoss:
 
 
 def mended(function: BoundLoss, case: Case) -> BoundLoss:
-    """Return a function whose loss gets the reduction, the shape and the dtype that are due."""
+    """Return a function whose loss gets the reduction, the shape and the dtype that are due.
+
+    Of several results the first tensor of the right shape is the loss.
+    """
     import torch
 
     def called(*operands: Tensor) -> Tensor:
         loss = function(*operands)
+        shape = case.spec.loss_shape([tuple(operand.shape) for operand in operands])
+        if isinstance(loss, tuple | list):
+            due = (shape,) if case.reduction == "none" else ((), shape)
+            tensors = [each for each in loss if isinstance(each, torch.Tensor)]
+            loss = next((each for each in tensors if tuple(each.shape) in due), loss)
         if not isinstance(loss, torch.Tensor):
             return loss
         if case.reduction != "none" and loss.numel() == 1:
             loss = loss.reshape(())
-        shape = case.spec.loss_shape([tuple(operand.shape) for operand in operands])
         if case.reduction in ("mean", "sum") and tuple(loss.shape) == shape:
             loss = getattr(loss, case.reduction)()
         given = dict(zip(case.spec.names, operands, strict=True))

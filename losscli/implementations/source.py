@@ -1,14 +1,16 @@
-"""Implementations in files of others: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``.
+"""Third-party implementations: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``PACKAGE.MODULE:NAME``.
 
 A file is read, never imported, here. A worker imports it, see ``sandbox``.
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from importlib.machinery import PathFinder
 from itertools import chain
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations.definitions import (
     PAIR,
+    UNKNOWN,
     Definition,
     NotJudgeableError,
     Parsed,
+    Signature,
 )
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
@@ -29,6 +33,8 @@ REFERENCE_MODULE = "Model"
 _LONGEST_NAME = 255
 """Characters of a name of a file; a longer text names none."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
+_INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
+"""``PACKAGE.MODULE:NAME``: what is installed."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,12 @@ class Source:
     name: str
     """The name of the function or class; empty to find it."""
     data: bytes
+    call: str = ""
+    """How to call it: an expression over the names of the loss's operands; empty to find it."""
+    reduction: str = field(default="mean", compare=False)
+    """The reduction that it has where it takes none."""
+    parameters: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """The parameters of the loss that it has where it takes none."""
 
     @classmethod
     def read(cls, named: str) -> Source:
@@ -55,18 +67,37 @@ class Source:
 
     @classmethod
     def find(cls, named: str) -> Source:
-        """Read a file, at a revision if one is named.
+        """Read a file, at a revision if one is named, or that of an installed module.
 
         Raises:
-            UsageError: there is no such file or revision.
+            UsageError: there is no such file, revision or module.
         """
+        if installed := _INSTALLED.match(named):
+            path = _path_of_module(installed["module"])
+            return cls(named, path, "", installed["name"], _now(path))
         match = _PATTERN.match(named)
         if not match:
-            expected = "FILE.py, FILE.py:NAME or FILE.py@REVISION"
+            expected = "FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME"
             raise UsageError(f"expected {expected}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
         data = _at_revision(path, revision) if revision else _now(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
+
+    @property
+    def module(self) -> str:
+        """The installed module; empty of a file by itself."""
+        found = _INSTALLED.match(self.named)
+        return found["module"] if found else ""
+
+    def called(self, expression: str) -> Source:
+        """Return the source of what an expression calls.
+
+        Raises:
+            NotJudgeableError: it is no expression.
+        """
+        if expression:
+            names_in(expression)
+        return replace(self, call=expression)
 
     def of_module(self, name: str) -> Source:
         """Return the source of the function or class that it names, or else of a module."""
@@ -125,6 +156,13 @@ class Source:
         """
         parsed = self.parsed
         found = parsed.definitions
+        if self.call:
+            used = names_in(self.call)
+            operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
+            given = tuple(each for each in operands if each in used)
+            return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
+        if self.module and self.name not in found:  # it imports it from elsewhere
+            return Definition(self.name, "function", UNKNOWN)
         if self.name:
             if self.name not in found:
                 raise NotJudgeableError(
@@ -173,11 +211,14 @@ class Source:
         takes = definition.takes
         if misfit:
             return Reason(Code.NOT_APPLICABLE, misfit)
-        if reduction != "mean" and len(spec.reductions) > 1 and not takes("reduction"):
+        if reduction != self.reduction and len(spec.reductions) > 1 and not takes("reduction"):
             return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no reduction")
         for parameter in spec.parameters:
             value = parameters.get(parameter.name, parameter.default)
-            if value not in (parameter.default, parameter.absent) and not takes(parameter.name):
+            own = self.parameters.get(parameter.name)
+            if value not in (parameter.default, parameter.absent, own) and not takes(
+                parameter.name
+            ):
                 return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no {parameter.name}")
         return None
 
@@ -209,8 +250,38 @@ def settings_of(spec: Spec) -> set[str]:
 
 
 def is_file(name: str) -> bool:
-    """Tell whether the name of an implementation is that of a file."""
-    return bool(_PATTERN.match(name))
+    """Tell whether the name of an implementation is that of a file, or of an installed module."""
+    return bool(_PATTERN.match(name) or _INSTALLED.match(name))
+
+
+def names_in(expression: str) -> tuple[str, ...]:
+    """Return the names that an expression uses.
+
+    Raises:
+        NotJudgeableError: it is no expression.
+    """
+    try:
+        tree = ast.parse(expression, "--call", "eval")
+    except (SyntaxError, ValueError) as error:
+        text = f"--call {expression!r} is no expression: {getattr(error, 'msg', error)}"
+        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
+        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
+    return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def _path_of_module(name: str) -> Path:
+    """Return the file of an installed module, without importing it or its packages."""
+    folders: Sequence[str] | None = None
+    spec = None
+    first, *rest = name.split(".")
+    for count, part in enumerate((first, *rest), 1):
+        spec = PathFinder.find_spec(".".join(name.split(".")[:count]), folders)
+        if spec is None:
+            raise UsageError(f"there is no module '{name}' here: '{part}' is not found.")
+        folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
+    if spec is None or not (spec.origin or "").endswith(".py"):
+        raise UsageError(f"the module '{name}' is not written in Python. Name a file of Python.")
+    return Path(str(spec.origin))
 
 
 def path_of(named: str) -> Path:

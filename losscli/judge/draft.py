@@ -55,6 +55,8 @@ class Draft:
     """The dtypes that were looked at."""
     optional: Collection[str] = ()
     """The dtypes that a candidate need not take."""
+    notes: list[str] = field(default_factory=list)
+    """What was found out about how to judge it."""
     tested: dict[Facet, None] = field(default_factory=dict)
     """The facets that something was asked about."""
     given: Mapping[str, float] = field(default_factory=dict)
@@ -72,7 +74,8 @@ class Draft:
             if own:
                 worst = min(own, key=lambda reason: [*Code].index(reason.code))
                 kind = _KINDS.get(worst.code, "wrong")
-                found[facet] = f"{kind}: {worst.text}" if kind else "ok"
+                text = worst.text.removeprefix("raised ")
+                found[facet] = f"{kind}: {text}" if kind else "ok"
             else:
                 found[facet] = "ok" if facet in self.tested else "not tested"
         return found
@@ -85,6 +88,8 @@ class Draft:
             return "inputs"
         if facet not in ("value", "gradient"):
             return facet
+        if result.code == Code.LIMITED:
+            return "extreme_values"
         if case.dtype in self.optional:
             return "dtypes"
         if self.usual and case.reduction not in self.usual:

@@ -22,6 +22,9 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     reference: str = ""
     """A file whose ``Model`` is the truth; the candidate's own where both are empty."""
     device: str = "auto"
+    call: str = ""
+    """How to call it: an expression over the names of the loss's operands, its parameters and
+    ``reduction``, in the file's namespace; empty to find it."""
     arguments: tuple[str, ...] = ()
     """The order of the forward's arguments, as ``input,target``, where names do not tell."""
     sizes: tuple[Shape, ...] = ()

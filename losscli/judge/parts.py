@@ -15,6 +15,8 @@ RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
 """The words of candidates whose results are right, of ordinary operands at least."""
+SAME = 0.04
+"""The width of the interval of a ratio of two that are as fast."""
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 

@@ -94,10 +94,12 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
         inputs = _inputs(found, device)
         for loss, spec in _possible(len(signature.names), signature.anything, inputs):
             try:
+                if file.misfit(file.definition(loss), spec):
+                    continue
                 known = _recognised(found, loss, spec, device, dtype)
             except SandboxError:
                 raise
-            except SubjectError as error:
+            except (SubjectError, NotJudgeableError) as error:
                 failure = failure or str(error)
                 continue
             if known:

@@ -55,6 +55,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE, Speed, word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
+from losscli.losses import EVERY_LOSS
 from losscli.machine import devices, memory
 from losscli.machine.description import describe
 from losscli.processes.lock import HeldError
@@ -88,6 +89,7 @@ _known: beside.Known = {}
 _OF_GRADIENTS: tuple[Facet, ...] = ("repeated_backward", "second_derivatives")
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 LEFT = "left behind: "
+SEVERAL = ("returned a tuple", "returned a list")
 MISSING = re.compile(
     "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required"
     "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
@@ -120,11 +122,13 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         if trouble := canary.trouble():
             draft.end(Code.QUARANTINED, trouble)
         with draft.stage("parse"):
-            file = Source.read(job.file)
+            file = Source.read(job.file).called(job.call)
             draft.languages = file.languages
-            job, model, timed = _recognised(job, file, device, notify)
+            job, model, timed = _recognised(job, file, device, draft.notes)
             named = (job.reference or REFERENCE_MODULE) if model else job.loss
             setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
+            own = {"reduction": job.reduction or file.reduction, "parameters": job.parameters}
+            file = replace(file, **own)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
@@ -160,6 +164,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         against=named,
         device=device,
         reasons=tuple(draft.reasons),
+        notes=tuple(draft.notes),
         facets=_explained(draft, job, device),
         speed=tuple(draft.speed),
         accuracy=draft.accuracy,
@@ -197,7 +202,7 @@ def _explained(draft: Draft, job: Job, device: str) -> dict[Facet, str]:
 
 
 def _recognised(
-    job: Job, file: Source, device: str, notify: Callable[[str], None]
+    job: Job, file: Source, device: str, notes: list[str]
 ) -> tuple[Job, Source | None, Implementation | None]:
     """Return the job with the loss, parameters, reduction, size and dtype of its reference.
 
@@ -237,7 +242,7 @@ def _recognised(
         if reference is None:
             raise unknown from None
         return job, reference, None
-    notify(f"{job.file} computes {known}")
+    notes.append(f"computes {known}")
     sizes = job.sizes or ((known.size,) if known.size else ())
     fields: dict[str, Any] = {
         "loss": known.loss,
@@ -245,6 +250,9 @@ def _recognised(
         "dtypes": job.dtypes or (known.dtype,),
         "parameters": {**known.parameters, **job.parameters},
     }
+    if reference:
+        own = {name: fields[name] for name in ("reduction", "parameters")}
+        found = of_file(replace(reference, **own))
     return msgspec.structs.replace(job, sizes=sizes, **fields), None, found if reference else None
 
 
@@ -359,6 +367,7 @@ class _Judging:
                 bind(self.implementation, case)
             self.draft.isolation = remote.workers.of(self.implementation, self.device).reached
             self.against.candidate = remote.share_build(self.implementation, self.device)
+            self._settle_reduction()
             self.against.check()
         except SubjectError as error:
             if isinstance(error, SandboxError):
@@ -371,6 +380,25 @@ class _Judging:
                 self.draft.end(reason.code, reason.text)
             text = f"its import changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.LIMITED, text, facet="global_state")
+
+    def _settle_reduction(self) -> None:
+        """Judge without a reduction what takes none and returns a loss for each unit."""
+        against, job = self.against, self.job
+        if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
+            return
+        reductions = EVERY_LOSS[against.loss].reductions
+        case = against.firsts()[0]
+        if case.reduction == "none" or "none" not in reductions:
+            return
+        problem = self._problem(case)
+        with contextlib.suppress(SubjectError):
+            loss = bind(self.implementation, case).send(Forward(problem.operands))
+            if loss.shape == problem.oracle.unreduced_shape != problem.oracle.loss_shape():
+                self.draft.notes.append("it takes no reduction and returns one for each: none")
+                against.job = self.job = msgspec.structs.replace(job, reduction="none")
+                self.draft.usual = against.usual_reductions
+                own = replace(self.file, reduction="none")
+                against.candidate = of_file(own, self.implementation.setting)
 
     def _look_at(self, case: Case) -> None:
         """Find out whether it has a gradient; if its value is wrong, that says most.
@@ -457,16 +485,23 @@ class _Judging:
         """
         before = {name: each.clone() for name, each in problem.operands.items()}
         problem.mark()
-        loss, case = subject.send(Forward(problem.operands)), problem.case.name
+        case, mends = problem.case.name, self.implementation.setting.mends
+        try:
+            loss = subject.send(Forward(problem.operands))
+        except SubjectError as error:
+            if not str(error).startswith(SEVERAL) or "results" in mends:
+                raise
+            self.draft.notes.append("it returns several results: the first that fits is the loss")
+            self.against.candidate = self.implementation.but(mends=(*mends, "results"))
+            return self._check_value(problem, bind(self.implementation, problem.case), where)
         if name := problem.spoiled():
-            setting = self.implementation.setting
-            if "operands" in setting.mends:
+            if "operands" in mends:
                 self.draft.end(
                     Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case
                 )
             text = f"it overwrites its {name}, so each call gets copies, which its times include"
             self.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case)
-            self.against.candidate = self.implementation.but(mends=(*setting.mends, "operands"))
+            self.against.candidate = self.implementation.but(mends=(*mends, "operands"))
             for each, values in before.items():
                 problem.operands[each].copy_(values)
             return self._check_value(problem, bind(self.implementation, problem.case), where)
@@ -478,13 +513,14 @@ class _Judging:
             self.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
             if self.job.until_first:
                 raise Ended
-            mends = (*self.implementation.setting.mends, "results")
-            self.against.candidate = self.implementation.but(mends=mends)
+            self.against.candidate = self.implementation.but(mends=(*mends, "results"))
             return self._check_value(problem, bind(self.implementation, problem.case), where)
         if verdict.status == FAIL and self._is_right_for_labels(problem.case):
             text = f"{LABELS_ALONE}: {verdict.reason}"
             self.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
-            self.against.candidate = self.implementation.but(labels=True)
+            lacking = [o.name for o in problem.case.spec.operands[1:] if may_be_labels(o)]
+            lacking += self.implementation.setting.lacking
+            self.against.candidate = self.implementation.but(labels=True, lacking=tuple(lacking))
             return bind(self.implementation, problem.case)
         if verdict.status == FAIL:
             text = where + verdict.reason

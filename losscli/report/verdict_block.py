@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from losscli.errors import one_line
 from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
-from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, word_of
+from losscli.judge.parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.judge.verdict import Verdict, speedup
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, Code, Word
@@ -32,8 +32,6 @@ from losscli.units import format_bytes, format_duration, format_seconds, format_
 INDENT = "  "
 WIDEST_FILE = 44
 """Characters of a file's name in the table, whose beginning is cut off."""
-SAME = 0.04
-"""Width of the interval of a ratio of two that are as fast."""
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
@@ -64,6 +62,8 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
     if more := [r for r in reasons[1:] if word_of([r]) == verdict.word and not verdict.right]:
         told = ", ".join(dict.fromkeys(r.check or r.code.replace("_", " ") for r in more))
         lines += _wrapped(f"+ {count(len(more), 'more reason')}: {told}", 1)
+    for note in verdict.notes:
+        lines += _wrapped(f"note: {note}", 1)
     lines += _facets(verdict)
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
     parts = {
@@ -111,7 +111,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         parts.append(f"{cached} from the cache")
     ratios = [(ratio, v) for v in right if (ratio := speedup(v)) is not None]
     by_machine = grouped(ratios, lambda pair: pair[1].kind_of_machine)
-    for machine, found in by_machine.items():
+    for machine, found in by_machine.items() if len(verdicts) > 1 else ():
         best, verdict = max(found, key=lambda pair: pair[0])
         where = f" on {machine}" if len(by_machine) > 1 else ""
         parts.append(f"fastest {_short(verdict.file)} at {_ratio(best)} {REFERENCE}{where}")
@@ -135,7 +135,8 @@ def isolation(verdict: Verdict) -> str:
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
-    what = one_line(f"{verdict.file or verdict.id}, against {verdict.against}")
+    against = verdict.against or "an unknown loss"
+    what = one_line(f"{verdict.file or verdict.id}, against {against}")
     return f"{verdict.word}  {what}{where}{cached}"
 
 

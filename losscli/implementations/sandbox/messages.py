@@ -53,6 +53,8 @@ class Load(msgspec.Struct, tag="load"):
     """The source may import files beside it, but not at a revision."""
     name: str
     """The name of the function or class; empty to find it."""
+    call: str
+    """An expression that calls it; empty to find how."""
     order: list[str]
     """The order of the operands; empty to find it."""
     unmarked: bool

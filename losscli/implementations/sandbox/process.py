@@ -329,7 +329,7 @@ class Worker:
         number = _random_number()
         wanted = Load(
             *(number, file.named, file.text, str(file.path), file.revision),
-            *(file.name, list(order), unmarked, built),
+            *(file.name, file.call, list(order), unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)

@@ -5,6 +5,7 @@ It imports nothing of its own project, for it is run from its source as well: se
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -32,10 +33,17 @@ class Binding(NamedTuple):
     order: tuple[str, ...]
     """Of those that are given by position; the others are given by name."""
     device: str
+    expression: str = ""
+    """What is evaluated in place of a call of the name."""
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
-    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
+    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``.
+
+    A name with a dot is that of an installed module.
+    """
+    if "." in name:
+        return importlib.import_module(name)
     place = Path(scratch) / f"{name}.py"
     place.write_text(source, "utf-8")
     sys.path.insert(0, scratch)
@@ -52,6 +60,8 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 
 def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     """Return what takes the operands."""
+    if how.expression:
+        return _evaluated(module, how)
     found: Any = getattr(module, how.name)
     function = partial(found, **how.settings)
     if how.is_class:
@@ -69,6 +79,24 @@ def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
         by_name = {name: given[name] for name in how.names if name not in how.order}
         loss: Tensor = function(*[given[name] for name in how.order], **by_name)
         return loss
+
+    return called
+
+
+def _evaluated(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
+    """Return what evaluates an expression in the namespace of a module."""
+    code = compile(how.expression, "--call", "eval")
+    settings = dict(how.settings)
+
+    def called(*operands: Tensor) -> Tensor:
+        given = {**settings, **dict(zip(how.names, operands, strict=True))}
+        try:
+            found: Tensor = eval(code, vars(module), given)
+        except NameError as error:
+            there = [name for name in vars(module) if not name.startswith("_")]
+            told = f"{error}; there are {', '.join([*how.names, *settings])}"
+            raise NameError(f"{told} and, in the file, {', '.join(there)}") from None
+        return found
 
     return called
 

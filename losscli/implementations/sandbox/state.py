@@ -42,12 +42,13 @@ class State:
     def load(self, wanted: Load, built: memoryview) -> None:
         """Import a file, after unpacking what an earlier worker has compiled of it."""
         path, data = Path(wanted.path), wanted.source.encode()
-        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data)
+        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data, wanted.call)
         self.order = tuple(wanted.order)
         if built:
             builds.unpack(built, self.scratch)
         beside = "" if wanted.revision else wanted.path
-        self.source = wanted.source, beside, path.stem, self.scratch
+        name = self.file.module or path.stem
+        self.source = wanted.source, beside, name, self.scratch
         if not wanted.unmarked:
             self.module = import_source(*self.source)
             self.tuning.watch()
@@ -77,7 +78,7 @@ class State:
         definition = self.file.definition(case.loss)
         signature = definition.signature.without(settings_of(case.spec))
         order = signature.order(case.spec.names, self.order)
-        return loading.binding(definition, order, case)
+        return loading.binding(definition, order, case, self.file.call)
 
     @property
     def timed_pass(self) -> TimedPass:

@@ -225,8 +225,8 @@ class Check:
     needs: str = ""
     """The cases that the check applies to, if not to all."""
     limits: Limits = lambda variant, errors: False
-    """Tell whether a variant, by its name, and its errors are of values, dtypes or layouts that a kernel for
-    ordinary operands need not know: who fails only there is right within limits."""
+    """Tell whether a variant, by its name and errors, is one of values, dtypes or layouts that a
+    kernel for ordinary operands need not know: who fails only there is right within limits."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield the results of a subject."""

@@ -96,6 +96,9 @@ def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     if problem.oracle.shape.numel():
         first, second, *later = problem.case.spec.names
+        if problem.third_party and problem.third_party.labels:  # which are 0 or 1
+            _probe(at_least_loss(problem), (first,), subject, tally)
+            return
         own = least_loss_values(problem.case, second) != least_loss_values(problem.case)
         _probe(at_least_loss(problem), (first,) if own else (first, second), subject, tally)
         for name in (second, *later) if own else later:

@@ -18,7 +18,7 @@ BEYOND_TRAINING = ("infinity", "NaN", "of zeros", "1e4", "short vectors", "thous
 """What the names of values have that training does not meet: a kernel may have its limit there."""
 
 AT_LARGEST, MILD_ULP = "logits of 100", 1024.0
-"""At the largest logits of training rounding takes digits of a gradient: so many ulp are a limit."""
+"""At the largest logits of training rounding takes digits of a gradient: fewer ulp are a limit."""
 
 
 def _is_limit(variant: str, errors: Errors | None) -> bool:
