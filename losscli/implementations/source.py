@@ -99,6 +99,10 @@ class Source:
             names_in(expression)
         return replace(self, call=expression)
 
+    def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
+        """Return the source with what it has where it takes neither."""
+        return replace(self, reduction=reduction or self.reduction, parameters=parameters)
+
     def of_module(self, name: str) -> Source:
         """Return the source of the function or class that it names, or else of a module."""
         return self if self.name else replace(self, name=name, named=f"{self.named}:{name}")

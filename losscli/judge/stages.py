@@ -127,8 +127,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             job, model, timed = _recognised(job, file, device, draft.notes)
             named = (job.reference or REFERENCE_MODULE) if model else job.loss
             setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
-            own = {"reduction": job.reduction or file.reduction, "parameters": job.parameters}
-            file = replace(file, **own)
+            file = file.having(job.reduction, job.parameters)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
@@ -251,8 +250,7 @@ def _recognised(
         "parameters": {**known.parameters, **job.parameters},
     }
     if reference:
-        own = {name: fields[name] for name in ("reduction", "parameters")}
-        found = of_file(replace(reference, **own))
+        found = of_file(reference.having(fields["reduction"], fields["parameters"]))
     return msgspec.structs.replace(job, sizes=sizes, **fields), None, found if reference else None
 
 
@@ -397,7 +395,7 @@ class _Judging:
                 self.draft.notes.append("it takes no reduction and returns one for each: none")
                 against.job = self.job = msgspec.structs.replace(job, reduction="none")
                 self.draft.usual = against.usual_reductions
-                own = replace(self.file, reduction="none")
+                own = self.file.having("none", job.parameters)
                 against.candidate = of_file(own, self.implementation.setting)
 
     def _look_at(self, case: Case) -> None:
