@@ -33,7 +33,17 @@ from tests.parameters import SLOW
 
 PATHS = sorted(root().glob("*.py"))
 NOT_A_CANDIDATES_FAULT = {
-    *("bad_job", "no_gpu", "no_room", "quarantined", "not_isolated", "interrupted", "busy"),
+    *(
+        "bad_job",
+        "missing_tool",
+        "unknown_loss",
+        "no_gpu",
+        "no_room",
+        "quarantined",
+        "not_isolated",
+        "interrupted",
+        "busy",
+    ),
     "error",
 }
 EACH_RUN = (

@@ -55,9 +55,14 @@ class Signature:
         """Tell whether an argument may be given by name."""
         return self.anything or keyword in self.keywords
 
-    def without(self, settings: Collection[str]) -> Signature:
-        """Return the signature without settings, which are given by name."""
+    def without(self, settings: Collection[str], operands: int) -> Signature:
+        """Return the signature without settings, which are given by name.
+
+        Where fewer arguments than operands are left, a setting's name is that of an operand.
+        """
         kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
+        if len(kept) < operands:
+            return self
         needed = self.names[: self.required]
         required = sum(name in kept for name in needed)
         return replace(self, names=kept, required=required)

@@ -232,7 +232,7 @@ class Source:
         Raises:
             NotJudgeableError: see :meth:`Signature.order`.
         """
-        signature = definition.signature.without(settings_of(spec))
+        signature = signature_for(definition, spec)
         if lacks := signature.lacks(spec.names, given):
             return f"{definition.name} takes no {lacks}"
         order = signature.order(spec.names, given)
@@ -246,6 +246,12 @@ class Source:
     def defines(self, name: str) -> bool:
         """Tell whether the file defines something of a name, if only a compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
+
+
+def signature_for(definition: Definition, spec: Spec) -> Signature:
+    """Return the signature of what a loss is called as, without the loss's settings."""
+    operands = sum(not operand.optional for operand in spec.operands)
+    return definition.signature.without(settings_of(spec), operands)
 
 
 def settings_of(spec: Spec) -> set[str]:

@@ -149,7 +149,8 @@ class Draft:
             return
         code = code_of(result, self.now, facet, optional=optional)
         check, case = result.check, result.case.name
-        reason = JudgeReason(code, self.now, result.told, check, facet, case, line(result))
+        told, repeat = result.told, line(result)
+        reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
         known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:
             self.reasons[self.reasons.index(known[0])] = reason

@@ -30,12 +30,12 @@ class JudgeReason(Record, frozen=True):
     """What was expected and what was given."""
     check: str = ""
     """The check of ``losscli list checks`` that failed, where one did."""
-    facet: Facet | Literal[""] = ""
-    """The side of the kernel that it concerns; empty where that is none."""
     case: str = ""
     """The smallest case that shows it."""
     repeat: str = ""
     """The line of Python that repeats it."""
+    facet: Facet | Literal[""] = ""
+    """The side of the kernel that it concerns; empty where that is none."""
 
 
 class Speed(Record, frozen=True):

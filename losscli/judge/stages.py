@@ -124,10 +124,9 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         with draft.stage("parse"):
             file = Source.read(job.file).called(job.call)
             draft.languages = file.languages
-            job, model, timed = _recognised(job, file, device, draft.notes)
+            job, file, model, timed = _recognised(job, file, device, draft.notes)
             named = (job.reference or REFERENCE_MODULE) if model else job.loss
             setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
-            file = file.having(job.reduction, job.parameters)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
@@ -202,20 +201,22 @@ def _explained(draft: Draft, job: Job, device: str) -> dict[Facet, str]:
 
 def _recognised(
     job: Job, file: Source, device: str, notes: list[str]
-) -> tuple[Job, Source | None, Implementation | None]:
+) -> tuple[Job, Source, Source | None, Implementation | None]:
     """Return the job with the loss, parameters, reduction, size and dtype of its reference.
 
     Those of the file itself where it names no loss and has no reference.
 
     Returns:
-        The job, the source of a reference that computes something else, and the reference that
-        computes the loss, beside which the file is timed.
+        The job; the file with what it has where it takes no reduction or parameters; the source
+        of a reference that computes something else; and the reference that computes the loss,
+        beside which the file is timed.
 
     Raises:
         NotJudgeableError: nothing says which loss it is, or the file cannot be imported.
     """
+    file = file.having(job.reduction, {})
     if job.loss:
-        return job, None, None
+        return job, file, None, None
     setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
     reference: Source | None = None
     if job.reference or file.defines(REFERENCE_MODULE):
@@ -225,7 +226,7 @@ def _recognised(
         found = of_file(reference, Setting(require_isolation=job.require_isolation))
     else:
         try:
-            return msgspec.structs.replace(job, loss=loss_of(file)), None, None
+            return msgspec.structs.replace(job, loss=loss_of(file)), file, None, None
         except NotJudgeableError as error:
             if error.code != Code.UNKNOWN_LOSS:
                 raise
@@ -240,7 +241,7 @@ def _recognised(
     except UnknownLossError:
         if reference is None:
             raise unknown from None
-        return job, reference, None
+        return job, file, reference, None
     notes.append(f"computes {known}")
     sizes = job.sizes or ((known.size,) if known.size else ())
     fields: dict[str, Any] = {
@@ -249,9 +250,9 @@ def _recognised(
         "dtypes": job.dtypes or (known.dtype,),
         "parameters": {**known.parameters, **job.parameters},
     }
-    if reference:
-        found = of_file(reference.having(fields["reduction"], fields["parameters"]))
-    return msgspec.structs.replace(job, sizes=sizes, **fields), None, found if reference else None
+    has = fields["reduction"], known.parameters
+    timed = of_file(reference.having(*has)) if reference else None
+    return msgspec.structs.replace(job, sizes=sizes, **fields), file.having(*has), None, timed
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
@@ -395,7 +396,7 @@ class _Judging:
                 self.draft.notes.append("it takes no reduction and returns one for each: none")
                 against.job = self.job = msgspec.structs.replace(job, reduction="none")
                 self.draft.usual = against.usual_reductions
-                own = self.file.having("none", job.parameters)
+                own = self.file.having("none", self.file.parameters)
                 against.candidate = of_file(own, self.implementation.setting)
 
     def _look_at(self, case: Case) -> None:

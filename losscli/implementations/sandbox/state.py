@@ -20,7 +20,7 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.tuning import Tuning
-from losscli.implementations.source import Source, settings_of
+from losscli.implementations.source import Source, signature_for
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -76,8 +76,7 @@ class State:
     def binding(self, case: Case) -> Binding:
         """Return how a case calls what the file defines."""
         definition = self.file.definition(case.loss)
-        signature = definition.signature.without(settings_of(case.spec))
-        order = signature.order(case.spec.names, self.order)
+        order = signature_for(definition, case.spec).order(case.spec.names, self.order)
         return loading.binding(definition, order, case, self.file.call)
 
     @property
