@@ -120,7 +120,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "--jobs", metavar="FILE", help="Read jobs from FILE, a JSON object a line; - is standard input."
 )
 @option(
-    "--resume", metavar="FILE", help="Judge only jobs without a verdict in FILE; add theirs to it."
+    "--resume",
+    metavar="FILE",
+    help="Judge only jobs that FILE has no verdict on, or NOT JUDGED; add theirs to it.",
 )
 @option(
     "--workers",
@@ -187,6 +189,7 @@ def command(
 
     items = _jobs(jobs, fields) if jobs else _files(files, fields)
     earlier = read_finished(output) if resume is not None and output else []
+    earlier = [verdict for verdict in earlier if verdict.correct is not None]
     finished = {verdict.id for verdict in earlier}
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")

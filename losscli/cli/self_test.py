@@ -192,7 +192,7 @@ def _report(found: list[Judged], format: str) -> str:
         return json.dumps([each.to_json() for each in found], indent=1)
     rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
     style = TEXT if format == "table" else MARKDOWN
-    parts = [lay_out(["files", "judged", "as expected"], rows, style)]
+    parts = [lay_out(["files", "judged", "as expected", "cause named"], rows, style)]
     for each in found:
         if not each.as_expected:
             codes = f" ({', '.join(each.codes)})" if each.codes else ""

@@ -55,6 +55,10 @@ class Draft:
     """The dtypes that were looked at."""
     optional: Collection[str] = ()
     """The dtypes that a candidate need not take."""
+    cases: list[Case] = field(default_factory=list)
+    """Those whose results were wrong, the smallest first."""
+    cause: str = ""
+    """What wrong results are, where that is known."""
     notes: list[str] = field(default_factory=list)
     """What was found out about how to judge it."""
     tested: dict[Facet, None] = field(default_factory=dict)
@@ -149,6 +153,8 @@ class Draft:
             return
         code = code_of(result, self.now, facet, optional=optional)
         check, case = result.check, result.case.name
+        if code == Code.WRONG:
+            self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
         told, repeat = result.told, line(result)
         reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
         known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]

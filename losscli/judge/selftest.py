@@ -162,6 +162,8 @@ class Judged(Record, frozen=True):
     """The first reason in words, where the verdict is not as expected."""
     as_expected: bool
     seconds: float
+    cause: str = ""
+    """What its wrong results are, where the judge found out."""
 
     @property
     def exit_code(self) -> int:
@@ -203,13 +205,14 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
             verdict.reasons[0].text if verdict.reasons and not due else "",
             due,
             round(sum(verdict.seconds.values()), 1),
+            verdict.cause,
         )
 
 
-def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int]]:
-    """Return how many files of each kind there are, and how many got the verdict that is due."""
-    counts = dict.fromkeys((HONEST, *_KINDS), (0, 0))
+def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:
+    """Return how many files of each kind there are, got the verdict that is due, and a cause."""
+    counts = dict.fromkeys((HONEST, *_KINDS), (0, 0, 0))
     for each in found:
-        files, right = counts[each.kind]
-        counts[each.kind] = files + 1, right + each.as_expected
+        files, right, caused = counts[each.kind]
+        counts[each.kind] = files + 1, right + each.as_expected, caused + bool(each.cause)
     return {kind: count for kind, count in counts.items() if count[0]}

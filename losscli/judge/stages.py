@@ -49,6 +49,7 @@ from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
+from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
 from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
@@ -68,6 +69,8 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
+MOST_CAUSES = 2
+"""Cases on which the cause of wrong results is looked for."""
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
@@ -162,6 +165,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         against=named,
         device=device,
         reasons=tuple(draft.reasons),
+        cause=draft.cause,
         notes=tuple(draft.notes),
         facets=_explained(draft, job, device),
         speed=tuple(draft.speed),
@@ -307,6 +311,7 @@ class _Judging:
                         self._look_at(case)
                     self._check(against.small(trains=bool(draft.trains)))
                     self._look_unmarked(against.firsts()[0])
+                    self._tell_first()
                 with draft.stage("checks"):
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
@@ -314,6 +319,7 @@ class _Judging:
                         self._look_at(case)
                     self._check(against.of_others(trains=bool(draft.trains)))
                 ended = False
+            self._find_cause()
             self._take_tuning()
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
         if ended:
@@ -379,6 +385,22 @@ class _Judging:
                 self.draft.end(reason.code, reason.text)
             text = f"its import changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.LIMITED, text, facet="global_state")
+
+    def _tell_first(self) -> None:
+        """Say that value and gradient are right, where other checks follow."""
+        what = "value and gradient are" if self.draft.trains else "the value is"
+        if self.job.id == self.job.file and not self.draft.failures:
+            taken = sum(self.draft.seconds.values())
+            self.notify(f"{self.job.file}: {what} right, after {taken:.0f} s; other checks follow")
+
+    def _find_cause(self) -> None:
+        """Find out what wrong results are."""
+        if word_of(self.draft.reasons) != "WRONG" or isinstance(self.against, AnyModel):
+            return
+        for case in self.draft.cases[:MOST_CAUSES]:
+            self.draft.cause = cause_of(self._problem(case), self.implementation)
+            if self.draft.cause:
+                return
 
     def _settle_reduction(self) -> None:
         """Judge without a reduction what takes none and returns a loss for each unit."""
@@ -523,6 +545,7 @@ class _Judging:
             return bind(self.implementation, problem.case)
         if verdict.status == FAIL:
             text = where + verdict.reason
+            self.draft.cases.append(problem.case)
             self.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
             # What its gradient does may say less, unless nothing else is known of the formula.
             if errors is None or not isinstance(problem.case, ModelCase):

@@ -39,6 +39,8 @@ class Verdict(Record, frozen=True):
     """What it was judged against: the name of a loss, or ``Model``, or another file."""
     device: str
     reasons: tuple[JudgeReason, ...] = ()
+    cause: str = ""
+    """What its wrong results are: those of a known mistake, or the right ones times a number."""
     notes: tuple[str, ...] = ()
     """What was found out about how to judge it: which loss it computes, for example."""
     facets: dict[Facet, str] = msgspec.field(default_factory=dict)
@@ -79,9 +81,9 @@ class Verdict(Record, frozen=True):
     def feedback(self) -> str:
         """What to change, in sentences made for a model, or for a person, to act on."""
         name = self.file or self.id
-        return feedback(
-            name, self.word, self.against, self.reasons, self.speed, self.accuracy.deterministic
-        )
+        deterministic = self.accuracy.deterministic
+        told = feedback(name, self.word, self.against, self.reasons, self.speed, deterministic)
+        return f"{told} Its results are those of a mistake: {self.cause}." if self.cause else told
 
     @property
     def correct(self) -> bool | None:

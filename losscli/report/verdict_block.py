@@ -57,6 +57,8 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
     lines = [_title(verdict)]
     # What the word follows from comes first.
     reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
+    if verdict.cause:
+        lines += _wrapped(f"cause: {verdict.cause}", 1)
     if reasons and verdict.word != "RIGHT":
         lines += _reason(reasons[0])
     if more := [r for r in reasons[1:] if word_of([r]) == verdict.word and not verdict.right]:
