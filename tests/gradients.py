@@ -1,7 +1,5 @@
 """A loss with its gradients, in one tuple that can be compared."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

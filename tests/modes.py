@@ -1,7 +1,5 @@
 """Runs a program as other machines and users do: ``python -m tests.modes MODE PROGRAM...``."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

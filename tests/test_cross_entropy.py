@@ -4,8 +4,6 @@ What all losses over rows have in common is tested by ``test_row_losses.py``, an
 samples are put to it by ``kernels/test_outside_judge.py``.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
@@ -82,7 +80,7 @@ SHAPES = (
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_loss_and_gradient_equal_torchs(dtype: torch.dtype, device: str) -> None:
+def test_loss_and_gradient_equal_torchs(dtype, device):
     for shape, reduction in itertools.product(SHAPES, REDUCTIONS):
         input = logits(*shape, device=device, dtype=dtype)
         dim = 0 if len(shape) == 1 else 1
@@ -109,7 +107,7 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def test_strides_of_any_dimensions_do_not_matter(device: str) -> None:
+def test_strides_of_any_dimensions_do_not_matter(device):
     several: list[dict[str, Any]] = [{}, {"label_smoothing": 0.2, "reduction": "none"}]
     for view, rows, settings in itertools.product(VIEWS, (3, 40), several):
         input = VIEWS[view](logits(rows, 20, device=device))
@@ -122,7 +120,7 @@ def test_strides_of_any_dimensions_do_not_matter(device: str) -> None:
             assert gradient.stride() == torch.empty_like(input).stride()
 
 
-def test_ignored_rows_count_for_nothing_whatever_the_dtype_of_class_numbers(device: str) -> None:
+def test_ignored_rows_count_for_nothing_whatever_the_dtype_of_class_numbers(device):
     weight = torch.rand(6, device=device)
     for ignore_index, reduction in itertools.product((-100, 2), REDUCTIONS):
         for rows, every in ((9, 2), (40, 2), (3, 1)):  # the last has no row that counts
@@ -144,7 +142,7 @@ def extended(input: Tensor, target: Tensor, **named: Any) -> Tensor:
     return rows.sum() / (target != 1).sum()
 
 
-def test_temperature_softcap_and_z_loss_do_what_they_say(device: str) -> None:
+def test_temperature_softcap_and_z_loss_do_what_they_say(device):
     input, target = logits(11, 8, device=device), numbers(8, 11, device=device)
     target[::3] = 1
     exact = input.detach().double().requires_grad_()
@@ -153,12 +151,11 @@ def test_temperature_softcap_and_z_loss_do_what_they_say(device: str) -> None:
         assert_close(ours.double(), due, rtol=1e-6, atol=1e-7)
 
 
-def test_formulas_of_the_spec_equal_the_kernels(device: str) -> None:
+def test_formulas_of_the_spec_equal_the_kernels(device):
     input, weight = logits(6, 5, 2, device=device, dtype=torch.float64), torch.rand(5).to(device)
     kinds = {"": numbers(5, 6, 2, device=device)}
     kinds["_with_probabilities"] = torch.rand(6, 5, 2, device=device)
     weight = weight.double()
-    extras: dict[str, float]
     for (kind, target), reduction in itertools.product(kinds.items(), REDUCTIONS):
         composed = getattr(torch.ops.losscli, f"{SPEC.name}{kind}_backward_reference")
         for extras in ({}, EXTRAS):
@@ -173,7 +170,7 @@ def test_formulas_of_the_spec_equal_the_kernels(device: str) -> None:
                 assert_close(found.detach(), derivative)
 
 
-def test_logits_changed_through_data_are_computed_again(device: str) -> None:
+def test_logits_changed_through_data_are_computed_again(device):
     input, target = logits(9, 8, device=device), numbers(8, 9, device=device)
     loss = OURS(input, target)
     other = logits(9, 8, device=device)
@@ -182,7 +179,7 @@ def test_logits_changed_through_data_are_computed_again(device: str) -> None:
     assert_close(input.grad, both(TORCHS(other, target), other)[1])
 
 
-def test_incoming_gradients_may_be_expanded_or_strided(device: str) -> None:
+def test_incoming_gradients_may_be_expanded_or_strided(device):
     input, target = logits(4, 6, 5, device=device), numbers(6, 4, 5, device=device)
     exact = input.detach().double().requires_grad_()
     for incoming in (
@@ -194,7 +191,7 @@ def test_incoming_gradients_may_be_expanded_or_strided(device: str) -> None:
         assert_close(got, both(due, exact, incoming=incoming.double())[1].float())
 
 
-def test_with_grad_returns_the_gradient_in_place_or_not(device: str) -> None:
+def test_with_grad_returns_the_gradient_in_place_or_not(device):
     for strided, reduction, inplace in itertools.product((False, True), REDUCTIONS, (False, True)):
         input, target = logits(6, 12, 2, 3, device=device), numbers(6, 6, 2, 3, device=device)
         input = input[:, ::2].transpose(2, 3) if strided else input[:, :6].contiguous()
@@ -213,7 +210,7 @@ def test_with_grad_returns_the_gradient_in_place_or_not(device: str) -> None:
             assert torch.equal(given, got[1] if inplace else before)
 
 
-def test_with_grad_does_not_write_over_what_requires_grad(device: str) -> None:
+def test_with_grad_does_not_write_over_what_requires_grad(device):
     input, target = logits(3, 4, device=device), numbers(4, 3, device=device)
     with pytest.raises(RuntimeError, match="requires grad"):
         WITH_GRAD(input, target, inplace=True)
@@ -222,7 +219,7 @@ def test_with_grad_does_not_write_over_what_requires_grad(device: str) -> None:
         assert WITH_GRAD(input.half(), target, inplace=True)[0].dtype == torch.float16
 
 
-def test_gradients_of_target_and_weight_are_torchs(device: str) -> None:
+def test_gradients_of_target_and_weight_are_torchs(device):
     input = logits(4, 5, device=device, dtype=torch.float64)
     target = torch.rand(4, 5, device=device, dtype=torch.float64, requires_grad=True)
     weight = torch.rand(5, device=device, dtype=torch.float64, requires_grad=True)
@@ -239,9 +236,9 @@ def test_gradients_of_target_and_weight_are_torchs(device: str) -> None:
 # --- compilers, autocast, modules ---
 
 
-def test_compilers_take_loss_gradient_and_module(device: str) -> None:
+def test_compilers_take_loss_gradient_and_module(device):
     @torch.compile(fullgraph=True, backend="aot_eager")
-    def step(input: Tensor, target: Tensor) -> Tensor:
+    def step(input, target):
         doubled = 2 * input
         _, gradient = WITH_GRAD(doubled, target, inplace=True)
         return gradient + doubled
@@ -264,7 +261,7 @@ def test_compilers_take_loss_gradient_and_module(device: str) -> None:
     assert_close(input.grad, due)
 
 
-def test_autocast_computes_as_torchs(device: str) -> None:
+def test_autocast_computes_as_torchs(device):
     for dtype in (torch.float16, torch.bfloat16, torch.float64):
         input, target = logits(4, 7, device=device, dtype=dtype), numbers(7, 4, device=device)
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -276,7 +273,7 @@ def test_autocast_computes_as_torchs(device: str) -> None:
             assert_close(got, due.to(got.dtype))
 
 
-def test_probabilities_of_another_dtype_are_promoted(device: str) -> None:
+def test_probabilities_of_another_dtype_are_promoted(device):
     input = logits(4, 5, device=device, dtype=torch.float16)
     target = torch.rand(4, 5, device=device)
     ours, theirs = OURS(input, target), TORCHS(input.float(), target)
@@ -307,8 +304,8 @@ SPREAD_CLASSES = (2, 7, 16, 64, 129, 1000, 1001, 4097, 8192, 16384, 32000, 50257
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
-    dtype: torch.dtype, smoothing: float, softcap: float, classes: int, kind: str
-) -> None:
+    dtype, smoothing, softcap, classes, kind
+):
     # Rows without and with elements besides whole vectors, in turn.
     rows = 301 if classes < 50000 else 101
     input = 3 * torch.randn(rows, classes + 3, device="cuda")
@@ -368,15 +365,15 @@ def test_smoothed_and_capped_rows_equal_the_formula_in_float64(
 @pytest.mark.parametrize("form", ["probabilities", "numbers"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_weighted_shares_of_classes_equal_the_formula_in_float64(
-    dtype: torch.dtype, form: str, softcap: float, classes: int, kind: str
-) -> None:
+    dtype, form, softcap, classes, kind
+):
     rows = 301 if classes < 5000 else 33
     input = 3 * torch.randn(rows, classes + 3, device=GPU)
     target = torch.softmax(torch.randn(rows, classes + 3, device=GPU), 1)
     if kind == "low" and classes > 1:
         input[::3, classes // 2], target[::3, classes // 2] = -torch.inf, 0
 
-    def laid(values: Tensor) -> Tensor:
+    def laid(values):
         values = values.to(dtype)
         if kind == "shifted":
             return values[:, 1 : classes + 1]
@@ -421,7 +418,7 @@ def test_weighted_shares_of_classes_equal_the_formula_in_float64(
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", [1e20, 2.0**94, 1e30])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_gradient_of_huge_logits_is_finite(size: float, smoothing: float) -> None:
+def test_gradient_of_huge_logits_is_finite(size, smoothing):
     input = torch.randn(13, 37, device="cuda").bfloat16()
     target = numbers(37, 13, device="cuda")
     input[::2, 19], input[1::3, 5] = size, -size

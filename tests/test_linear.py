@@ -1,7 +1,5 @@
 """Losses of hidden states are those of the logits that a linear layer makes, by every plan."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,15 +58,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
 @pytest.fixture
-def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
+def by_plan(monkeypatch):
     """Return a function that has the calls that follow computed by a plan."""
 
-    def take(kind: str) -> None:
+    def take(kind):
         monkeypatch.setattr(calls, "_plan", lambda *_: PLANS[kind])
 
     return take
@@ -94,20 +92,12 @@ def leaves(given: dict[str, Tensor], dtype: torch.dtype | None = None) -> list[T
     return [given[n].to(dtype, copy=True).requires_grad_() for n in ("hidden", "weight", "bias")]
 
 
-def logits_of(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float = 1, softcap: float = 0
-) -> Tensor:
+def logits_of(hidden, weight, bias, temperature=1, softcap=0):
     found = linear(hidden, weight, bias) / temperature
     return softcap * torch.tanh(found / softcap) if softcap else found
 
 
-def losses_of(
-    logits: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    label_smoothing: float = 0,
-    z_loss: float = 0,
-) -> Tensor:
+def losses_of(logits, target, class_weight, label_smoothing=0, z_loss=0):
     """Return each row's loss as PyTorch computes it."""
     losses = cross_entropy(
         logits, target, class_weight, reduction="none", label_smoothing=label_smoothing
@@ -116,13 +106,7 @@ def losses_of(
     return losses + torch.where(target == -100, 0.0, z_loss * squares)
 
 
-def expected(
-    given: dict[str, Tensor],
-    reduction: str,
-    settings: dict[str, Any],
-    incoming: Tensor,
-    dtype: torch.dtype = torch.float64,
-) -> list[Tensor]:
+def expected(given, reduction, settings, incoming, dtype=torch.float64):
     """Return the loss and its gradients as PyTorch computes them in a dtype."""
     hidden, weight, bias = leaves(given, dtype)
     shape = {name: settings[name] for name in ("temperature", "softcap") if name in settings}
@@ -160,9 +144,7 @@ def error(found: Tensor, truth: Tensor) -> float:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", PLANS)
-def test_loss_and_gradients_are_those_of_the_logits(
-    kind: str, dtype: torch.dtype, device: str, by_plan: Any
-):
+def test_loss_and_gradients_are_those_of_the_logits(kind, dtype, device, by_plan):
     for setting, reduction in itertools.product(SETTINGS, REDUCTIONS):
         # No plan of chunks has a gradient for each row.
         by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
@@ -170,9 +152,7 @@ def test_loss_and_gradients_are_those_of_the_logits(
             assert_is_that_of_the_logits(SETTINGS[setting], reduction, dtype, device)
 
 
-def assert_is_that_of_the_logits(
-    settings: dict[str, Any], reduction: str, dtype: torch.dtype, device: str
-):
+def assert_is_that_of_the_logits(settings, reduction, dtype, device):
     given = operands(dtype, device)
     incoming = torch.randn(ROWS if reduction == "none" else (), device=device).to(dtype)
     tensors = leaves(given)
@@ -190,18 +170,14 @@ def assert_is_that_of_the_logits(
 
 @pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_log_probs_have_any_gradient_for_each_token(
-    dtype: torch.dtype, kind: str, device: str, by_plan: Any
-):
+def test_log_probs_have_any_gradient_for_each_token(dtype, kind, device, by_plan):
     for softcap, entropy in itertools.product((0.0, 5.0), (False, True)):
         by_plan(SLICES if entropy and kind == WHOLE else kind)
         with naming(f"softcap {softcap}", "with entropies" if entropy else "alone"):
             assert_log_probs_are_those_of_the_logits(dtype, softcap, entropy, device)
 
 
-def assert_log_probs_are_those_of_the_logits(
-    dtype: torch.dtype, softcap: float, entropy: bool, device: str
-):
+def assert_log_probs_are_those_of_the_logits(dtype, softcap, entropy, device):
     given = operands(dtype, device, ignored=False)
     mask = torch.rand(ROWS, device=device) > 0.4
     hidden, layer, bias = tensors = leaves(given)
@@ -243,7 +219,7 @@ def ulp_apart(found: Tensor, truth: Tensor) -> float:
 @pytest.mark.parametrize("softcap", [0.0, 30.0])
 @pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
 def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors(
-    kind: str, softcap: float, by: str, device: str, by_plan: Any
+    kind, softcap, by, device, by_plan
 ):
     """A factor that is a power of two changes a row's gradients by just that.
 
@@ -263,7 +239,7 @@ def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors
     factors = large.clone()
     factors[half:] = 2.0**-10
 
-    def gradients(of_rows: Tensor) -> tuple[Tensor, ...]:
+    def gradients(of_rows):
         tensors, weight = leaves(given), None
         if by == "class weights":
             weight = torch.ones(CLASSES, device=device)
@@ -287,7 +263,7 @@ def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors
             assert ulp_apart(mine[classes], theirs[classes].double() * factor) <= 1
 
 
-def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device: str, by_plan: Any):
+def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device, by_plan):
     """Parts of rows and of classes cost no digits, however many they are."""
     given = operands(torch.bfloat16, device)
     hidden, weight, _ = leaves(given)
@@ -301,7 +277,7 @@ def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device: str, by_plan: A
             assert error(mine, truth) < 0.5, kind
 
 
-def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
+def test_token_weights_log_sums_and_frozen_operands(device, by_plan):
     """Each with the loss and the gradients of PyTorch, and again from a retained graph."""
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
@@ -335,7 +311,7 @@ def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
             assert_close(mine, theirs)
 
 
-def test_hidden_states_of_any_shape(device: str):
+def test_hidden_states_of_any_shape(device):
     for shape, reduction in itertools.product(((), (1,), (0,), (2, 0), (3, 2, 4)), REDUCTIONS):
         hidden = torch.randn(*shape, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
         weight = torch.randn(CLASSES, WIDTH, device=device).double().requires_grad_()
@@ -348,7 +324,7 @@ def test_hidden_states_of_any_shape(device: str):
             assert_same(loss, truth, hidden, weight)
 
 
-def test_all_rows_ignored(device: str, by_plan: Any):
+def test_all_rows_ignored(device, by_plan):
     dtypes = (torch.float32, torch.float16)
     for kind, reduction, dtype in itertools.product(PLANS, REDUCTIONS, dtypes):
         by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
@@ -366,11 +342,11 @@ def test_all_rows_ignored(device: str, by_plan: Any):
 
 
 @pytest.mark.parametrize("entropy", [False, True], ids=["alone", "with_entropies"])
-def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
+def test_second_derivatives_are_those_of_the_logits(entropy, device):
     given = operands(torch.float64, device, ignored=not entropy)
     hidden, weight, bias = leaves(given)
 
-    def penalty(loss: Tensor) -> tuple[Tensor, ...]:
+    def penalty(loss):
         tensors = (hidden, weight, bias)
         first = torch.autograd.grad(loss, tensors, create_graph=True)
         return torch.autograd.grad(torch.stack([(each**2).sum() for each in first]).sum(), tensors)
@@ -389,7 +365,7 @@ def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
     assert_close(penalty(mine), penalty(theirs))
 
 
-def test_compilers_and_transforms_take_all_logits_at_once(device: str):
+def test_compilers_and_transforms_take_all_logits_at_once(device):
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
 
@@ -429,7 +405,7 @@ def test_meta_tensors_have_the_form_of_real_ones():
             assert one.is_meta
 
 
-def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any):
+def test_autocast_takes_its_dtype_and_returns_float32(device, by_plan):
     for kind, inside in itertools.product(PLANS, (True, False)):
         by_plan(kind)
         given = operands(torch.float32, device)
@@ -448,7 +424,7 @@ def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any)
                 assert error(one, other) * torch.finfo(torch.float32).eps < 2e-2
 
 
-def test_autocast_leaves_float64(device: str):
+def test_autocast_leaves_float64(device):
     given = operands(torch.float64, device)
     tensors = leaves(given)
     with torch.autocast(device, torch.bfloat16):
@@ -456,17 +432,17 @@ def test_autocast_leaves_float64(device: str):
     assert_close(loss, cross_entropy(linear(*tensors), given["target"]))
 
 
-def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
+def test_a_weight_that_also_made_the_hidden_states(device, by_plan):
     given = operands(torch.float64, device)
     weight = given["weight"].clone().requires_grad_()
     words = torch.randint(CLASSES, (ROWS,), device=device)
 
-    def slope_of(loss: Any, create_graph: bool) -> Tensor:
+    def slope_of(loss, create_graph):
         hidden = torch.nn.functional.embedding(words, weight).tanh()
         found: Tensor = loss(hidden, weight, given["target"])
         return torch.autograd.grad(found, weight, create_graph=create_graph)[0]
 
-    def theirs(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    def theirs(hidden, weight, target):
         return cross_entropy(linear(hidden, weight), target)
 
     for kind, create_graph in itertools.product(PLANS, (False, True)):
@@ -476,7 +452,7 @@ def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
             assert_close(mine, slope_of(theirs, create_graph))
 
 
-def test_slices_whose_sums_are_equal(device: str, by_plan: Any):
+def test_slices_whose_sums_are_equal(device, by_plan):
     by_plan(SLICES)
     target = torch.tensor([3, 140], device=device)
     for dtype in (torch.float64, torch.bfloat16):
@@ -491,7 +467,7 @@ def test_slices_whose_sums_are_equal(device: str, by_plan: Any):
         assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
 
 
-def test_class_numbers_of_other_integers(device: str):
+def test_class_numbers_of_other_integers(device):
     given = operands(torch.float64, device, ignored=False)
     target = torch.tensor([156, 1, 200, 255], device=device)
     hidden, named = given["hidden"][:4], {"reduction": "none"}
@@ -500,7 +476,7 @@ def test_class_numbers_of_other_integers(device: str):
         assert_close(loss_of({"target": of}, (hidden, given["weight"]), **named), truth)
 
 
-def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
+def test_float16_logits_that_are_too_large(device, by_plan):
     by_plan(SLICES)
     hidden = torch.full((1, 2), 300.0, device=device).half().requires_grad_()
     weight = torch.cat([torch.full((128, 2), -300.0), torch.randn(20, 2) / 100]).to(device).half()
@@ -509,7 +485,7 @@ def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
     assert gradient.isfinite().all()
 
 
-def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str):
+def test_backward_raises_after_the_class_weight_was_changed_in_place(device):
     given = operands(torch.float32, device)
     loss = loss_of(given, leaves(given), weight=given["class_weight"], memory_budget=10**5)
     given["class_weight"].mul_(7)
@@ -517,7 +493,7 @@ def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str
         loss.backward()
 
 
-def test_a_target_that_is_no_class(device: str, by_plan: Any):
+def test_a_target_that_is_no_class(device, by_plan):
     for kind, number in itertools.product((WHOLE, SLICES), (CLASSES, -1)):
         by_plan(kind)
         given = operands(torch.float32, device)
@@ -533,7 +509,7 @@ def test_a_target_that_is_no_class(device: str, by_plan: Any):
             assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
 
 
-def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
+def test_classes_that_a_bias_leaves_out(device, by_plan):
     """Logits of -inf, of whole slices, of the first classes of others, and of a row's own."""
     by_plan(SLICES)
     given = operands(torch.float64, device, ignored=False)
@@ -585,8 +561,8 @@ def test_bad_arguments_are_named():
             functional.linear_token_log_probs(*GIVEN.values(), mask=mask)
 
 
-def test_running_out_of_memory_says_which_budget_fits(monkeypatch: pytest.MonkeyPatch):
-    def forward(*_: Any) -> None:
+def test_running_out_of_memory_says_which_budget_fits(monkeypatch):
+    def forward(*_):
         raise torch.OutOfMemoryError("none left")
 
     monkeypatch.setattr(whole_logits, "forward", forward)
@@ -663,7 +639,7 @@ def test_a_call_takes_no_more_than_its_budget():
         named: dict[str, Any] = {"softcap": softcap, "memory_budget": budget}
         of = partial(functional.linear_cross_entropy, hidden, weight, target, **named)
 
-        def call(hidden: Tensor = hidden, weight: Tensor = weight, of: Any = of) -> None:
+        def call(hidden=hidden, weight=weight, of=of):
             loss = of()
             if loss.requires_grad:
                 hidden.grad, weight.grad = torch.autograd.grad(loss, (hidden, weight))

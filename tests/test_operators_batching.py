@@ -1,9 +1,6 @@
 """The batching rules serve any number of operands: with operators of one, three and four."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -27,9 +24,7 @@ def elements(operands: tuple[Tensor, ...]) -> Tensor:
     return torch.sin(reduce(torch.add, terms)) + reduce(torch.mul, operands)
 
 
-def gradients(
-    grad_output: Tensor, operands: tuple[Tensor, ...], reduction: str, graph: bool = False
-) -> tuple[Tensor, ...]:
+def gradients(grad_output, operands, reduction, graph=False):
     """The gradients of that loss, as autograd finds them."""
     with torch.enable_grad():
         leaves = tuple(operand if graph else operand.detach() for operand in operands)
@@ -39,7 +34,7 @@ def gradients(
 
 
 @pytest.fixture(scope="module", params=[1, 3, 4])
-def count(request: pytest.FixtureRequest) -> Iterator[int]:
+def count(request):
     """How many operands: of operators without kernels of losscli's, but with its batching rules."""
     count: int = request.param
     spec = replace(
@@ -50,23 +45,23 @@ def count(request: pytest.FixtureRequest) -> Iterator[int]:
         if full_name.startswith("losscli::"):
             library.define(full_name.removeprefix("losscli::") + schema)
 
-    def value(*arguments: Any) -> Tensor:
+    def value(*arguments):
         return reduce_elements(elements(arguments[:count]), arguments[count])
 
-    def with_grad(*arguments: Any) -> tuple[Tensor, Tensor]:
+    def with_grad(*arguments):
         grad_output = arguments[count + 1] if len(arguments) > count + 1 else None
         factor = arguments[count + 2] if len(arguments) > count + 2 else 1.0
         incoming = torch.ones(()) if grad_output is None else grad_output
         found = gradients(incoming * factor, arguments[:count], arguments[count])
         return value(*arguments), found[0]
 
-    def backward(grad_output: Tensor, *arguments: Any) -> Any:
+    def backward(grad_output, *arguments):
         *operands, reduction, wanted = arguments
         found = gradients(grad_output, tuple(operands), reduction)
         some = tuple(g if wants else g.new_empty(0) for g, wants in zip(found, wanted, strict=True))
         return some if count > 1 else some[0]
 
-    def double_backward(*arguments: Any) -> tuple[Tensor, ...]:
+    def double_backward(*arguments):
         vectors, (grad_output, *operands, reduction) = arguments[:count], arguments[count:]
         with torch.enable_grad():
             leaves = [t.detach().clone().requires_grad_() for t in (grad_output, *operands)]
@@ -119,7 +114,7 @@ def check(function: Any, given: list[Tensor], dims: list[int | None]) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_rules_give_what_one_sample_at_a_time_gives(count: int, reduction: str) -> None:
+def test_rules_give_what_one_sample_at_a_time_gives(count, reduction):
     torch.manual_seed(0)
     given, dims = operands(count)
     shape = torch.broadcast_shapes(*SHAPES[:count])
@@ -131,7 +126,7 @@ def test_rules_give_what_one_sample_at_a_time_gives(count: int, reduction: str) 
     for grad_output, dim in ((incoming, 0), (incoming[0], None)):
         for wanted in ([True] * count, [k == count - 1 for k in range(count)]):
 
-            def backward(grad_output: Tensor, *of: Tensor) -> Any:
+            def backward(grad_output, *of):
                 found = operator(count, "_backward")(grad_output, *of, reduction, wanted)  # noqa: B023
                 some = (found,) if count == 1 else found
                 return tuple(one for one, wants in zip(some, wanted, strict=True) if wants)  # noqa: B023

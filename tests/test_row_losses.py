@@ -1,7 +1,5 @@
 """Losses over rows: each of the registry is what its reference says."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -38,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 
 @pytest.fixture(params=ROW_LOSSES)
-def spec(request: pytest.FixtureRequest) -> RowSpec:
+def spec(request):
     return ROW_LOSSES[request.param]
 
 
@@ -46,7 +44,7 @@ whatever_the_formula = pytest.mark.parametrize("spec", few(ROW_LOSSES), indirect
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
@@ -79,7 +77,7 @@ class Call(NamedTuple):
         """Return the loss that the reference computes."""
         return self.spec.reference(*self.operands, reduction=reduction, **self.parameters)
 
-    def exact(self) -> Call:
+    def exact(self) -> "Call":
         """Return the same call on the same values in float64."""
         operands = tuple(
             operand
@@ -90,15 +88,7 @@ class Call(NamedTuple):
         return self._replace(operands=operands)
 
 
-def make(
-    spec: RowSpec,
-    *shape: int,
-    device: str,
-    dtype: torch.dtype = torch.float32,
-    optional: bool = False,
-    parameters: dict[str, float] | None = None,
-    scale: float = 1.0,
-) -> Call:
+def make(spec, *shape, device, dtype=torch.float32, optional=False, parameters=None, scale=1.0):
     """Draw the operands of a call with rows of a shape, which lie along the last dimension."""
     shape = tuple(shape)
     if spec.second_dimension and len(shape) > 2:
@@ -198,9 +188,7 @@ def largest(values: Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_losses_and_gradients_equal_the_references(
-    spec: RowSpec, dtype: torch.dtype, device: str
-) -> None:
+def test_losses_and_gradients_equal_the_references(spec, dtype, device):
     shapes, in_turn = [(5, length) for length in LENGTHS], itertools.cycle(reductions(spec))
     usual = [*zip(shapes, in_turn, strict=False)]
     if dtype == torch.float32:
@@ -214,7 +202,7 @@ def test_losses_and_gradients_equal_the_references(
 
 
 @whatever_the_formula
-def test_rows_may_have_any_number_of_dimensions(spec: RowSpec, device: str) -> None:
+def test_rows_may_have_any_number_of_dimensions(spec, device):
     for shape in ((7,), (2, 3, 5), (2, 3, 4, 5), (300, 9), (3, 13, 4)):
         with naming(shape):
             judge(make(spec, *shape, device=device), "none")
@@ -223,7 +211,7 @@ def test_rows_may_have_any_number_of_dimensions(spec: RowSpec, device: str) -> N
 @pytest.mark.parametrize(
     "spec", [n for n, of in ROW_LOSSES.items() if {*"mwW"} & {*of.roles}], indirect=True
 )
-def test_masks_and_weights_count(spec: RowSpec, device: str) -> None:
+def test_masks_and_weights_count(spec, device):
     for shape, reduction in itertools.product(((40, 33), (70, 3)), REDUCTIONS):
         with naming(shape, reduction):
             judge(make(spec, *shape, device=device, optional=True), reduction)
@@ -243,7 +231,7 @@ def views(x: Tensor) -> dict[str, Tensor]:
 
 
 @whatever_the_formula
-def test_strides_do_not_matter(spec: RowSpec, device: str) -> None:
+def test_strides_do_not_matter(spec, device):
     reduction = reductions(spec)[-1]
     for shape in ((6, 33), (6, 1000), (37, 3), (70, 9)):
         plain = make(spec, *shape, device=device)
@@ -259,7 +247,7 @@ def test_strides_do_not_matter(spec: RowSpec, device: str) -> None:
 
 
 @whatever_the_formula
-def test_loss_without_rows_is_the_references(spec: RowSpec, device: str) -> None:
+def test_loss_without_rows_is_the_references(spec, device):
     for shape, reduction in itertools.product(((0, 4), (0, 3, 4)), reductions(spec)):
         call = make(spec, *shape, device=device)
         loss = call.ours(reduction)
@@ -268,7 +256,7 @@ def test_loss_without_rows_is_the_references(spec: RowSpec, device: str) -> None
         assert [gradient.shape for gradient in gradients] == [row.shape for row in call.rows]
 
 
-def test_masked_rows_count_for_nothing_and_may_hold_anything(device: str) -> None:
+def test_masked_rows_count_for_nothing_and_may_hold_anything(device):
     for name in ("kl_divergence", "js_divergence", "total_variation", "soft_cross_entropy"):
         for reduction in REDUCTIONS:
             call = make(ROW_LOSSES[name], 4, 9, device=device)
@@ -279,7 +267,6 @@ def test_masked_rows_count_for_nothing_and_may_hold_anything(device: str) -> Non
             assert all(not gradient.any() for gradient in found[1:])
         for rows in (3, 37):
             input, target, _ = (call := make(ROW_LOSSES[name], rows, 9, device=device)).operands
-            assert input is not None
             mask = torch.arange(rows, device=device) != 1
             due = call._replace(operands=(input, target, mask)).ours()
             wild = input.detach().clone()
@@ -291,7 +278,7 @@ def test_masked_rows_count_for_nothing_and_may_hold_anything(device: str) -> Non
             assert not found[1][1].any()
 
 
-def test_score_of_nan_is_as_torchs_in_multi_margin(device: str) -> None:
+def test_score_of_nan_is_as_torchs_in_multi_margin(device):
     target = torch.tensor([3, 1], device=device)
     for p, where in itertools.product((1, 2), (0, 3)):
         scores = torch.randn(2, 9, device=device)
@@ -306,7 +293,7 @@ def test_score_of_nan_is_as_torchs_in_multi_margin(device: str) -> None:
         assert_close(found, due)
 
 
-def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device: str) -> None:
+def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device):
     for p in (1.0, 2.0, 3.0):
         anchor, positive, negative = torch.randn(3, 2, 9, device=device)
         positive[0, 4] = math.nan
@@ -316,7 +303,7 @@ def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device: str) -> N
         assert not torch.autograd.grad(loss.sum(), negative)[0][0].any()
 
 
-def test_js_divergence_of_a_subnormal_probability_has_a_gradient() -> None:
+def test_js_divergence_of_a_subnormal_probability_has_a_gradient():
     target = torch.zeros(1, 2, requires_grad=True)
     input = torch.tensor([[0.0, -89.0]], requires_grad=True)  # e^-89 is 2.2e-39
     loss = functional.js_divergence(input, target, reduction="sum")
@@ -329,7 +316,7 @@ def test_js_divergence_of_a_subnormal_probability_has_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("name", LOGITS)
-def test_logits_may_be_small_large_shifted_or_minus_infinity(name: str, device: str) -> None:
+def test_logits_may_be_small_large_shifted_or_minus_infinity(name, device):
     spec = ROW_LOSSES[name]
     for scale in (1e-3, 30.0, 1e4):
         call = make(spec, 8, 100, device=device, scale=scale)
@@ -357,7 +344,7 @@ def test_logits_may_be_small_large_shifted_or_minus_infinity(name: str, device: 
             judge(call._replace(operands=(*rows, *others)), "none")
 
 
-def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device: str) -> None:
+def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device):
     input = torch.zeros(2, 5, device=device)
     input[0, 2] = -math.inf
     loss = functional.kl_divergence(input, torch.zeros(2, 5, device=device), reduction="none")
@@ -368,7 +355,7 @@ def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device: 
     assert back.tolist() == [math.inf, 0.0]
 
 
-def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device: str) -> None:
+def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device):
     logits = torch.zeros(1, 50, device=device)
     logits[0, 7] = 30.0
     logits.requires_grad_()
@@ -384,7 +371,7 @@ def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device: str) -> 
         assert_close(ours.double(), theirs, rtol=1e-6, atol=0)
 
 
-def test_relations_between_losses(device: str) -> None:
+def test_relations_between_losses(device):
     x, y = (torch.randn(6, 40, device=device, dtype=torch.float64) for _ in range(2))
     assert_close(functional.kl_divergence(x, y), functional.reverse_kl_divergence(y, x))
     assert_close(functional.js_divergence(x, y), functional.js_divergence(y, x))
@@ -403,9 +390,7 @@ def test_relations_between_losses(device: str) -> None:
 
 
 @whatever_the_formula
-def test_gradients_of_one_operand_alone_and_of_a_retained_graph_are_those_of_all(
-    spec: RowSpec, device: str
-) -> None:
+def test_gradients_of_one_operand_alone_and_of_a_retained_graph_are_those_of_all(spec, device):
     for length, reduction in ((33, reductions(spec)[-1]), (1000, "none")):
         whole = make(spec, 5, length, device=device)
         due = whole.results(reduction)
@@ -431,13 +416,13 @@ def test_gradients_of_one_operand_alone_and_of_a_retained_graph_are_those_of_all
     ],
     indirect=["spec"],
 )
-def test_derivative_tests_pass(spec: RowSpec, reduction: str, device: str) -> None:
+def test_derivative_tests_pass(spec, reduction, device):
     call = make(
         spec, 3, 4, device=device, dtype=torch.float64, optional=True, parameters=examples(spec)
     )
     others = call.operands[spec.gradients :]
 
-    def loss(*rows: Tensor) -> Tensor:
+    def loss(*rows):
         return Call(spec, (*rows, *others), call.parameters).ours(reduction)
 
     assert torch.autograd.gradcheck(
@@ -453,7 +438,7 @@ def test_derivative_tests_pass(spec: RowSpec, reduction: str, device: str) -> No
 @pytest.mark.parametrize(
     "spec", few(name for name, spec in ROW_LOSSES.items() if not spec.doubling), indirect=True
 )
-def test_bits_do_not_depend_on_what_was_expected(spec: RowSpec, device: str) -> None:
+def test_bits_do_not_depend_on_what_was_expected(spec, device):
     """A guess that holds, a guess that fails, no guess, a retained graph."""
     operator = getattr(OPS, spec.name)
     for reduction in ("mean", "sum"):
@@ -466,7 +451,7 @@ def test_bits_do_not_depend_on_what_was_expected(spec: RowSpec, device: str) -> 
                 assert all(map(torch.equal, found, seen.setdefault(factor, found)))
 
 
-def test_backward_reads_nothing_where_forward_has_written_the_gradient(device: str) -> None:
+def test_backward_reads_nothing_where_forward_has_written_the_gradient(device):
     for name in ("cross_entropy", "multi_margin", "cosine_embedding"):
         call = make(ROW_LOSSES[name], 9, 5, device=device)
         due = both(call.ours(), *call.rows)
@@ -479,7 +464,7 @@ def test_backward_reads_nothing_where_forward_has_written_the_gradient(device: s
 
 
 @whatever_the_formula
-def test_runs_and_threads_do_not_change_the_bits(spec: RowSpec, device: str) -> None:
+def test_runs_and_threads_do_not_change_the_bits(spec, device):
     reduction, threads = reductions(spec)[-1], torch.get_num_threads()
     for shape in ((20_000, 3), (40, 1000), (70, 5000)):
         call, runs = make(spec, *shape, device=device), []
@@ -493,7 +478,7 @@ def test_runs_and_threads_do_not_change_the_bits(spec: RowSpec, device: str) -> 
             assert all(map(torch.equal, run, runs[0]))
 
 
-def test_with_grad_returns_the_gradient(spec: RowSpec, device: str) -> None:
+def test_with_grad_returns_the_gradient(spec, device):
     for reduction in reductions(spec):
         call = make(spec, 6, 33, device=device, optional=True)
         operator = getattr(OPS, f"{spec.name}_with_grad")
@@ -504,14 +489,14 @@ def test_with_grad_returns_the_gradient(spec: RowSpec, device: str) -> None:
 
 
 @whatever_the_formula
-def test_transforms_compose(spec: RowSpec, device: str) -> None:
+def test_transforms_compose(spec, device):
     call = make(spec, 4, 5, device=device, dtype=torch.float64, parameters=examples(spec))
     others = call.operands[1:]
 
-    def ours(row: Tensor) -> Tensor:
+    def ours(row):
         return call._replace(operands=(row, *others)).ours("none").sum()
 
-    def due(row: Tensor) -> Tensor:
+    def due(row):
         return call._replace(operands=(row, *others)).due("none").sum()
 
     row = call.rows[0].detach()
@@ -524,7 +509,7 @@ def test_transforms_compose(spec: RowSpec, device: str) -> None:
     ):
         assert_close(transform(ours)(row), transform(due)(row))
 
-    def with_grad(row: Tensor) -> Any:
+    def with_grad(row):
         operator = getattr(OPS, f"{spec.name}_with_grad")
         return call._replace(operands=(row, *others)).of(operator, "none")
 
@@ -553,7 +538,7 @@ OPCHECKED = {
         for reduction in reductions(spec)
     ],
 )
-def test_operators_pass_opcheck(form: str, reduction: str, device: str) -> None:
+def test_operators_pass_opcheck(form, reduction, device):
     spec = ROW_LOSSES[form.removesuffix("_with_probabilities")]
     call = make(spec, 4, 5, device=device, optional=reduction != "mean")
     if form == PROBABILITIES:
@@ -575,16 +560,14 @@ def test_operators_pass_opcheck(form: str, reduction: str, device: str) -> None:
 
 @whatever_the_formula
 @pytest.mark.parametrize("dynamic", [pytest.param(False, marks=SLOW), True])
-def test_compiled_training_step_calls_the_kernels_and_equals_the_eager_one(
-    spec: RowSpec, dynamic: bool, device: str
-) -> None:
+def test_compiled_training_step_calls_the_kernels_and_equals_the_eager_one(spec, dynamic, device):
     seen: list[str] = []
 
-    def compiler(module: torch.fx.GraphModule, example: list[Tensor]) -> Any:
+    def compiler(module, example):
         seen.extend(str(node.target) for node in module.graph.nodes)
         return make_boxed_func(module.forward)
 
-    def step(*operands: Tensor) -> Tensor:
+    def step(*operands):
         first = 2 * operands[0]
         return spec.loss(first, *operands[1:], **named).sum()
 
@@ -603,9 +586,7 @@ def test_compiled_training_step_calls_the_kernels_and_equals_the_eager_one(
 
 
 @whatever_the_formula
-def test_autocast_computes_in_float32_and_mixed_dtypes_are_promoted(
-    spec: RowSpec, device: str
-) -> None:
+def test_autocast_computes_in_float32_and_mixed_dtypes_are_promoted(spec, device):
     for dtype in (torch.float16, torch.bfloat16):
         call = make(spec, 4, 7, device=device, dtype=dtype)
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -621,7 +602,7 @@ def test_autocast_computes_in_float32_and_mixed_dtypes_are_promoted(
         assert_close(found[0], mixed.due().detach())
 
 
-def test_modules_are_the_functions(spec: RowSpec, device: str) -> None:
+def test_modules_are_the_functions(spec, device):
     kinds = {True: int, False: float}
     settings = {
         each.name: bool(each.example) if each.is_switch else kinds[each.is_integer](each.example)
@@ -642,7 +623,7 @@ OUT_OF_DOMAIN = [(name, "temperature", 0.0) for name in (*LOGITS, "cross_entropy
 ]
 
 
-def test_parameters_and_operands_that_do_not_fit_are_refused(device: str) -> None:
+def test_parameters_and_operands_that_do_not_fit_are_refused(device):
     for name, setting, value in OUT_OF_DOMAIN:
         spec = ROW_LOSSES[name]
         operands = [o for o in make(spec, 4, 7, device=device).operands if o is not None]
@@ -666,7 +647,7 @@ def test_parameters_and_operands_that_do_not_fit_are_refused(device: str) -> Non
 OF_CLASSES = ("token_log_probs", "multi_margin", "nll", "cross_entropy")
 
 
-def test_class_that_is_none_is_an_index_error_on_the_cpu() -> None:
+def test_class_that_is_none_is_an_index_error_on_the_cpu():
     for name, place, wrong in itertools.product(OF_CLASSES, (1, 36), (5, -1)):
         target = torch.ones(place + 2, dtype=torch.int64)
         target[place] = wrong
@@ -677,7 +658,7 @@ def test_class_that_is_none_is_an_index_error_on_the_cpu() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", OF_CLASSES)
-def test_class_that_is_none_makes_nan_on_a_gpu(name: str) -> None:
+def test_class_that_is_none_makes_nan_on_a_gpu(name):
     call = make(ROW_LOSSES[name], 3, 5, device="cuda")
     target = torch.tensor([1, 9, 2], device="cuda")
     call = call._replace(operands=(call.rows[0], target, *call.operands[2:]))
@@ -700,7 +681,7 @@ TORCHS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
 
 
 @pytest.mark.parametrize("name", TORCHS)
-def test_torchs_functions_are_replaced(name: str, device: str) -> None:
+def test_torchs_functions_are_replaced(name, device):
     function, every = TORCHS[name]
     shapes = ((7,), (6, 7), (1, 1), (33, 1000), (67, 3))
     for shape, reduction, named in itertools.product(shapes, REDUCTIONS, every):
@@ -721,7 +702,7 @@ def test_torchs_functions_are_replaced(name: str, device: str) -> None:
                 assert_close(our.cpu(), their, equal_nan=True)
 
 
-def test_nll_takes_any_class_dimension(device: str) -> None:
+def test_nll_takes_any_class_dimension(device):
     for shape in ((3, 5, 2), (2, 3, 4, 5), (3, 4, 50), (5000, 300)):
         input = torch.randn(shape, device=device, requires_grad=True)
         target = torch.randint(shape[1], (shape[0], *shape[2:]), device=device)
@@ -734,7 +715,7 @@ def test_nll_takes_any_class_dimension(device: str) -> None:
             assert_close(*results)
 
 
-def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(device: str) -> None:
+def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(device):
     for shape, of_target in (((), ()), ((), (1,)), ((5,), ()), ((5,), (1,)), ((1, 1), (1,))):
         input = torch.randn(shape, device=device, dtype=torch.float64, requires_grad=True)
         number = torch.zeros(of_target, dtype=torch.long, device=device)
@@ -759,11 +740,8 @@ def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(device: str
     assert_close(step(input, number, reduction="none"), torch.zeros(1, device=device))
 
 
-def test_operands_broadcast_as_torchs_and_gradients_have_the_shape_of_what_was_given(
-    device: str,
-) -> None:
+def test_operands_broadcast_as_torchs_and_gradients_have_the_shape_of_what_was_given(device):
     ones = {"target": torch.ones(4, device=device)}
-    shapes: tuple[Any, ...]
     for name, shapes, settings in (
         ("triplet_margin_loss", ((1, 5), (4, 5), (4, 5)), {}),
         ("cosine_similarity_loss", ((5, 1), (5, 4)), {"dim": 0}),
@@ -809,7 +787,7 @@ ERRORS: list[tuple[str, tuple[Tensor, ...], dict[str, Any]]] = [
 ]
 
 
-def test_torchs_errors_are_raised_and_deprecated_arguments_say_what_to_write(device: str) -> None:
+def test_torchs_errors_are_raised_and_deprecated_arguments_say_what_to_write(device):
     for function, tensors, settings in ERRORS:
         # What the others refuse does not depend on the device.
         where = device if function == "cross_entropy" else "cpu"
@@ -836,9 +814,7 @@ def test_torchs_errors_are_raised_and_deprecated_arguments_say_what_to_write(dev
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "length"), [(3, 32768), (300, 40001), (9, 151936), (2, 300001)])
-def test_long_rows_of_blocks_and_clusters(
-    spec: RowSpec, rows: int, length: int, dtype: torch.dtype
-) -> None:
+def test_long_rows_of_blocks_and_clusters(spec, rows, length, dtype):
     call = make(spec, rows, length, device="cuda", dtype=dtype)
     if spec.name == "total_variation":
         # Eighths, of which no two probabilities are so near that rounding decides which is larger.
@@ -850,9 +826,7 @@ def test_long_rows_of_blocks_and_clusters(
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "length"), [(3301, 257), (4100, 1000), (5003, 1003)])
-def test_many_short_rows_of_which_a_warp_takes_several(
-    spec: RowSpec, rows: int, length: int, dtype: torch.dtype
-) -> None:
+def test_many_short_rows_of_which_a_warp_takes_several(spec, rows, length, dtype):
     for optional, parameters in ((False, {}), (True, examples(spec))):
         call = make(
             spec, rows, length, device="cuda", dtype=dtype, optional=optional, parameters=parameters
@@ -872,7 +846,7 @@ def test_many_short_rows_of_which_a_warp_takes_several(
         *(("cross_entropy", {"label_smoothing": smoothing}) for smoothing in (0.0, 0.1)),
     ],
 )
-def test_rows_are_right_beyond_2_to_the_31_elements(name: str, settings: dict[str, float]) -> None:
+def test_rows_are_right_beyond_2_to_the_31_elements(name, settings):
     spec = ROW_LOSSES[name]
     shapes = ((2**27 + 3, 17), (2**20 + 3, 2049), (2**16 + 3, 2**15 + 8), (8197, 262144))
     for rows, length in shapes if name == "cross_entropy" else ((16400, 131072),):
@@ -902,11 +876,11 @@ def test_rows_are_right_beyond_2_to_the_31_elements(name: str, settings: dict[st
 
 
 @pytest.mark.gpu
-def test_a_training_step_can_be_captured(spec: RowSpec) -> None:
+def test_a_training_step_can_be_captured(spec):
     call = make(spec, 33, 1000, device="cuda")
     reduction = reductions(spec)[-1]
 
-    def step() -> tuple[Tensor, ...]:
+    def step():
         loss = call.ours(reduction)
         return both(loss, *call.rows, incoming=torch.ones_like(loss))
 

@@ -1,7 +1,5 @@
 """What a worker answers is taken as an answer only if it can be one."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -104,7 +102,7 @@ def test_a_response_that_lacks_something_is_not_accepted():
 def test_thread_that_soon_ends_its_work_is_not_left_behind():
     over = time.monotonic() + 3 * WATCHED_SECONDS
 
-    def compute() -> None:
+    def compute():
         while time.monotonic() < over:
             pass
 

@@ -1,7 +1,5 @@
 """What a file has compiled is there in its next worker, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A worker's samples: each is taken on the contents that the judge has named for it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tuning counts as building: it may take longer than a call, is told, and is no part of samples."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

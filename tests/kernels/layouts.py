@@ -1,7 +1,5 @@
 """How two operands can lie in memory: each entry makes an input and a target."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor

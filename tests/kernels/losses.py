@@ -1,10 +1,8 @@
 """The losses as the tests use them: each with parameters that are not their defaults."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -101,7 +99,7 @@ def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:
     )
 
 
-def make(dtype: torch.dtype, device: str, seed: int = 0) -> Callable[[tuple[int, ...]], Tensor]:
+def make(dtype: torch.dtype, device: str, seed: int = 0) -> Callable[[tuple[int, ...]], Any]:
     """Return a function that fills a shape with normal values, different ones at each call.
 
     Normal values fall on both sides of each kink of each loss.

@@ -5,8 +5,6 @@ versions PyTorch itself dies while it loads any package. So a package of a plain
 before losscli is imported, and then one with its losses.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

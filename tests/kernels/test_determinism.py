@@ -1,7 +1,5 @@
 """Results have the same bits in every run, whatever runs beside them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -10,7 +8,7 @@ from .losses import DTYPES, MACHINERY, custom, make
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_twenty_runs_give_the_same_bits(loss: str, dtype: str, device: str) -> None:
+def test_twenty_runs_give_the_same_bits(loss, dtype, device):
     values = make(DTYPES[dtype], device)
     input, target = values((301, 997)), values((997,))
     runs = []
@@ -23,7 +21,7 @@ def test_twenty_runs_give_the_same_bits(loss: str, dtype: str, device: str) -> N
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_the_number_of_threads_does_not_change_the_bits(loss: str) -> None:
+def test_the_number_of_threads_does_not_change_the_bits(loss):
     values = make(torch.float32, "cpu")
     input, target = values((301, 997)), values((997,))
     threads = torch.get_num_threads()
@@ -43,7 +41,7 @@ def test_the_number_of_threads_does_not_change_the_bits(loss: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_streams_and_graphs_give_the_same_bits(loss: str) -> None:
+def test_streams_and_graphs_give_the_same_bits(loss):
     values = make(torch.float32, "cuda")
     input, target = values((2048, 2048)), values((2048,))
     function = custom(loss)
@@ -78,7 +76,7 @@ def test_streams_and_graphs_give_the_same_bits(loss: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_a_training_step_can_be_captured(loss: str) -> None:
+def test_a_training_step_can_be_captured(loss):
     values = make(torch.float32, "cuda")
     input, target = values((512, 300)).requires_grad_(), values((300,))
     function = custom(loss)
@@ -96,6 +94,6 @@ def test_a_training_step_can_be_captured(loss: str) -> None:
     with torch.no_grad():
         input.mul_(-2)
     graph.replay()
-    captured = input.grad.clone()  # type: ignore[attr-defined]  # by the replay
+    captured = input.grad.clone()  # by the replay
     (expected,) = torch.autograd.grad(3 * function(input, target), input)
     torch.testing.assert_close(captured, expected, rtol=0, atol=0)

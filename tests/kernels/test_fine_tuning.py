@@ -1,7 +1,5 @@
 """The lines of docs/training-code.md on fine-tuning equal the formulas of TRL, written again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -30,32 +28,30 @@ def example(name: str) -> Callable[..., Tensor]:
 
 
 @pytest.fixture
-def normal(device: str) -> Callable[..., Tensor]:
+def normal(device):
     """Draws of float64."""
     generator = torch.Generator().manual_seed(0)
 
-    def drawn(*shape: int) -> Tensor:
+    def drawn(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(device)
 
     return drawn
 
 
 @pytest.fixture
-def tokens(device: str) -> Tensor:
+def tokens(device):
     generator = torch.Generator().manual_seed(1)
     return torch.randint(CLASSES, (BATCH, LENGTH), generator=generator).to(device)
 
 
 @pytest.fixture
-def mask(device: str) -> Tensor:
+def mask(device):
     """Completions of different lengths."""
     lengths = torch.arange(BATCH) % LENGTH + 1
     return (torch.arange(LENGTH) < lengths[:, None]).to(device)
 
 
-def same(
-    found: Callable[[Tensor], Tensor], expected: Callable[[Tensor], Tensor], at: Tensor
-) -> None:
+def same(found, expected, at):
     """Compare losses and gradients."""
     results = []
     for function in (found, expected):
@@ -87,19 +83,19 @@ GRPO: dict[str, dict[str, Any]] = {
 
 
 def trl_grpo(
-    logits: Tensor,
-    tokens: Tensor,
-    mask: Tensor,
-    old: Tensor,
-    reference: Tensor,
-    rewards: Tensor,
+    logits,
+    tokens,
+    mask,
+    old,
+    reference,
+    rewards,
     *,
-    loss_type: str,
-    beta: float,
-    epsilon_low: float,
-    epsilon_high: float,
-    delta: float | None,
-) -> Tensor:
+    loss_type,
+    beta,
+    epsilon_low,
+    epsilon_high,
+    delta,
+):
     """What GRPOTrainer computes of a batch."""
     each = rewards.view(-1, GROUP)
     mean = each.mean(1).repeat_interleave(GROUP)
@@ -125,9 +121,7 @@ def trl_grpo(
 
 
 @pytest.mark.parametrize("form", GRPO)
-def test_grpo_and_its_relatives(
-    form: str, normal: Callable[..., Tensor], tokens: Tensor, mask: Tensor
-) -> None:
+def test_grpo_and_its_relatives(form, normal, tokens, mask):
     logits = 2 * normal(BATCH, LENGTH, CLASSES)
     near = log_probs_of(logits, tokens)
     old, reference = near + 0.5 * normal(BATCH, LENGTH), near + 0.3 * normal(BATCH, LENGTH)
@@ -154,18 +148,16 @@ def test_grpo_and_its_relatives(
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_dpo(
-    label_smoothing: float, normal: Callable[..., Tensor], tokens: Tensor, mask: Tensor
-) -> None:
+def test_dpo(label_smoothing, normal, tokens, mask):
     """TRL's loss of type sigmoid."""
     beta, references = 0.3, normal(2, BATCH // 2)
     dpo, sequence_log_probs = example("dpo"), example("sequence_log_probs")
 
-    def found(logits: Tensor) -> Tensor:
+    def found(logits):
         answers = sequence_log_probs(logits, tokens, mask).chunk(2)
         return dpo(*answers, *references, beta, label_smoothing)
 
-    def expected(logits: Tensor) -> Tensor:
+    def expected(logits):
         chosen, rejected = (log_probs_of(logits, tokens) * mask).sum(-1).chunk(2)
         difference = (chosen - rejected) - (references[0] - references[1])
         right, wrong = logsigmoid(beta * difference), logsigmoid(-beta * difference)
@@ -175,14 +167,14 @@ def test_dpo(
 
 
 @pytest.mark.parametrize("shift", [-3.0, 3.0], ids=["divergence below 0", "divergence above 0"])
-def test_kto(shift: float, normal: Callable[..., Tensor], device: str) -> None:
+def test_kto(shift, normal, device):
     """TRL's loss of type kto, whose estimate of the divergence is 0 at least."""
     beta, weights = 0.2, (1.0, 1.3)
     reference, others, reference_others = normal(BATCH), normal(BATCH) + shift, normal(BATCH)
     desirable = torch.arange(BATCH, device=device) % 3 > 0
     kto = example("kto")
 
-    def expected(log_probs: Tensor) -> Tensor:
+    def expected(log_probs):
         divergence = (others - reference_others).mean().clamp(min=0)
         ratios = log_probs - reference
         chosen = 1 - torch.sigmoid(beta * (ratios[desirable] - divergence))
@@ -197,16 +189,16 @@ def test_kto(shift: float, normal: Callable[..., Tensor], device: str) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 1.0])
-def test_distillation(beta: float, normal: Callable[..., Tensor], mask: Tensor) -> None:
+def test_distillation(beta, normal, mask):
     """The generalised divergence of TRL's GKDTrainer, over the tokens that count."""
     teacher, temperature = normal(BATCH, LENGTH, CLASSES), 0.9
     distillation = example("distillation")
 
-    def expected(student: Tensor) -> Tensor:
+    def expected(student):
         own = (student / temperature).log_softmax(-1)
         other = (teacher / temperature).log_softmax(-1)
 
-        def divergence(of: Tensor, against: Tensor) -> Tensor:
+        def divergence(of, against):
             return of.exp() * (of - against)
 
         if beta in (0, 1):
@@ -220,17 +212,15 @@ def test_distillation(beta: float, normal: Callable[..., Tensor], mask: Tensor) 
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_distillation_from_a_server(
-    reverse: bool, normal: Callable[..., Tensor], mask: Tensor
-) -> None:
+def test_distillation_from_a_server(reverse, normal, mask):
     """Of the k most likely tokens of a teacher, and a bin for the probability that is left."""
     log_probs, numbers = normal(BATCH, LENGTH, CLASSES).log_softmax(-1).topk(6)
     distillation = example("distillation_from_a_server")
 
-    def with_rest(known: Tensor) -> Tensor:
+    def with_rest(known):
         return torch.cat([known, torch.log1p(-known.exp().sum(-1, keepdim=True))], -1)
 
-    def expected(student: Tensor) -> Tensor:
+    def expected(student):
         own = with_rest(student.log_softmax(-1).gather(-1, numbers))
         first, second = with_rest(log_probs), own
         if reverse:

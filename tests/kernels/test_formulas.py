@@ -5,12 +5,10 @@ which transform they are computed does not depend on the formula: three losses t
 ``tests/machinery.py``.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
@@ -52,15 +50,7 @@ AT_EVERY_POINT = ("branches", "exact", "specials", "second_derivatives")
 """The checks of `losscli verify` whose points follow from the formula."""
 
 
-def case_of(
-    loss: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    device: str,
-    reduction: str = "mean",
-    distribution: Distribution = "normal",
-    parameters: Mapping[str, float] | None = None,
-) -> Case:
+def case_of(loss, shape, dtype, device, reduction="mean", distribution="normal", parameters=None):
     """A case whose incoming gradient is not 1, and without a reduction changes from element to
     element."""
     return Case(
@@ -156,28 +146,26 @@ def smooth_points(case: Case, count: int) -> Operands:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_value_and_gradients_meet_the_oracle(loss: str, dtype: str, device: str) -> None:
+def test_value_and_gradients_meet_the_oracle(loss, dtype, device):
     for distribution, reduction in itertools.product(DISTRIBUTIONS, REDUCTIONS):
         case = case_of(loss, SHAPE, dtype, device, reduction, distribution)
         assert_meets_oracle(case, draw(case))
 
 
-def test_defaults_of_the_parameters_meet_the_oracle(loss: str, device: str) -> None:
+def test_defaults_of_the_parameters_meet_the_oracle(loss, device):
     defaults = LOSSES[loss].resolve({})
     for dtype, reduction in itertools.product(("float32", "bfloat16"), REDUCTIONS):
         case = case_of(loss, SHAPE, dtype, device, reduction, parameters=defaults)
         assert_meets_oracle(case, draw(case))
 
 
-def test_odd_tails_meet_the_oracle(loss: str, device: str) -> None:
+def test_odd_tails_meet_the_oracle(loss, device):
     for size, reduction in itertools.product(SIZES, REDUCTIONS):
         case = case_of(loss, (size,), "float32", device, reduction)
         assert_meets_oracle(case, draw(case))
 
 
-def test_gradient_of_the_prediction_alone_has_the_bits_of_that_beside_others(
-    loss: str, device: str
-) -> None:
+def test_gradient_of_the_prediction_alone_has_the_bits_of_that_beside_others(loss, device):
     """In training only the prediction's is wanted, and kernels may compute that one alone."""
     for reduction, dtype in itertools.product(REDUCTIONS, DTYPES):
         function = function_of(loss, reduction)
@@ -199,7 +187,7 @@ def broadcasts(operands: Operands) -> Iterator[Operands]:
             yield operands | {name: part.contiguous()}
 
 
-def test_each_operand_can_be_broadcast(loss: str, device: str) -> None:
+def test_each_operand_can_be_broadcast(loss, device):
     for reduction in REDUCTIONS:
         case = case_of(loss, SHAPE, "float32", device, reduction)
         for operands in broadcasts(draw(case)):
@@ -211,9 +199,7 @@ def test_each_operand_can_be_broadcast(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("settings", ["examples", "defaults"])
-def test_first_and_second_derivatives_equal_differences(
-    loss: str, settings: str, device: str
-) -> None:
+def test_first_and_second_derivatives_equal_differences(loss, settings, device):
     spec = LOSSES[loss]
     parameters = PARAMETERS[loss] if settings == "examples" else spec.resolve({})
     case = case_of(loss, (6,), "float64", device, parameters=parameters)
@@ -225,7 +211,7 @@ def test_first_and_second_derivatives_equal_differences(
         assert torch.autograd.gradgradcheck(function, leaves)
 
 
-def test_with_grad_gives_what_autograd_gives(loss: str, device: str) -> None:
+def test_with_grad_gives_what_autograd_gives(loss, device):
     for reduction in REDUCTIONS:
         case = case_of(loss, SHAPE, "float32", device, reduction)
         operands = draw(case)
@@ -243,7 +229,7 @@ def test_with_grad_gives_what_autograd_gives(loss: str, device: str) -> None:
             torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=0)
 
 
-def test_tangent_of_the_loss_is_gradient_times_tangents(loss: str, device: str) -> None:
+def test_tangent_of_the_loss_is_gradient_times_tangents(loss, device):
     case = case_of(loss, SHAPE, "float64", device)
     points = smooth_points(case, 15)
     leaves = leaves_of(case, {name: each.view(3, 5) for name, each in points.items()})
@@ -251,7 +237,7 @@ def test_tangent_of_the_loss_is_gradient_times_tangents(loss: str, device: str) 
     torch.manual_seed(0)
     tangents = [torch.randn_like(leaves[k]) for k in places]
 
-    def of_differentiable(*given: Tensor, reduction: str = "none") -> Tensor:
+    def of_differentiable(*given, reduction="none"):
         values = [leaf.detach() for leaf in leaves]
         for k, value in zip(places, given, strict=True):
             values[k] = value
@@ -269,7 +255,7 @@ def test_tangent_of_the_loss_is_gradient_times_tangents(loss: str, device: str) 
             torch.testing.assert_close(tangent, reduce(expected, reduction))
 
 
-def test_losses_and_gradients_of_a_batch_are_those_of_each_sample(loss: str, device: str) -> None:
+def test_losses_and_gradients_of_a_batch_are_those_of_each_sample(loss, device):
     case = case_of(loss, (4, 7), "float64", device)
     operands = tuple(draw(case).values())
     for reduction in REDUCTIONS:
@@ -279,7 +265,7 @@ def test_losses_and_gradients_of_a_batch_are_those_of_each_sample(loss: str, dev
             torch.testing.assert_close(vmap(of_one)(*operands), torch.stack(each), equal_nan=True)
 
 
-def test_nan_in_the_prediction_stays_nan(loss: str, device: str) -> None:
+def test_nan_in_the_prediction_stays_nan(loss, device):
     if LOSSES[loss].operands[0].refused:
         return  # The public function raises on the CPU; tests of bad input look at both devices.
     for dtype in DTYPES:
@@ -292,7 +278,7 @@ def test_nan_in_the_prediction_stays_nan(loss: str, device: str) -> None:
         assert function_of(loss, "mean")(prediction, *others).isnan()
 
 
-def test_function_has_the_defaults_of_the_spec(loss: str, device: str) -> None:
+def test_function_has_the_defaults_of_the_spec(loss, device):
     spec = LOSSES[loss]
     defaults = spec.resolve({})
     operands = draw(case_of(loss, SHAPE, "float32", device, parameters=defaults)).values()
@@ -303,7 +289,7 @@ def test_function_has_the_defaults_of_the_spec(loss: str, device: str) -> None:
     assert torch.equal(spec.loss_with_grad(*operands)[0], explicit)
 
 
-def test_module_gives_the_result_of_its_function(loss: str, device: str) -> None:
+def test_module_gives_the_result_of_its_function(loss, device):
     spec = LOSSES[loss]
     module = getattr(nn, spec.module.__name__)
     for reduction, parameters in itertools.product(REDUCTIONS, (PARAMETERS[loss], {})):
@@ -319,9 +305,7 @@ def test_module_gives_the_result_of_its_function(loss: str, device: str) -> None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_points_that_follow_from_the_formula_pass_their_checks(
-    loss: str, dtype: str, device: str
-) -> None:
+def test_points_that_follow_from_the_formula_pass_their_checks(loss, dtype, device):
     case = case_of(loss, (8, 24), dtype, device)
 
     results = put(case, find_implementation("custom"), checks=AT_EVERY_POINT)

@@ -1,7 +1,5 @@
 """The strategies are implementations with the same loss and gradient."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -13,13 +11,13 @@ from tests.parameters import naming
 from .losses import MACHINERY, case_of, make, reference
 
 
-def test_each_strategy_is_an_implementation() -> None:
+def test_each_strategy_is_an_implementation():
     named = [name for name in IMPLEMENTATIONS if name.startswith("custom:")]
     assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_a_strategy_computes_the_loss_and_its_gradient(device: str, loss: str) -> None:
+def test_a_strategy_computes_the_loss_and_its_gradient(device, loss):
     filled = make(torch.float32, device)
     input, target = filled((300, 1001)).requires_grad_(), filled((300, 1001))
     for reduction, strategy in itertools.product(("mean", "sum"), STRATEGIES):
@@ -34,7 +32,7 @@ def test_a_strategy_computes_the_loss_and_its_gradient(device: str, loss: str) -
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_without_a_reduction_there_is_nothing_to_finish(loss: str) -> None:
+def test_without_a_reduction_there_is_nothing_to_finish(loss):
     case = case_of(loss, "none", torch.ones(2, 2), torch.ones(2, 2))
     for strategy in STRATEGIES:
         reason = find_implementation(f"custom:{strategy}").unavailable(case)

@@ -4,8 +4,6 @@ A step whose expectation was right, one whose expectation was wrong and one that
 ahead give the same bits: those of the backward operator, which has no expectation.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -31,17 +29,16 @@ def exact(loss: str, input: Tensor, target: Tensor, incoming: float) -> Tensor:
     return gradient
 
 
-def step(function: object, input: Tensor, target: Tensor, incoming: float) -> tuple[Tensor, Tensor]:
+def step(function, input, target, incoming):
     """One step of training: the loss, and the gradient for an incoming gradient."""
     leaf = input.detach().requires_grad_()
-    loss = function(leaf, target)  # type: ignore[operator]
+    loss = function(leaf, target)
     loss.backward(torch.full_like(loss, incoming))
-    assert leaf.grad is not None
     return loss.detach(), leaf.grad
 
 
 @pytest.mark.parametrize(("loss", "dtype", "size"), square(MACHINERY, DTYPES, SIZES))
-def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, device: str) -> None:
+def test_hits_and_misses_give_the_same_bits(loss, dtype, size, device):
     values = make(DTYPES[dtype], device)
     input, target = values((size,)), values((size,))
     losses = []
@@ -53,7 +50,7 @@ def test_hits_and_misses_give_the_same_bits(loss: str, dtype: str, size: int, de
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_hits_and_misses_of_views_give_the_same_bits(loss: str, device: str) -> None:
+def test_hits_and_misses_of_views_give_the_same_bits(loss, device):
     values = make(torch.float32, device)
     input, target = values((301, 402))[:, :-1], values((301, 402))[:, 1:]
     for incoming in STEPS:
@@ -61,7 +58,7 @@ def test_hits_and_misses_of_views_give_the_same_bits(loss: str, device: str) -> 
         assert torch.equal(gradient, exact(loss, input, target, incoming)), incoming
 
 
-def test_two_heads_with_different_weights_get_their_own_gradients(device: str) -> None:
+def test_two_heads_with_different_weights_get_their_own_gradients(device):
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     for _ in range(4):
@@ -69,13 +66,11 @@ def test_two_heads_with_different_weights_get_their_own_gradients(device: str) -
         function = custom("mse")
         total = 0.25 * function(first, target) + 3 * function(second, target)
         total.backward()
-        assert first.grad is not None
-        assert second.grad is not None
         assert torch.equal(first.grad, exact("mse", input, target, 0.25))
         assert torch.equal(second.grad, exact("mse", input, target, 3.0))
 
 
-def test_alternating_losses_and_sizes_get_their_own_gradients(device: str) -> None:
+def test_alternating_losses_and_sizes_get_their_own_gradients(device):
     values = make(torch.float32, device)
     operands = {size: (values((size,)), values((size,))) for size in SIZES}
     weights = {"smooth_l1": 0.5, "mse": 0.25, "hinge": 2.0}
@@ -84,7 +79,7 @@ def test_alternating_losses_and_sizes_get_their_own_gradients(device: str) -> No
         assert torch.equal(gradient, exact(loss, *operands[size], weight))
 
 
-def test_forward_without_backward_changes_no_expectation(device: str) -> None:
+def test_forward_without_backward_changes_no_expectation(device):
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     for incoming in (0.5, 0.5, 2.0):
@@ -94,7 +89,7 @@ def test_forward_without_backward_changes_no_expectation(device: str) -> None:
         assert torch.equal(gradient, exact("mse", input, target, incoming))
 
 
-def test_backward_in_reverse_order_gives_right_gradients(device: str) -> None:
+def test_backward_in_reverse_order_gives_right_gradients(device):
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     for _ in range(3):
@@ -105,7 +100,7 @@ def test_backward_in_reverse_order_gives_right_gradients(device: str) -> None:
             assert torch.equal(gradient, exact("mse", input, target, weight))
 
 
-def test_more_pending_calls_than_expectations_give_right_gradients(device: str) -> None:
+def test_more_pending_calls_than_expectations_give_right_gradients(device):
     values = make(torch.float32, device)
     input, target = values((500,)), values((500,))
     for _ in range(2):
@@ -113,10 +108,10 @@ def test_more_pending_calls_than_expectations_give_right_gradients(device: str) 
         losses = [custom("mse")(leaf, target) for leaf in leaves]
         sum(0.5 * loss for loss in losses).backward()
         expected = exact("mse", input, target, 0.5)
-        assert all(torch.equal(leaf.grad, expected) for leaf in leaves)  # type: ignore[arg-type]
+        assert all(torch.equal(leaf.grad, expected) for leaf in leaves)
 
 
-def test_module_made_for_each_step_gives_right_gradients(device: str) -> None:
+def test_module_made_for_each_step_gives_right_gradients(device):
     values = make(torch.float32, device)
     input, target = values((500,)), values((500,))
     for _ in range(1500):
@@ -125,14 +120,14 @@ def test_module_made_for_each_step_gives_right_gradients(device: str) -> None:
     assert torch.equal(gradient, exact("mse", input, target, 0.5))
 
 
-def test_a_module_keeps_an_expectation_of_its_own() -> None:
+def test_a_module_keeps_an_expectation_of_its_own():
     sites = {nn.MSELoss()._site for _ in range(3)}
     assert len(sites) == 3
     assert 0 not in sites
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_with_grad_takes_the_incoming_gradient(loss: str, device: str) -> None:
+def test_with_grad_takes_the_incoming_gradient(loss, device):
     values = make(torch.float32, device)
     input, target = values((70_001,)), values((70_001,))
     expected = exact(loss, input, target, 0.3)
@@ -145,7 +140,7 @@ def test_with_grad_takes_the_incoming_gradient(loss: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_with_grad_takes_one_incoming_gradient_per_element(loss: str, device: str) -> None:
+def test_with_grad_takes_one_incoming_gradient_per_element(loss, device):
     values = make(torch.float64, device)
     input, target, incoming = values((30, 7)), values((30, 7)), values((30, 7))
     value, gradient = with_grad(loss, "none")(input, target, grad_output=incoming)
@@ -158,7 +153,7 @@ def test_with_grad_takes_one_incoming_gradient_per_element(loss: str, device: st
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_two_streams_with_different_incoming_gradients(loss: str) -> None:
+def test_two_streams_with_different_incoming_gradients(loss):
     values = make(torch.float32, "cuda")
     input, target = values((2_500_003,)), values((2_500_003,))
     streams = {0.5: torch.cuda.Stream(), 3.0: torch.cuda.Stream()}
@@ -173,24 +168,24 @@ def test_two_streams_with_different_incoming_gradients(loss: str) -> None:
         assert torch.equal(gradient, exact(loss, input, target, weight))
 
 
-def warmed_up(work: object) -> None:
+def warmed_up(work):
     """Call a step on a side stream, as PyTorch's notes on graphs ask for."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            work()  # type: ignore[operator]
+            work()
     torch.cuda.current_stream().wait_stream(side)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", SIZES)
-def test_captured_step_updates_its_expectation_between_replays(size: int) -> None:
+def test_captured_step_updates_its_expectation_between_replays(size):
     values = make(torch.float32, "cuda")
     leaf, target = values((size,)).requires_grad_(), values((size,))
     weight = torch.ones((), device="cuda")
 
-    def work() -> None:
+    def work():
         leaf.grad = None
         (weight * custom("mse")(leaf, target)).backward()
 
@@ -202,18 +197,18 @@ def test_captured_step_updates_its_expectation_between_replays(size: int) -> Non
     for number in STEPS:
         weight.fill_(number)
         graph.replay()
-        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))  # type: ignore[arg-type]
+        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("size", SIZES)
-def test_captured_backward_is_replayed_alone(size: int) -> None:
+def test_captured_backward_is_replayed_alone(size):
     """Once with 2, then with 1: nothing may be left of the first."""
     values = make(torch.float32, "cuda")
     leaf, target = values((size,)).requires_grad_(), values((size,))
     incoming = torch.ones((), device="cuda")
 
-    def work() -> None:
+    def work():
         torch.autograd.grad(custom("mse")(leaf, target), leaf, incoming)
 
     warmed_up(work)
@@ -233,18 +228,18 @@ def test_captured_backward_is_replayed_alone(size: int) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
-def test_make_graphed_callables_gives_right_gradients() -> None:
+def test_make_graphed_callables_gives_right_gradients():
     values = make(torch.float32, "cuda")
     leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
     graphed = torch.cuda.make_graphed_callables(custom("mse"), (leaf, target))
     for number in STEPS:
         leaf.grad = None
         graphed(leaf, target).backward(torch.tensor(number, device="cuda"))
-        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))  # type: ignore[arg-type]
+        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))
 
 
 @pytest.mark.gpu
-def test_graph_of_backward_alone_gives_right_gradients() -> None:
+def test_graph_of_backward_alone_gives_right_gradients():
     values = make(torch.float32, "cuda")
     leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
     incoming = torch.ones((), device="cuda")
@@ -267,20 +262,19 @@ def test_graph_of_backward_alone_gives_right_gradients() -> None:
 
 
 @pytest.mark.gpu
-def test_nothing_is_written_ahead_while_guesses_fail() -> None:
+def test_nothing_is_written_ahead_while_guesses_fail():
     """Forward allocates no gradient then; it does again once two incoming gradients agree."""
     values = make(torch.float32, "cuda")
     input = values((2_500_003,)).requires_grad_()
     target = values((2_500_003,))
     function = nn.MSELoss()
 
-    def writes_ahead(incoming: float) -> bool:
+    def writes_ahead(incoming):
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
         loss = function(input, target)
         written = torch.cuda.memory_allocated() - before > input.nbytes // 2
         loss.backward(torch.full_like(loss, incoming))
-        assert input.grad is not None
         assert torch.equal(input.grad, exact("mse", input.detach(), target, incoming))
         input.grad = None
         return written
@@ -296,7 +290,7 @@ def test_nothing_is_written_ahead_while_guesses_fail() -> None:
 
 
 @pytest.mark.gpu
-def test_many_streams_take_no_more_memory_or_time() -> None:
+def test_many_streams_take_no_more_memory_or_time():
     """The 33rd stream of a process is served as the first."""
     values = make(torch.float32, "cuda")
     input, target = values((2_500_003,)), values((2_500_003,))
@@ -308,7 +302,7 @@ def test_many_streams_take_no_more_memory_or_time() -> None:
 
 
 @pytest.mark.gpu
-def test_hundreds_of_launches_in_one_graph_give_right_results() -> None:
+def test_hundreds_of_launches_in_one_graph_give_right_results():
     values = make(torch.float32, "cuda")
     input, target = values((301, 4096)), values((301, 4096))
     expected = [custom("mse")(row, other) for row, other in zip(input, target, strict=True)]

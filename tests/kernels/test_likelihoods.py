@@ -1,7 +1,5 @@
 """kl_div, poisson_nll_loss and gaussian_nll_loss give what torch gives, or raise."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -11,14 +11,12 @@ The tolerances are the defaults of ``torch.testing.assert_close``, which forgive
 ``losscli verify``.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -80,7 +78,7 @@ FINITE_WHERE_TORCH_IS_NAN = {
 
 
 @pytest.fixture(scope="module")
-def judge() -> SimpleNamespace:
+def judge():
     """torch's entries by our names for them."""
     try:
         with warnings.catch_warnings():
@@ -118,7 +116,7 @@ def judge() -> SimpleNamespace:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     """Fix what the entries draw where they set no seed of their own."""
     torch.manual_seed(0)
 
@@ -161,9 +159,7 @@ def in_dtype(sample: Any, dtype: torch.dtype) -> Any:
     )
 
 
-def value_and_gradients(
-    loss: Loss, operands: Sequence[Tensor], **arguments: Any
-) -> tuple[Tensor, ...]:
+def value_and_gradients(loss, operands, **arguments):
     """Return the loss and the gradient of each operand that wants one."""
     result = loss(*operands, **arguments)
     leaves = [operand for operand in operands if operand.requires_grad]
@@ -226,17 +222,13 @@ def judge_forward_mode(entry: Any, device: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "layout"), DRAWN)
 @pytest.mark.parametrize("loss", few(OPERATORS, CHOSEN))
-def test_an_operator_equals_torchs(
-    judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
-) -> None:
+def test_an_operator_equals_torchs(judge, loss, dtype, layout, device):
     torchs = judge.operators[loss]
     judge_against_torch(in_place_of(torchs, OPERATORS[loss]), torchs, device, dtype, layout)
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_an_operator_equals_its_numpy_reference(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_an_operator_equals_its_numpy_reference(judge, loss, device):
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     if entry.ref is None:
         pytest.skip(f"torch has no reference of {loss} in numpy")
@@ -250,9 +242,7 @@ def test_an_operator_equals_its_numpy_reference(
 
 
 @pytest.mark.parametrize("loss", few(OPERATORS, ("smooth_l1_loss", "mse_loss")))
-def test_operator_passes_pytorchs_derivative_tests(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_operator_passes_pytorchs_derivative_tests(judge, loss, device):
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     judge_by_differences(entry, device)
     judge_forward_mode(entry, device)
@@ -266,9 +256,7 @@ def three_of(operand: Tensor) -> Iterator[Tensor]:
 
 
 @pytest.mark.parametrize("loss", few(OPERATORS, CHOSEN))
-def test_operator_maps_over_samples_as_a_loop_does(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_operator_maps_over_samples_as_a_loop_does(judge, loss, device):
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     for sample in samples(entry, device, torch.float64):
         function = functools.partial(entry, **sample.kwargs)
@@ -286,9 +274,7 @@ def test_operator_maps_over_samples_as_a_loop_does(
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_operator_raises_pytorchs_expected_errors(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_operator_raises_pytorchs_expected_errors(judge, loss, device):
     """torch lists errors for few losses of ours; those of l1_loss take the same arguments.
 
     A loss over rows takes others, and is judged by its own list.
@@ -321,9 +307,7 @@ def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_equals_torchs_and_its_reference(
-    judge: SimpleNamespace, name: str, device: str
-) -> None:
+def test_a_module_equals_torchs_and_its_reference(judge, name, device):
     for dtype in DTYPES:
         with naming(dtype):
             judge_module(judge.modules[name], name, dtype, device)
@@ -356,9 +340,7 @@ def judge_module(entry: Any, name: str, dtype: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("name", few(MODULES, ("SmoothL1Loss", "MSELoss", "MultiMarginLoss")))
-def test_module_passes_pytorchs_derivative_tests(
-    judge: SimpleNamespace, name: str, device: str
-) -> None:
+def test_module_passes_pytorchs_derivative_tests(judge, name, device):
     for inputs in module_inputs(judge.modules[name], device, torch.float64):
         settings = inputs.constructor_input
         module = MODULES[name](*settings.args, **settings.kwargs)
@@ -371,9 +353,7 @@ def test_module_passes_pytorchs_derivative_tests(
 
 
 @pytest.mark.parametrize("name", FUNCTIONAL_MODULES)
-def test_a_functional_module_equals_its_reference(
-    judge: SimpleNamespace, name: str, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_functional_module_equals_its_reference(judge, name, device, monkeypatch):
     """These entries look the loss up in their module's F when they are called."""
     ours = SimpleNamespace(**OPERATORS)
     monkeypatch.setattr(judge.common_nn, "F", ours)
@@ -408,15 +388,13 @@ def without_second_derivatives(input: Tensor, target: Tensor, **arguments: Any) 
 
 
 @pytest.mark.parametrize("wrong", [with_twice_the_beta, without_the_targets_gradient])
-def test_a_wrong_value_or_gradient_is_caught(
-    judge: SimpleNamespace, wrong: Loss, device: str
-) -> None:
+def test_a_wrong_value_or_gradient_is_caught(judge, wrong, device):
     torchs = judge.operators["smooth_l1_loss"]
     with pytest.raises(AssertionError, match="not close"):
         judge_against_torch(in_place_of(torchs, wrong), torchs, device, "float32", "contiguous")
 
 
-def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None:
+def test_ignored_strides_are_caught(judge, device):
     torchs = judge.operators["smooth_l1_loss"]
     entry = in_place_of(torchs, without_strides)
     judge_against_torch(entry, torchs, device, "float32", "contiguous")
@@ -424,7 +402,7 @@ def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None
         judge_against_torch(entry, torchs, device, "float32", "noncontiguous")
 
 
-def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: str) -> None:
+def test_absent_second_derivatives_are_caught(judge, device):
     torchs = judge.operators["smooth_l1_loss"]
     entry = in_place_of(torchs, without_second_derivatives)
     judge_against_torch(entry, torchs, device, "float64", "contiguous")
@@ -435,7 +413,7 @@ def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: st
 @pytest.mark.skipif(
     not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
 )
-def test_samples_of_linear_cross_entropy_have_torchs_loss(judge: SimpleNamespace) -> None:
+def test_samples_of_linear_cross_entropy_have_torchs_loss(judge):
     """Those with class numbers and a matrix of weights; others are told what to call."""
     samples = 0
     for op in judge.linear:

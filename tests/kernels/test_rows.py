@@ -1,7 +1,5 @@
 """Operands that are one row for all rows of the input: a class's weight, a common target."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 
@@ -35,9 +33,7 @@ def function(loss: str, reduction: str) -> Callable[..., Tensor]:
     return lambda *operands: inner(*operands[:-1], weight=operands[-1])
 
 
-def operands(
-    shape: tuple[int, int], rows: list[int], dtype: str, device: str
-) -> tuple[list[Tensor], list[Tensor]]:
+def operands(shape, rows, dtype, device):
     """Return operands of which some are rows, and the same with all of full size."""
     generator = torch.Generator(device).manual_seed(0)
     given = [
@@ -49,9 +45,7 @@ def operands(
     return given, [each.expand(shape).contiguous() for each in given]
 
 
-def assert_rows_are_as_full_operands(
-    loss: str, shape: tuple[int, int], rows: list[int], dtype: str, device: str
-) -> None:
+def assert_rows_are_as_full_operands(loss, shape, rows, dtype, device):
     given, full = operands(shape, rows, dtype, device)
     assert torch.equal(function(loss, "none")(*given), function(loss, "none")(*full))
     mean, summed = function(loss, "mean"), function(loss, "sum")

@@ -3,8 +3,6 @@
 Outcomes are compared with torch's: the loss, or the kind of error, and the warnings of a broadcast.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import re
@@ -77,7 +75,7 @@ def required(spec: Spec) -> int:
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)])
 @pytest.mark.parametrize("name", SPECS)
-def test_function_takes_the_shapes_that_torchs_takes(name: str, every: bool) -> None:
+def test_function_takes_the_shapes_that_torchs_takes(name, every):
     spec, own, torchs = SPECS[name], getattr(functional, name), getattr(TORCH, name)
     count = required(spec)
     few, many = (SMALL, ALL) if count == 2 else (FEW, shapes(3, (1, 2)))
@@ -93,7 +91,7 @@ def test_function_takes_the_shapes_that_torchs_takes(name: str, every: bool) -> 
             assert found[0] is RuntimeError, given  # the shapes do not broadcast
 
 
-def test_cross_entropy_takes_the_shapes_of_probabilities_that_torchs_takes() -> None:
+def test_cross_entropy_takes_the_shapes_of_probabilities_that_torchs_takes():
     for given in itertools.product(SMALL, repeat=2):
         drawn = [torch.rand(shape) for shape in given]
         found, due = (
@@ -103,7 +101,7 @@ def test_cross_entropy_takes_the_shapes_of_probabilities_that_torchs_takes() -> 
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_module_and_gradient_take_the_shapes_that_the_function_takes(name: str) -> None:
+def test_module_and_gradient_take_the_shapes_that_the_function_takes(name):
     spec = SPECS[name]
     module = getattr(nn, spec.module.__name__)(reduction="sum")
     for given in itertools.product(FEW, repeat=required(spec)):
@@ -126,7 +124,7 @@ WEIGHTS = [
 
 
 @pytest.mark.parametrize(("name", "weight"), WEIGHTS)
-def test_weight_makes_no_more_elements_than_the_loss_has(name: str, weight: str) -> None:
+def test_weight_makes_no_more_elements_than_the_loss_has(name, weight):
     """Any weight that broadcasts to the loss is taken, where torch asks for the input's shape."""
     spec, torchs = SPECS[name], getattr(TORCH, name)
     in_torch = weight in inspect.signature(torchs).parameters
@@ -145,7 +143,7 @@ def test_weight_makes_no_more_elements_than_the_loss_has(name: str, weight: str)
 
 
 @pytest.mark.parametrize("name", ["l1_loss", "mse_loss", "huber_loss"])
-def test_weight_may_be_as_large_as_the_loss_of_a_target_that_broadcasts(name: str) -> None:
+def test_weight_may_be_as_large_as_the_loss_of_a_target_that_broadcasts(name):
     x, y, w = torch.rand(3, 1), torch.rand(4), torch.rand(3, 4)
     function = getattr(functional, name)
     with warnings.catch_warnings():
@@ -156,7 +154,7 @@ def test_weight_may_be_as_large_as_the_loss_of_a_target_that_broadcasts(name: st
             function(x, y, weight=torch.rand(2, 3, 4))
 
 
-def test_losses_that_torch_has_not_broadcast() -> None:
+def test_losses_that_torch_has_not_broadcast():
     x, y = torch.rand(3, 1), torch.rand(4)
     for function in (functional.hinge_loss, functional.log_cosh_loss, functional.kl_estimate):
         assert function(x, y, reduction="none").shape == (3, 4)
@@ -174,7 +172,7 @@ def test_losses_that_torch_has_not_broadcast() -> None:
         ("gaussian_nll_loss",),
     ),
 )
-def test_compiled_function_takes_and_refuses_the_same_shapes(name: str) -> None:
+def test_compiled_function_takes_and_refuses_the_same_shapes(name):
     torch.compiler.reset()
     function, count = getattr(functional, name), required(SPECS[name])
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
@@ -186,7 +184,7 @@ def test_compiled_function_takes_and_refuses_the_same_shapes(name: str) -> None:
         compiled(*drawn)
 
 
-def test_vmap_looks_at_the_shape_of_a_sample() -> None:
+def test_vmap_looks_at_the_shape_of_a_sample():
     function, x = functional.binary_cross_entropy_with_logits, torch.rand(6, 3)
     of_samples = torch.func.vmap(function, in_dims=(0, None))(x, x[0])
     torch.testing.assert_close(of_samples, torch.stack([function(row, x[0]) for row in x]))
@@ -314,7 +312,7 @@ WRONG: dict[str, tuple[str, dict[str, Tensor]]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_call_that_a_shape_error_suggests_works(what: str) -> None:
+def test_call_that_a_shape_error_suggests_works(what):
     name, given = WRONG[what]
     with pytest.raises((ValueError, RuntimeError)) as caught:
         getattr(functional, name)(**given)
@@ -328,7 +326,7 @@ def test_call_that_a_shape_error_suggests_works(what: str) -> None:
                 getattr(functional, name)(**given | changed)
 
 
-def test_logits_with_their_classes_last_are_told_both_ways_out() -> None:
+def test_logits_with_their_classes_last_are_told_both_ways_out():
     input, target = torch.rand(2, 128, 10), torch.zeros(2, 128, dtype=torch.int64)
     message = (
         r"classes are dimension 1 of input: write input\.flatten\(0, 1\) and "

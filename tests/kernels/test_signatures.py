@@ -1,7 +1,5 @@
 """The public functions take what torch's of their name take, in the same order."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """The ways to finish a sum change at most its rounding, on the CPU."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -27,7 +25,7 @@ CHUNK = 65536
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _strategies() -> None:
+def _strategies():
     """Build the kernels once, if they are not in the cache."""
     for loss in MACHINERY:
         loading.load_loss(loss, "cpu", strategies=True)
@@ -46,7 +44,7 @@ def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Ten
 
 
 @pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, ("mean", "sum"), DTYPES))
-def test_value_of_each_strategy_matches_float64(loss: str, reduction: str, dtype: str) -> None:
+def test_value_of_each_strategy_matches_float64(loss, reduction, dtype):
     # All terms have one sign, so that the sum is as good as its terms, and rounded at the end. A
     # term of the formulas is rounded up to four times, sixteen of them are added in a lane.
     compute = 2**-24 if dtype != "float64" else 2**-53
@@ -65,7 +63,7 @@ def test_value_of_each_strategy_matches_float64(loss: str, reduction: str, dtype
                 torch.testing.assert_close(result.double(), expected, rtol=close, atol=0)
 
 
-def test_the_mean_of_nothing_is_nan_and_its_sum_zero() -> None:
+def test_the_mean_of_nothing_is_nan_and_its_sum_zero():
     nothing = torch.empty(0)
     for loss, strategy in itertools.product(MACHINERY, STRATEGIES):
         with naming(loss, strategy):
@@ -74,7 +72,7 @@ def test_the_mean_of_nothing_is_nan_and_its_sum_zero() -> None:
 
 
 @pytest.fixture(scope="module")
-def many_chunks() -> Tensor:
+def many_chunks():
     """Two levels of a tree with groups of 512."""
     chunks = 1025
     input = torch.zeros(chunks * CHUNK)
@@ -84,7 +82,7 @@ def many_chunks() -> Tensor:
 
 
 @pytest.mark.parametrize("loss", few(MACHINERY, ("mse",)))
-def test_every_chunk_counts_once(loss: str, many_chunks: Tensor) -> None:
+def test_every_chunk_counts_once(loss, many_chunks):
     target = torch.ones(1)
     expected = custom(loss, "none")(many_chunks, target).sum(dtype=torch.float64)
     for strategy in STRATEGIES:
@@ -95,7 +93,7 @@ def test_every_chunk_counts_once(loss: str, many_chunks: Tensor) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "loss", "dtype"), square(REPRODUCIBLE, MACHINERY, DTYPES))
-def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype: str) -> None:
+def test_runs_and_threads_do_not_change_the_bits(strategy, loss, dtype):
     values = make(DTYPES[dtype], "cpu")
     input, target = values((1200007,)), values((1200007,))
     function = strategic(loss, "sum" if dtype == "float64" else "mean", strategy)
@@ -111,7 +109,7 @@ def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_gradients_are_those_of_the_default(loss: str) -> None:
+def test_gradients_are_those_of_the_default(loss):
     values = make(torch.float32, "cpu")
     leaves = values((301, 97)).requires_grad_(), values((97,)).requires_grad_()
     incoming = torch.tensor(-3.0)
@@ -123,13 +121,13 @@ def test_gradients_are_those_of_the_default(loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_an_unknown_strategy_is_refused(loss: str) -> None:
+def test_an_unknown_strategy_is_refused(loss):
     with pytest.raises(ValueError, match=r"strategy must be 'atomic', .*'quick'"):
         strategic(loss, "mean", "quick")(torch.ones(3), torch.ones(3))
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss: str) -> None:
+def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss):
     input = torch.ones(8, requires_grad=True)
     torch.use_deterministic_algorithms(True)
     try:

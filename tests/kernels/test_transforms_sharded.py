@@ -3,8 +3,6 @@
 The checks run in the two processes (tests/kernels/sharded.py), once for all tests.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -18,7 +16,7 @@ NAMES = [check.__name__ for check in CHECKS]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str | None]]:
+def found(tmp_path_factory):
     """What each check raised in each process, and None where it passed."""
     folder = tmp_path_factory.mktemp("ranks")
     program = [sys.executable, "-m", "tests.kernels.sharded"]
@@ -43,7 +41,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str | None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", NAMES)
-def test_two_processes(check: str, found: list[dict[str, str | None]]) -> None:
+def test_two_processes(check, found):
     for rank, results in enumerate(found):
         assert check in results, f"rank {rank} stopped at {list(results)[-1:]}"
         assert results[check] is None, f"rank {rank}: {results[check]}"

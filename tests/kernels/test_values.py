@@ -1,7 +1,5 @@
 """Each loss and both its gradients against the float64 oracle, in every layout."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -64,9 +62,7 @@ def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor
 
 
 @pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
-def test_value_and_gradients_are_right_in_every_layout(
-    loss: str, reduction: str, dtype: str, device: str
-) -> None:
+def test_value_and_gradients_are_right_in_every_layout(loss, reduction, dtype, device):
     for name, layout in LAYOUTS.items():
         input, target = layout(make(DTYPES[dtype], device))
         with naming(name):
@@ -74,9 +70,7 @@ def test_value_and_gradients_are_right_in_every_layout(
 
 
 @pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
-def test_value_and_gradients_are_right_for_every_tail(
-    loss: str, reduction: str, dtype: str, device: str
-) -> None:
+def test_value_and_gradients_are_right_for_every_tail(loss, reduction, dtype, device):
     for size, what in SIZES.items():
         values = make(DTYPES[dtype], device)
         with naming(size, what):
@@ -84,7 +78,7 @@ def test_value_and_gradients_are_right_for_every_tail(
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(loss: str, device: str) -> None:
+def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(loss, device):
     for dtypes in (("float16", "float32"), ("float32", "float64"), ("bfloat16", "float16")):
         input = make(DTYPES[dtypes[0]], device)((40, 30)).requires_grad_()
         target = make(DTYPES[dtypes[1]], device, seed=1)((30,)).requires_grad_()
@@ -96,7 +90,7 @@ def test_mixed_dtypes_are_promoted_as_pytorch_promotes_them(loss: str, device: s
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_an_integer_target_is_promoted(loss: str, device: str) -> None:
+def test_an_integer_target_is_promoted(loss, device):
     input = make(torch.float32, device)((8, 6))
     target = torch.tensor([1, -1, 1, 1, -1, -1], device=device)
     torch.testing.assert_close(custom(loss)(input, target), reference(loss)(input, target.float()))
@@ -104,9 +98,7 @@ def test_an_integer_target_is_promoted(loss: str, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(
-    loss: str, dtype: torch.dtype, device: str
-) -> None:
+def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(loss, dtype, device):
     """257 is no bfloat16: a scalar target leaves the loss in the dtype of the input."""
     input = torch.tensor([255.0, -1.0, 0.0, 256.0], dtype=torch.bfloat16, device=device)
     target = torch.tensor(257, dtype=dtype, device=device)
@@ -118,7 +110,7 @@ def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_loss_has_the_strides_of_pytorchs(loss: str, reduction: str) -> None:
+def test_loss_has_the_strides_of_pytorchs(loss, reduction):
     for layout in LAYOUTS.values():
         input, target = layout(make(torch.float32, "cpu"))
         result = custom(loss, reduction)(input, target)
@@ -128,7 +120,7 @@ def test_loss_has_the_strides_of_pytorchs(loss: str, reduction: str) -> None:
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_with_grad_gives_what_autograd_gives(loss: str, reduction: str, device: str) -> None:
+def test_with_grad_gives_what_autograd_gives(loss, reduction, device):
     for name, layout in LAYOUTS.items():
         input, target = layout(make(torch.float32, device))
         leaf = input.detach().requires_grad_()

@@ -1,7 +1,5 @@
 """``weight=``: as PyTorch's where PyTorch has it, and as ``loss * weight`` everywhere."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any

@@ -38,7 +38,7 @@ def start(tmp_path):
     """Start a command over two ranks, with a config; all of it is ended with the test."""
     started = []
 
-    def begin(config: str, *arguments: str) -> subprocess.Popen[str]:
+    def begin(config, *arguments):
         file = tmp_path / "split.yaml"
         file.write_text(config)
         environ = {**os.environ, "LOSSCLI_RANKS_TIMEOUT": "30"}

@@ -3,8 +3,6 @@
 Without a GPU two ranks on the CPU run those checks that need none.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -35,7 +33,7 @@ def _device() -> torch.device:
     return torch.device("cpu")
 
 
-def _drawn(*shape: int, seed: int = 1) -> Tensor:
+def _drawn(*shape: int, seed: int = 1) -> Any:
     """Return the same numbers on all ranks."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to(_device())

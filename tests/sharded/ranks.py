@@ -5,8 +5,6 @@ ranks. Each rank computes the cases, runs the checks of its number of ranks, and
 it found to a file. At last 2 ranks put the mistakes of the self-test to checks of verify.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

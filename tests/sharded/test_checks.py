@@ -1,17 +1,12 @@
 """What ranks check themselves: collectives, special values, errors, groups, checks of verify."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from .cases import RANKS
-from .conftest import Found
 
 
 @pytest.mark.parametrize("count", RANKS)
-def test_all_ranks_pass_each_check(count: int, found: Found) -> None:
+def test_all_ranks_pass_each_check(count, found):
     """Not imported here: the checks import what takes seconds."""
     for rank, of_rank in enumerate(found[count]):
         assert not of_rank.get("raised"), f"rank {rank}: " + "\n".join(of_rank["raised"])
@@ -19,9 +14,7 @@ def test_all_ranks_pass_each_check(count: int, found: Found) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(
-    rank: int, mistakes: list[dict[str, Any]]
-) -> None:
+def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(rank, mistakes):
     """The checks that find them: the whole self-test is `losscli self-test checks --ranks 2`."""
     assert mistakes[rank]["first to fail"] == {
         "wrong:smoothing alone": "value",

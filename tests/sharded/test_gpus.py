@@ -1,11 +1,8 @@
 """Several GPUs: a rank on each checks graphs, streams, models in parallel; see gpus.py."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +11,7 @@ from .gpus import CHECKS, MOST_RANKS
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def found(tmp_path_factory):
     """Return what became of each check, by the rank."""
     ranks = min(torch.cuda.device_count(), MOST_RANKS)
     if ranks < 2:
@@ -31,5 +28,5 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
-def test_all_gpus_pass(check: str, found: list[dict[str, Any]]) -> None:
+def test_all_gpus_pass(check, found):
     assert [of_rank.get(check, "was not reached") for of_rank in found] == [""] * len(found)

@@ -3,8 +3,6 @@
 By the tolerances of the losses of one device: losscli/truth/tolerances.py.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -14,13 +12,12 @@ from losscli.runs.records import FAIL
 from tests.parameters import naming
 
 from .cases import CASES, DTYPES_OF, cases_of, class_dimension, problem_of
-from .conftest import Found
 
 
 @pytest.mark.parametrize(
     ("count", "dtype"), [(count, dtype) for count, dtypes in DTYPES_OF.items() for dtype in dtypes]
 )
-def test_ranks_meet_the_oracle(count: int, dtype: str, found: Found) -> None:
+def test_ranks_meet_the_oracle(count, dtype, found):
     names = [name for name in cases_of(count) if CASES[name].dtype == dtype]
     assert len(names) > 20
     for name in names:

@@ -1,7 +1,5 @@
 """The softmax of the oracle in float64, beside exact sums and PyTorch's own."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -18,7 +16,7 @@ def derivative(logits: Tensor, incoming: Tensor) -> Tensor:
     return torch.autograd.grad(torch.log_softmax(logits, -1), logits, incoming)[0]
 
 
-def test_a_long_sum_of_equal_gradients_keeps_its_digits() -> None:
+def test_a_long_sum_of_equal_gradients_keeps_its_digits():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(CLASSES, generator=generator, dtype=torch.float64)
     incoming = torch.full_like(logits, 0.1 / CLASSES)
@@ -36,7 +34,7 @@ def test_a_long_sum_of_equal_gradients_keeps_its_digits() -> None:
 
 
 @pytest.mark.parametrize("bad", [[], [-math.inf], [-math.inf] * 7, [math.inf], [math.nan]])
-def test_values_and_gradients_are_those_of_pytorch(bad: list[float]) -> None:
+def test_values_and_gradients_are_those_of_pytorch(bad):
     logits = torch.linspace(-3, 3, 7, dtype=torch.float64)
     logits[: len(bad)] = torch.tensor(bad, dtype=torch.float64)
     incoming = torch.linspace(1, 2, 7, dtype=torch.float64)

@@ -1,7 +1,5 @@
 """The oracle against values computed by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """The derived tolerances, and the outcomes on each side of them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
