@@ -5,7 +5,6 @@ from torch import Tensor
 
 
 def both(loss: Tensor, *leaves: Tensor, incoming: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Return a loss and the gradients of leaves."""
     return (loss.detach(), *torch.autograd.grad(loss, leaves, incoming))
 
 

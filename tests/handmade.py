@@ -48,7 +48,6 @@ def small_case_of(loss, **changes):
 
 
 def pair(input, target):
-    """Return the operands of a loss of two by their names."""
     return {"input": input, "target": target}
 
 

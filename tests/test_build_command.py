@@ -45,7 +45,6 @@ def run(*arguments: str) -> Result:
 
 
 def rows(result: Result) -> list[list[str]]:
-    """Return the words of the first table's rows."""
     found = [line.split() for line in result.stdout.splitlines()[2:]]
     return [words for words in found if words and words[-1].endswith(".so")]
 

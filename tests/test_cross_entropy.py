@@ -40,17 +40,14 @@ def _seed():
 
 
 def logits(*shape: int, device: str, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Draw logits that want a gradient."""
     return (3 * torch.randn(shape, device=device)).to(dtype).requires_grad_()
 
 
 def numbers(classes: int, *shape: int, device: str) -> Tensor:
-    """Draw class numbers."""
     return torch.randint(classes, shape, device=device)
 
 
 def oracle(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: Any) -> Any:
-    """Return torch's loss and gradient in float64, with an incoming gradient for each row."""
     exact = input.detach().double().requires_grad_()
     target = target.double() if target.is_floating_point() else target.long()
     weight = None if weight is None else weight.double()
@@ -59,7 +56,6 @@ def oracle(input: Tensor, target: Tensor, weight: Tensor | None = None, **named:
 
 
 def judge(input: Tensor, target: Tensor, weight: Tensor | None = None, **named: Any) -> None:
-    """Compare loss and gradient with the oracle's."""
     loss = OURS(input, target, weight, **named)
     got = both(loss, input, incoming=ramp(loss))
     eps = torch.finfo(input.dtype).eps

@@ -88,7 +88,6 @@ def operands(dtype: torch.dtype, device: str, *, ignored: bool = True) -> dict[s
 
 
 def leaves(given: dict[str, Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
-    """Return copies of the operands with gradients that want one."""
     return [given[n].to(dtype, copy=True).requires_grad_() for n in ("hidden", "weight", "bias")]
 
 
@@ -98,7 +97,6 @@ def logits_of(hidden, weight, bias, temperature=1, softcap=0):
 
 
 def losses_of(logits, target, class_weight, label_smoothing=0, z_loss=0):
-    """Return each row's loss as PyTorch computes it."""
     losses = cross_entropy(
         logits, target, class_weight, reduction="none", label_smoothing=label_smoothing
     )
@@ -107,7 +105,6 @@ def losses_of(logits, target, class_weight, label_smoothing=0, z_loss=0):
 
 
 def expected(given, reduction, settings, incoming, dtype=torch.float64):
-    """Return the loss and its gradients as PyTorch computes them in a dtype."""
     hidden, weight, bias = leaves(given, dtype)
     shape = {name: settings[name] for name in ("temperature", "softcap") if name in settings}
     rest = {name: value for name, value in settings.items() if name not in shape}
@@ -122,7 +119,6 @@ def expected(given, reduction, settings, incoming, dtype=torch.float64):
 
 
 def loss_of(given: dict[str, Tensor], tensors: Sequence[Tensor], **named: Any) -> Any:
-    """Return what losscli computes of hidden states, the layer and the bias if there is one."""
     hidden, weight, *bias = tensors
     named |= {"linear_bias": bias[0]} if bias else {}
     return functional.linear_cross_entropy(hidden, weight, given["target"], **named)

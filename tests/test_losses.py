@@ -137,7 +137,6 @@ SIZE = (13, 37)
 
 
 def operands_of(case: Case) -> dict[str, torch.Tensor]:
-    """The operands of a case, those with a gradient as leaves."""
     return {
         name: each.detach().clone().requires_grad_(name in case.spec.differentiable)
         for name, each in make_inputs(case).items()

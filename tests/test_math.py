@@ -26,14 +26,12 @@ X86 = platform.machine() == "x86_64"
 
 
 def sigmoid(x: Array) -> Array:
-    """Without overflow."""
     power = np.exp(-np.abs(x))
     result: Array = np.where(x > 0, 1, power) / (1 + power)
     return result
 
 
 def softplus(x: Array) -> Array:
-    """Without overflow."""
     result: Array = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
     return result
 
@@ -118,14 +116,11 @@ def errors(got: Array, exact: Array) -> Array:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The loops of one build."""
-
     library: ctypes.CDLL
     remarks: str
     """What the compiler said about its optimisations."""
 
     def run(self, name: str, real: str, values: Array, exponent: float = 0) -> Array:
-        """Apply a function to an array."""
         pointer = ctypes.c_void_p
         loop = getattr(self.library, f"{name}_{real}")
         loop.argtypes = (pointer, pointer, ctypes.c_int64, ctypes.c_double)
@@ -135,7 +130,6 @@ class Compiled:
         return results
 
     def worst(self, name: str, real: str) -> float:
-        """The largest error of a function."""
         function = FUNCTIONS[name]
         values = samples(real, function)
         with np.errstate(all="ignore"):

@@ -91,7 +91,6 @@ def operator(count: int, suffix: str) -> Any:
 
 
 def operands(count: int) -> tuple[list[Tensor], list[int | None]]:
-    """Operands, the first and every second one a batch."""
     dims = [None if k % 2 else 0 for k in range(count)]
     made = [
         torch.randn(*(() if dim is None else (BATCH,)), *SHAPES[k], dtype=torch.float64)

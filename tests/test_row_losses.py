@@ -60,7 +60,6 @@ class Call(NamedTuple):
         return tuple(o for o in self.operands[: self.spec.gradients] if o is not None)
 
     def of(self, function: Callable[..., Any], reduction: str, *more: Any) -> Any:
-        """Call an operator."""
         return function(*self.operands, reduction, *self.parameters.values(), *more)
 
     def ours(self, reduction: str = "mean") -> Tensor:
@@ -69,7 +68,6 @@ class Call(NamedTuple):
         return loss
 
     def results(self, reduction: str = "mean") -> tuple[Tensor, ...]:
-        """Return the loss that the kernels compute, and the gradients of the rows."""
         loss = self.ours(reduction)
         return both(loss, *self.rows, incoming=ramp(loss))
 
@@ -78,7 +76,6 @@ class Call(NamedTuple):
         return self.spec.reference(*self.operands, reduction=reduction, **self.parameters)
 
     def exact(self) -> "Call":
-        """Return the same call on the same values in float64."""
         operands = tuple(
             operand
             if operand is None or not operand.is_floating_point()
@@ -122,7 +119,6 @@ def reductions(spec: RowSpec) -> tuple[str, ...]:
 
 
 def examples(spec: RowSpec) -> dict[str, float]:
-    """Return parameters that are not the defaults."""
     return {parameter.name: parameter.example for parameter in spec.parameters}
 
 
@@ -143,7 +139,6 @@ def terms(exact: Call, due: tuple[Tensor, ...]) -> tuple[float, float]:
 
 
 def judge(call: Call, reduction: str) -> None:
-    """Compare losses and gradients with those of the reference in float64."""
     dtype = call.rows[0].dtype
     loss = call.ours(reduction)
     exact = call.exact()

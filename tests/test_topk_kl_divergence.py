@@ -54,7 +54,6 @@ def bins_of(logits: Tensor, classes: Tensor, temperature: float) -> Tensor:
 def reference(
     logits, classes, target, *, reverse=False, temperature=1.0, mask=None, reduction="mean"
 ):
-    """The definition, in plain PyTorch."""
     p = bins_of(logits, classes, temperature)
     q = torch.cat([target.exp(), 1 - target.exp().sum(-1, keepdim=True)], -1)
     first, second = (p, q) if reverse else (q, p)

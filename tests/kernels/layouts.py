@@ -9,7 +9,6 @@ Make = Callable[[tuple[int, ...]], Tensor]
 
 
 def _offset(make: Make, shape: tuple[int, ...]) -> Tensor:
-    """Begin one element after an aligned address."""
     count = 1
     for extent in shape:
         count *= extent

@@ -42,20 +42,17 @@ __all__ = [
 
 
 def custom(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:
-    """losscli's loss with a reduction and parameters."""
     function = LOSSES[loss].loss
     settings = PARAMETERS[loss] | parameters
     return functools.partial(function, reduction=reduction, **settings)
 
 
 def with_grad(loss: str, reduction: str = "mean") -> Callable[..., tuple[Tensor, Tensor]]:
-    """losscli's loss and gradient in one launch, with a reduction and parameters."""
     function = LOSSES[loss].loss_with_grad
     return functools.partial(function, reduction=reduction, **PARAMETERS[loss])
 
 
 def reference(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:
-    """PyTorch's loss with the same."""
     settings = PARAMETERS[loss] | parameters
     return functools.partial(LOSSES[loss].reference, reduction=reduction, **settings)
 
@@ -74,7 +71,6 @@ def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
 
 
 def close(got: object, expected: object) -> None:
-    """Assert that results are close; NaN is close to NaN."""
     torch.testing.assert_close(got, expected, equal_nan=True)
 
 
@@ -85,7 +81,6 @@ def granted(loss: str) -> float | None:
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:
-    """Describe operands made by hand, for the oracle."""
     return Case(
         loss=loss,
         shape=tuple(input.shape),

@@ -33,7 +33,6 @@ SHAPES = (
 
 
 def full(value: Any) -> Any:
-    """The whole of each DTensor."""
     if isinstance(value, Tensor):
         return value.full_tensor()  # type: ignore[attr-defined]
     return [full(one) for one in value]
@@ -74,7 +73,6 @@ def sharded_cases() -> Any:
 
 
 def settings() -> Iterator[tuple[str, str]]:
-    """Losses and reductions, over and over: each meets several shapes and shardings."""
     return itertools.cycle(itertools.product(MACHINERY, REDUCTIONS))
 
 
@@ -245,7 +243,6 @@ CHECKS: tuple[Callable[[], None], ...] = (
 
 
 def main(rank: int, folder: Path) -> None:
-    """Run every check as one of the ranks."""
     torch.set_num_threads(1)
     if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -37,7 +37,6 @@ IGNORED = ("reference_log_probs", "kl_coefficient", "kl_estimator", "memory_budg
 
 
 def drawn(spec: Spec) -> Given:
-    """Return operands of a call that a function takes."""
     return {
         operand.name: torch.zeros(operand.shape(SHAPE), dtype=torch.int64)
         if operand.kind == CLASS_NUMBERS
@@ -48,7 +47,6 @@ def drawn(spec: Spec) -> Given:
 
 
 def calls() -> Iterator[tuple[Callable[..., Any], Given]]:
-    """Yield every public function, with operands that it takes."""
     operands = dict(LINEAR)
     for spec in (*LOSSES.values(), *EVERY_ROW_LOSS.values()):
         operands.setdefault(spec.function_name, drawn(spec))
@@ -74,7 +72,6 @@ def kinds(function: Callable[..., Any]) -> dict[str, list[str]]:
 
 
 def assert_told(error: type[Exception], message: str, function: Any, **given: Any) -> None:
-    """Assert that a call raises an error with a message."""
     told: Exception | None = None
     try:
         function(**given)
@@ -207,14 +204,11 @@ MODULES = [getattr(nn, name) for name in nn.__all__]
 
 
 class Model(torch.nn.Module):
-    """A model that has a loss."""
-
     def __init__(self, loss: torch.nn.Module) -> None:
         super().__init__()
         self.loss = loss
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
         return self.loss(input, target)
 
 

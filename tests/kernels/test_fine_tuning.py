@@ -18,7 +18,6 @@ BATCH = PROMPTS * GROUP
 
 
 def example(name: str) -> Callable[..., Tensor]:
-    """Return a function of the page."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (block,) = (each for each in blocks if f"def {name}(" in each)
     found: dict[str, Any] = {}
@@ -29,7 +28,6 @@ def example(name: str) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def normal(device):
-    """Draws of float64."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(*shape):
@@ -52,7 +50,6 @@ def mask(device):
 
 
 def same(found, expected, at):
-    """Compare losses and gradients."""
     results = []
     for function in (found, expected):
         leaf = at.clone().requires_grad_()
@@ -96,7 +93,6 @@ def trl_grpo(
     epsilon_high,
     delta,
 ):
-    """What GRPOTrainer computes of a batch."""
     each = rewards.view(-1, GROUP)
     mean = each.mean(1).repeat_interleave(GROUP)
     std = each.std(1).repeat_interleave(GROUP)

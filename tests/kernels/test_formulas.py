@@ -68,7 +68,6 @@ def case_of(loss, shape, dtype, device, reduction="mean", distribution="normal",
 
 
 def draw(case: Case) -> Operands:
-    """Operands of a case in their domains, all of the shape of the first."""
     line = case.reshaped((math.prod(case.shape),))
     return {
         name: operand.expand(line.shape).reshape(case.shape).contiguous()
@@ -77,7 +76,6 @@ def draw(case: Case) -> Operands:
 
 
 def function_of(loss: str, reduction: str = "mean", **parameters: float) -> partial[Tensor]:
-    """losscli's loss with parameters that are not its defaults."""
     settings = PARAMETERS[loss] | parameters
     return partial(LOSSES[loss].loss, reduction=reduction, **settings)
 
@@ -96,13 +94,11 @@ def assert_meets_oracle(case: Case, operands: Operands) -> None:
 
 
 def leaves_of(case: Case, operands: Operands) -> tuple[Tensor, ...]:
-    """Return the operands, those that have a gradient requiring it."""
     wanted = case.spec.differentiable
     return tuple(each.detach().requires_grad_(name in wanted) for name, each in operands.items())
 
 
 def with_gradient(case: Case, operands: tuple[Tensor, ...]) -> tuple[int, ...]:
-    """Return the places of the operands that have a gradient."""
     return tuple(k for k, name in enumerate(case.spec.names) if name in case.spec.differentiable)
 
 
@@ -181,7 +177,6 @@ def test_gradient_of_the_prediction_alone_has_the_bits_of_that_beside_others(los
 
 
 def broadcasts(operands: Operands) -> Iterator[Operands]:
-    """Yield the operands with one of them as a row, a column and a scalar, each in turn."""
     for name, whole in operands.items():
         for part in (whole[0], whole[:, :1], whole[0, 0]):
             yield operands | {name: part.contiguous()}

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by calls and fi
 
 
 def kilobytes(file: str, key: str) -> int:
-    """Read a number of /proc/self."""
     for line in (Path("/proc/self") / file).read_text().splitlines():
         if line.startswith(f"{key}:"):
             return int(line.split()[1])
@@ -170,7 +169,6 @@ def test_forked_child_has_its_own_memory():
 
 
 def test_each_large_output_of_a_call_has_its_own_block():
-    """Every large output of one call has a block of its own."""
     input = torch.full((LARGE,), 0.75, dtype=torch.float64).requires_grad_()
     target = torch.full((LARGE,), 0.5, dtype=torch.float64).requires_grad_()
     loss = functional.mse_loss(input, target, reduction="none")

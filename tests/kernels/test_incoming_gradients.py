@@ -21,7 +21,6 @@ STEPS = (0.5, 0.5, 3.0, 3.0, 3.0, 0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.5, 1.0, 1.0)
 
 
 def exact(loss: str, input: Tensor, target: Tensor, incoming: float) -> Tensor:
-    """The gradient as the backward operator computes it."""
     operator = getattr(torch.ops.losscli, f"{loss}_backward").default
     grad_output = torch.tensor(incoming, dtype=input.dtype, device=input.device)
     settings = ("mean", *PARAMETERS[loss].values())
@@ -30,7 +29,6 @@ def exact(loss: str, input: Tensor, target: Tensor, incoming: float) -> Tensor:
 
 
 def step(function, input, target, incoming):
-    """One step of training: the loss, and the gradient for an incoming gradient."""
     leaf = input.detach().requires_grad_()
     loss = function(leaf, target)
     loss.backward(torch.full_like(loss, incoming))

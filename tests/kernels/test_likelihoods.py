@@ -15,7 +15,6 @@ def logs(*shape):
 
 
 def check(own, torchs, *operands):
-    """Compare losses and the gradients of all operands."""
     found = []
     for function in (own, torchs):
         leaves = [operand.clone().requires_grad_() for operand in operands]

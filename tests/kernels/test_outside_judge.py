@@ -122,7 +122,6 @@ def _seed():
 
 
 def in_place_of(entry: Any, loss: Loss) -> Any:
-    """Copy torch's entry of an operator and put a loss in it."""
     entry = copy.copy(entry)
     entry.op = loss
     return entry
@@ -146,21 +145,18 @@ TOLERANCES = {
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Copy a tensor to another dtype; class numbers stay what they are."""
     if not tensor.is_floating_point():
         return tensor
     return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
 
 
 def in_dtype(sample: Any, dtype: torch.dtype) -> Any:
-    """Copy a sample with the same values in another dtype."""
     return sample.transform(
         lambda each: cast(each, dtype) if isinstance(each, torch.Tensor) else each
     )
 
 
 def value_and_gradients(loss, operands, **arguments):
-    """Return the loss and the gradient of each operand that wants one."""
     result = loss(*operands, **arguments)
     leaves = [operand for operand in operands if operand.requires_grad]
     # Small integers, the same in every dtype, and -3 for a single loss.
@@ -171,7 +167,6 @@ def value_and_gradients(loss, operands, **arguments):
 
 
 def judge_against_torch(entry: Any, torchs: Any, device: str, dtype: str, layout: str) -> None:
-    """Compare value and gradients with those of torch's own entry."""
     for sample in samples(torchs, device, DTYPES[dtype], layout):
         # torch would round 16-bit values after each step, and a sum that cancels in float32.
         other = in_dtype(sample, torch.float64)
@@ -199,7 +194,6 @@ def summed(torchs: Any, sample: Any, loss: Tensor) -> float:
 
 
 def judge_by_differences(entry: Any, device: str) -> None:
-    """Compare first and second derivatives with quotients of differences."""
     for sample in samples(entry, device, torch.float64):
         loss = functools.partial(entry, **sample.kwargs)
         operands = (sample.input, *sample.args)
@@ -249,7 +243,6 @@ def test_operator_passes_pytorchs_derivative_tests(judge, loss, device):
 
 
 def three_of(operand: Tensor) -> Iterator[Tensor]:
-    """Yield an operand and two others that are valid as well."""
     for number in range(3):
         floating = operand.is_floating_point()
         yield operand / 2**number if floating else operand.roll(number)
@@ -297,7 +290,6 @@ def test_operator_raises_pytorchs_expected_errors(judge, loss, device):
 
 
 def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
-    """Draw what to build a module with and what to call it with."""
     drawn = entry.module_inputs_func(
         entry, device=device, dtype=dtype, requires_grad=True, training=True
     )
@@ -314,7 +306,6 @@ def test_a_module_equals_torchs_and_its_reference(judge, name, device):
 
 
 def judge_module(entry: Any, name: str, dtype: str, device: str) -> None:
-    """Compare a module's value and gradients with those of torch's own."""
     # 16-bit values torch would round after each step.
     wide = torch.float64 if dtype == "float64" else torch.float32
     for inputs in module_inputs(entry, device, DTYPES[dtype]):

@@ -53,7 +53,6 @@ def mask(device):
 
 
 def of_tokens(log_probs, old, advantages, *, clip_low, clip_high, dual_clip=0.0, cispo=False):
-    """The loss of each token as the papers have it."""
     ratio = torch.exp(log_probs - old)
     clipped = torch.clamp(ratio, 1 - clip_low, 1 + clip_high)
     if cispo:
@@ -96,7 +95,6 @@ NORMALISERS: dict[str, tuple[dict[str, Any], Callable[[Tensor, Tensor], Tensor]]
 
 
 def check(operands: dict[str, Tensor], expected: Callable[..., Tensor], **settings: Any) -> None:
-    """Compare loss and gradient of the policy loss, for an incoming gradient of -3."""
     found = []
     for function in (partial(policy_loss, **settings), expected):
         own, *others = (each.clone() for each in operands.values())
@@ -119,7 +117,6 @@ def normalised(
     kl_coefficient=0.0,
     estimator=3,
 ):
-    """The loss of all tokens as the papers have it."""
     loss = weight * of_tokens(own, old, advantages, **FORMS[form])
     return normaliser(loss + kl_coefficient * ESTIMATES[estimator](own, other), counted)
 

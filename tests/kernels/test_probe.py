@@ -17,7 +17,6 @@ SIZES = (1, 15, 4096, 2**20 + 7)
 
 @pytest.fixture(autouse=True)
 def _probe(device):
-    """Load the probe; it is built once, if it is not in the cache."""
     loading.load_probe(device)
 
 

@@ -33,14 +33,12 @@ Results = tuple[Tensor, Tensor, Tensor]
 
 @pytest.fixture
 def pair(device):
-    """Predictions and targets."""
     filled = make(torch.float64, device)
     return filled(SHAPE).requires_grad_(), filled(SHAPE).requires_grad_()
 
 
 @pytest.fixture
 def labels(pair):
-    """Labels of -1 and 1."""
     return pair[1].detach().sign()
 
 

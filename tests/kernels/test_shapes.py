@@ -29,7 +29,6 @@ SPECS: dict[str, Spec] = {
 
 
 def shapes(dimensions: int, extents: Iterable[int]) -> list[Shape]:
-    """Return all shapes of at most so many dimensions."""
     extents = tuple(extents)
     return [s for n in range(dimensions + 1) for s in itertools.product(extents, repeat=n)]
 
@@ -41,7 +40,6 @@ ALL = shapes(3, (1, 2, 3))
 
 
 def operands(spec: Spec, given: Sequence[Shape]) -> list[Tensor]:
-    """Draw operands of shapes; all class numbers are 0."""
     return [
         torch.zeros(shape, dtype=torch.int64)
         if operand.kind == CLASS_NUMBERS
@@ -51,7 +49,6 @@ def operands(spec: Spec, given: Sequence[Shape]) -> list[Tensor]:
 
 
 def outcome(function: Any, *given: Any, **named: Any) -> tuple[Any, int]:
-    """Return the result of a call or the kind of its error, and how often it warns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -69,7 +66,6 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def required(spec: Spec) -> int:
-    """Return how many operands a call gives."""
     return sum(not operand.optional for operand in spec.operands)
 
 

@@ -20,7 +20,6 @@ LATER = ("weight",)
 
 
 def parameters(callable: Any) -> dict[str, Any]:
-    """Return the defaults of the arguments by their names, in their order."""
     given = inspect.signature(callable).parameters
     return {name: parameter.default for name, parameter in given.items()}
 

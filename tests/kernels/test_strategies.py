@@ -32,7 +32,6 @@ def _strategies():
 
 
 def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """losscli's loss, its sum finished by a strategy."""
     settings = PARAMETERS[loss].values()
 
     def function(input: Tensor, target: Tensor) -> Tensor:

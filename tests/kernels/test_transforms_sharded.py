@@ -17,7 +17,6 @@ NAMES = [check.__name__ for check in CHECKS]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What each check raised in each process, and None where it passed."""
     folder = tmp_path_factory.mktemp("ranks")
     program = [sys.executable, "-m", "tests.kernels.sharded"]
     ranks = [

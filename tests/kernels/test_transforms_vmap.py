@@ -57,7 +57,6 @@ def batch(values, shape, dim):
 
 
 def batches(shapes, dims, device):
-    """Operands of these shapes, and along which dimension each is a batch."""
     values = make(torch.float64, device)
     operands = [batch(values, *of) for of in zip(shapes, dims, strict=True)]
     dims = tuple(
@@ -138,7 +137,6 @@ def test_jacobians_of_batched_gradients_equal_torchs(device):
 
 
 def each_sample(function: Any, *operands: Tensor) -> Any:
-    """What vmap gives, one sample at a time."""
     results = [function(*sample) for sample in zip(*operands, strict=True)]
     if isinstance(results[0], Tensor):
         return torch.stack(results)

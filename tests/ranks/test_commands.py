@@ -59,7 +59,6 @@ def start(tmp_path):
 
 
 def rank_process(command: int, rank: int) -> int | None:
-    """Return the process of a rank that a command has started."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])

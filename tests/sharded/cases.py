@@ -72,7 +72,6 @@ DTYPES_OF = {2: DTYPES, 4: ("float32", "bfloat16")}
 
 
 def cases_of(count: int) -> list[str]:
-    """Return the names of the cases that so many ranks compute."""
     return [name for name, case in CASES.items() if case.dtype in DTYPES_OF[count]]
 
 
@@ -88,13 +87,11 @@ def problem_of(case: Case) -> Problem:
 
 
 def parts_of(sizes: tuple[int, ...]) -> list[slice]:
-    """Return which classes each rank has."""
     ends = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
     return [slice(*ends_of) for ends_of in pairwise(ends)]
 
 
 def function_name(case: Case) -> str:
-    """Return the name of the function that a case calls."""
     name = case.loss.removesuffix("_with_entropy")
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)

@@ -48,7 +48,6 @@ def _done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _start(folder: Path) -> str:
-    """Run the ranks; return what they say if they fail."""
     finished = subprocess.run(
         [sys.executable, "-m", "tests.sharded.ranks", str(folder)],
         cwd=Path(__file__).parents[2],

@@ -39,7 +39,6 @@ def _meshes() -> Iterator[tuple[Any, list[list[Any]]]]:
 
 
 def _of_rows(places: Sequence[Any]) -> list[Any]:
-    """Return the placements of class numbers, of logits with these placements."""
     return [each if each == Shard(0) else Replicate() for each in places]
 
 

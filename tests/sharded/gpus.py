@@ -53,7 +53,6 @@ def _shard(logits: Tensor) -> Tensor:
 
 
 def _step(logits: Tensor, target: Tensor, group: object = None) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient."""
     mine = logits.detach().requires_grad_()
     loss = sharded.cross_entropy(mine, target, group=group)
     (gradient,) = torch.autograd.grad(loss, mine)
@@ -131,7 +130,6 @@ def ranks_that_call_differently_get_nan() -> None:
 
 
 def a_rank_that_is_late_changes_nothing() -> None:
-    """The others wait for it."""
     logits, target = _shard(_drawn(ROWS, CLASSES)), _classes()
     expected = _step(logits, target)
     if distributed.get_rank() == distributed.get_world_size() - 1:
@@ -153,7 +151,6 @@ class _Model(nn.Module):
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Return the gradients of all parameters, put together from the ranks."""
     found = {}
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
@@ -163,7 +160,6 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _alone(tokens: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return loss and gradients of the model on one device."""
     model = _Model().to(_device())
     loss = torch.nn.functional.cross_entropy(model(tokens), target)
     loss.backward()
@@ -257,7 +253,6 @@ CHECKS: tuple[Callable[[], None], ...] = (
 
 
 def run(rank: int, count: int, folder: str) -> None:
-    """Run all checks as one of the ranks; write what became of each."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if backend == "nccl":
         torch.cuda.set_device(rank)

@@ -33,7 +33,6 @@ _TIMEOUT = timedelta(seconds=60)
 
 
 def main(folder: Path) -> None:
-    """Run the ranks of each number after each other."""
     torch.set_num_threads(1)
     if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -56,7 +55,6 @@ def main(folder: Path) -> None:
 
 
 def _run(rank: int, count: int, folder: Path) -> None:
-    """Run everything as one of the ranks."""
     warnings.simplefilter("error")
     distributed.init_process_group(
         *("gloo", f"file://{folder}/meeting-{count}"),

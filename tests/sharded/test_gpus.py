@@ -12,7 +12,6 @@ from .gpus import CHECKS, MOST_RANKS
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Return what became of each check, by the rank."""
     ranks = min(torch.cuda.device_count(), MOST_RANKS)
     if ranks < 2:
         pytest.skip("needs two GPUs")

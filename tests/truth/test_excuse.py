@@ -18,8 +18,6 @@ CANCELLED = 3e-8
 
 
 def status_of(result, values, torchs, **options):
-    """Return what becomes of a wrong result beside PyTorch's own."""
-
     def truths():
         return [Truth(whole(values.shape), values)]
 

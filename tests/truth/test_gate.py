@@ -12,7 +12,6 @@ from losscli.truth.oracle import Oracle
 
 
 def compute(case, input, target):
-    """The loss and the gradient of the input for ones, by PyTorch."""
     leaf = input.clone().requires_grad_()
     loss = case.spec.reference(leaf, target, reduction=case.reduction, **case.params)
     (gradient,) = torch.autograd.grad(loss, leaf, torch.ones_like(loss))

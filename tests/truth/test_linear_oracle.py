@@ -31,7 +31,6 @@ def make_case(loss="linear_cross_entropy", shape=(40, 12, 57), **changes) -> Cas
 
 
 def truths_by_autograd(case: Case, operands: dict[str, Tensor], incoming: Tensor) -> list[Tensor]:
-    """Return the loss and the gradients of the reference in float64."""
     wide = {n: x.double() if x.is_floating_point() else x for n, x in operands.items()}
     leaves = [wide[name].requires_grad_() for name in case.spec.differentiable]
     loss = case.spec.reference(*wide.values(), reduction=case.reduction, **case.params)
