@@ -15,9 +15,13 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.testing import assert_close
 
 from losscli import functional, nn
-from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec
+from losscli.implementations.requests import Answer
+from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec, find_loss
 from losscli.machine.memory import free_bytes
-from tests.gradients import both, ramp
+from losscli.runs.records import PASS
+from losscli.truth.problem import Incoming, Problem
+from tests.gradients import assert_right, both, ramp
+from tests.handmade import case_of
 from tests.parameters import SLOW, few, naming
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -122,64 +126,35 @@ def examples(spec: RowSpec) -> dict[str, float]:
     return {parameter.name: parameter.example for parameter in spec.parameters}
 
 
-def terms(exact: Call, due: tuple[Tensor, ...]) -> tuple[float, float]:
-    """Return the size of the largest terms of the loss and of its gradients, which may cancel."""
-    rows = [row.detach() for row in exact.rows]
-    loss, slope = largest(due[0]), max(map(largest, due[1:]))
-    if exact.spec.name in LOGITS:
-        # A probability times the distance from the largest logit, beside the mean of these.
-        distance = max(1.0, math.log(exact.spec.terms_in_sum(rows[0].shape)))
-        return max(loss, distance), slope * distance
-    if exact.spec.name.startswith("cosine"):
-        return 1.0, 2.5 / float(min(row.norm(dim=-1).min() for row in rows))
-    if exact.spec.name == "triplet_margin":
-        degree = exact.parameters["p"]
-        return max(float((rows[0] - row).norm(degree, -1).max()) for row in rows[1:]), slope
-    return loss, slope
+PREFIXES = {"mask": "masked_", "weight": "weighted_"}
+"""Of the forms with an optional operand, by its name."""
 
 
-def judge(call: Call, reduction: str) -> None:
-    dtype = call.rows[0].dtype
-    loss = call.ours(reduction)
-    exact = call.exact()
-    due = both(exact.due(reduction), *exact.rows, incoming=ramp(loss).double())
-    found = both(loss, *call.rows, incoming=ramp(loss))
-    of_loss, of_gradient = terms(exact, due)
-    for place, (ours, exactly) in enumerate(zip(found, due, strict=True)):
-        is_wide = place == 0 and call.spec.wide
-        assert ours.dtype == (torch.promote_types(dtype, torch.float32) if is_wide else dtype)
-        if dtype.itemsize == 2:
-            rtol = 0.6 * torch.finfo(dtype).eps
-            least = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
-            atol = 2**-20 * (of_loss if place == 0 else of_gradient) + least
-        else:
-            # In float64 the reference rounds as often.
-            roundings = 8 if dtype == torch.float32 else 64
-            rtol = 4 * torch.finfo(dtype).eps
-            atol = roundings * torch.finfo(dtype).eps * (of_loss if place == 0 else of_gradient)
-        ours = ours.double()
-        if call.spec.name == "total_variation" and place > 0:
-            # Rounding decides the sign of the difference of two probabilities that are as near.
-            temperature = exact.parameters["temperature"]
-            p, q = ((row.detach() / temperature).softmax(-1) for row in exact.rows)
-            ours = torch.where((p - q).abs() < 2**-18 * p, exactly, ours)
-        assert_close(ours, exactly, rtol=rtol, atol=atol, equal_nan=True)
-
-
-def judge_values(call: Call, reduction: str) -> None:
-    """Compare losses for which no gradients are wanted with those of the reference in float64."""
-    exact = call.exact()
-    due = both(exact.due("none"), *exact.rows, incoming=ramp(exact.due("none")))
-    of_loss, _ = terms(exact, due)
-    with torch.no_grad():
-        found, exactly = call.ours(reduction), exact.due(reduction)
-    rtol = 4 * torch.finfo(found.dtype).eps
-    assert_close(found.double(), exactly, rtol=rtol, atol=2**-19 * max(1.0, of_loss))
-
-
-def largest(values: Tensor) -> float:
-    """Return the largest magnitude of what is finite."""
-    return float(values.abs().nan_to_num(0, 0, 0).max()) if values.numel() else 0.0
+def judge(call: Call, reduction: str, has_gradients: bool = True) -> None:
+    """Judge a loss, and the gradients of rows where they are wanted, by the oracle."""
+    names = call.spec.names[: call.spec.gradients] if has_gradients else ()
+    given = dict(zip(call.spec.names, call.operands, strict=True))
+    operands = {name: each.detach() for name, each in given.items() if each is not None}
+    form = find_loss(
+        "".join(prefix for name, prefix in PREFIXES.items() if name in operands)
+        + call.spec.name
+        + ("_with_entropy" if call.parameters.get("entropy") else "")
+    )
+    rows = call.rows[0]
+    case = case_of(
+        form.name,
+        tuple(rows.shape),
+        dtype=str(rows.dtype).removeprefix("torch."),
+        reduction=reduction,
+        device=str(rows.device),
+        params={p.name: call.parameters[p.name] for p in form.parameters},
+    )
+    with torch.set_grad_enabled(has_gradients):
+        loss = call.ours(reduction)
+    incoming = Incoming("ramp", names, ramp(loss))
+    gradients = torch.autograd.grad(loss, call.rows, incoming.grad_output) if names else ()
+    answer = Answer(loss.detach(), dict(zip(names, gradients, strict=True)))
+    assert_right(Problem(case, operands, excuses=False), answer, incoming, allowed=(PASS,))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -827,9 +802,9 @@ def test_many_short_rows_of_which_a_warp_takes_several(spec, rows, length, dtype
             spec, rows, length, device="cuda", dtype=dtype, optional=optional, parameters=parameters
         )
         with naming(f"with parameters {parameters}"):
-            judge_values(call, "none")
+            judge(call, "none", has_gradients=False)
             if not spec.doubling:
-                judge_values(call, "mean")
+                judge(call, "mean", has_gradients=False)
 
 
 # Of cross entropy each length of row that has kernels of its own, and rows that any kernel takes.

@@ -11,7 +11,6 @@ import losscli.functional  # noqa: F401 - defines the operators
 from losscli.cases.axes import DType
 from losscli.cases.case import Case
 from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
-from losscli.truth.tolerances import ELEMENT_ULP
 from tests.machinery import MACHINERY
 
 DTYPES = {
@@ -33,7 +32,6 @@ __all__ = [
     "case_of",
     "close",
     "custom",
-    "granted",
     "make",
     "reference",
     "torchs",
@@ -72,12 +70,6 @@ def torchs(loss: str, reduction: str) -> Callable[..., Tensor]:
 
 def close(got: object, expected: object) -> None:
     torch.testing.assert_close(got, expected, equal_nan=True)
-
-
-def granted(loss: str) -> float | None:
-    """How many ULP an element may be off, where the loss has a tolerance of its own."""
-    own = LOSSES[loss].tolerance
-    return ELEMENT_ULP * own.factor if own else None
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:

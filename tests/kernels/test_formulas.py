@@ -27,6 +27,7 @@ from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
+from tests.gradients import assert_right
 from tests.parameters import naming
 from tests.verify.judging import put
 
@@ -81,16 +82,9 @@ def function_of(loss: str, reduction: str = "mean", **parameters: float) -> part
 
 
 def assert_meets_oracle(case: Case, operands: Operands) -> None:
-    """Judge the loss and the gradient of each operand that has one, by the loss's tolerance."""
     problem = Problem(case, operands, excuses=False)
-    answer = subject_of("custom", case).send(problem.call(problem.usual))
-    verdict, _ = problem.judge_loss(answer.loss)
-    # A sum may be warned of, where PyTorch's own happens to be the more accurate one.
-    assert verdict.status != FAIL, f"{case.name}: {verdict.reason}"
     assert problem.wrt
-    for name in problem.wrt:
-        verdict, _ = problem.judge_gradient(name, answer.gradients[name], problem.usual)
-        assert verdict.status != FAIL, f"{case.name}, gradient of {name}: {verdict.reason}"
+    assert_right(problem, subject_of("custom", case).send(problem.call(problem.usual)))
 
 
 def leaves_of(case: Case, operands: Operands) -> tuple[Tensor, ...]:

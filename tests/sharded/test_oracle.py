@@ -3,12 +3,15 @@
 By the tolerances of the losses of one device: losscli/truth/tolerances.py.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from losscli.implementations.requests import Answer
 from losscli.losses import LOSS
-from losscli.runs.records import FAIL
+from tests.gradients import assert_right
 from tests.parameters import naming
 
 from .cases import CASES, DTYPES_OF, cases_of, class_dimension, problem_of
@@ -29,15 +32,12 @@ def test_ranks_meet_the_oracle(count, dtype, found):
 
 def assert_oracle_is_met(name: str, answers: list[dict[str, Tensor]]) -> None:
     problem = problem_of(CASES[name])
-    loss = answers[0][LOSS]
-    assert all(torch.equal(answer[LOSS], loss) for answer in answers[1:])
-    verdict, _ = problem.judge_loss(loss)
-    assert verdict.status != FAIL, verdict.reason
-    for operand in answers[0].keys() - {LOSS}:
+    gradients = {}
+    for operand in answers[0]:
         parts = [answer[operand] for answer in answers]
-        dim = class_dimension(problem.case, operand)
+        dim = None if operand == LOSS else class_dimension(problem.case, operand)
         if dim is None:
             assert all(torch.equal(part, parts[0]) for part in parts[1:])
-        gradient = parts[0] if dim is None else torch.cat(parts, dim)
-        verdict, _ = problem.judge_gradient(operand, gradient, problem.usual)
-        assert verdict.status != FAIL, f"gradient of {operand}: {verdict.reason}"
+        gradients[operand] = parts[0] if dim is None else torch.cat(parts, dim)
+    answer = Answer(gradients.pop(LOSS), gradients)
+    assert_right(problem, answer, replace(problem.usual, wrt=tuple(gradients)))
