@@ -95,14 +95,7 @@ def test_filter_with_cuda_leaves_what_its_driver_calls():
 
 SECRETS = (
     *("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "PIP_INDEX_URL", "SSH_AUTH_SOCK"),
-    *(
-        "OPENAI_API_KEY",
-        "GITHUB_TOKEN",
-        "MKLS_TOKEN",
-        "HOME",
-        "USER",
-        "TORCH_HOME",
-    ),
+    *("OPENAI_API_KEY", "GITHUB_TOKEN", "MKLS_TOKEN", "HOME", "USER", "TORCH_HOME"),
 )
 NEEDED = (
     *("PATH", "LD_LIBRARY_PATH", "CXX", "CPATH", "OMP_NUM_THREADS", "GOMP_CPU_AFFINITY", "LC_ALL"),

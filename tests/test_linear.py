@@ -179,13 +179,7 @@ def assert_log_probs_are_those_of_the_logits(dtype, softcap, entropy, device):
     hidden, layer, bias = tensors = leaves(given)
     settings: dict[str, Any] = {"temperature": 1.3, "softcap": softcap}
     found = functional.linear_token_log_probs(
-        hidden,
-        layer,
-        given["target"],
-        linear_bias=bias,
-        mask=mask,
-        entropy=entropy,
-        **settings,
+        hidden, layer, given["target"], linear_bias=bias, mask=mask, entropy=entropy, **settings
     )
     found = found if entropy else (found,)
     wide = leaves(given, torch.float64)

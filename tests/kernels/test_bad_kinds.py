@@ -162,10 +162,7 @@ def test_operators_advise_a_build_for_no_tensor():
 @pytest.mark.parametrize(("device", "due"), [("mps", "move it with .cpu()"), ("meta", "")])
 def test_devices_without_kernels_are_named(device, due):
     tensor: Any = SimpleNamespace(
-        is_nested=False,
-        is_quantized=False,
-        layout=torch.strided,
-        device=torch.device(device),
+        is_nested=False, is_quantized=False, layout=torch.strided, device=torch.device(device)
     )
     assert no_kernel_takes(tensor).endswith(due)
 

@@ -100,10 +100,7 @@ def test_a_replaced_function_is_never_taken_for_the_one_baseline_that_has_no_ope
     assert baseline is not None
     operands = torch.randn(3, 2), torch.zeros(3).long(), torch.randn(4, 2)
     monkeypatch.setattr(
-        torch.nn.functional,
-        "linear_cross_entropy",
-        functional.linear_cross_entropy,
-        raising=False,
+        torch.nn.functional, "linear_cross_entropy", functional.linear_cross_entropy, raising=False
     )
     with pytest.raises(RuntimeError, match="linear_cross_entropy has replaced it"):
         baseline(*operands, reduction="mean")

@@ -12,12 +12,7 @@ from tests.parameters import naming
 
 from .losses import DTYPES, custom
 
-LOSSES = (
-    "binary_cross_entropy_with_pos_weight",
-    "gaussian_nll",
-    "weighted_hinge",
-    "weighted_mse",
-)
+LOSSES = ("binary_cross_entropy_with_pos_weight", "gaussian_nll", "weighted_hinge", "weighted_mse")
 """Losses of three operands."""
 ROWS = {"last": [2], "second": [1], "second and last": [1, 2]}
 SHAPES = {"few elements": (4, 64), "odd rows": (6, 33), "several blocks": (67, 1032)}

@@ -281,27 +281,15 @@ WRONG: dict[str, tuple[str, dict[str, Tensor]]] = {
     ),
     "one anchor": (
         "triplet_margin_loss",
-        {
-            "anchor": torch.rand(C),
-            "positive": torch.rand(N, C),
-            "negative": torch.rand(N, C),
-        },
+        {"anchor": torch.rand(C), "positive": torch.rand(N, C), "negative": torch.rand(N, C)},
     ),
     "flat hidden states": (
         "linear_cross_entropy",
-        {
-            "input": torch.rand(N * T, 3),
-            "linear_weight": torch.rand(C, 3),
-            "target": NUMBERS,
-        },
+        {"input": torch.rand(N * T, 3), "linear_weight": torch.rand(C, 3), "target": NUMBERS},
     ),
     "column of hidden states": (
         "linear_cross_entropy",
-        {
-            "input": torch.rand(N, 3),
-            "linear_weight": torch.rand(C, 3),
-            "target": ROWS.unsqueeze(1),
-        },
+        {"input": torch.rand(N, 3), "linear_weight": torch.rand(C, 3), "target": ROWS.unsqueeze(1)},
     ),
 }
 """What is wrong, the function, and its operands."""

@@ -12,16 +12,7 @@ from tests.handmade import pair
 from tests.parameters import naming, square
 
 from .layouts import LAYOUTS, SIZES
-from .losses import (
-    DTYPES,
-    MACHINERY,
-    REDUCTIONS,
-    case_of,
-    custom,
-    make,
-    reference,
-    with_grad,
-)
+from .losses import DTYPES, MACHINERY, REDUCTIONS, case_of, custom, make, reference, with_grad
 
 
 def assert_meets_oracle(loss: str, reduction: str, input: Tensor, target: Tensor) -> None:

@@ -57,10 +57,7 @@ def main(folder: Path) -> None:
 def _run(rank: int, count: int, folder: Path) -> None:
     warnings.simplefilter("error")
     distributed.init_process_group(
-        *("gloo", f"file://{folder}/meeting-{count}"),
-        rank=rank,
-        world_size=count,
-        timeout=_TIMEOUT,
+        *("gloo", f"file://{folder}/meeting-{count}"), rank=rank, world_size=count, timeout=_TIMEOUT
     )
     found: dict[str, Any] = {"cases": {}, "checks": {}}
     sizes = SIZES[count]

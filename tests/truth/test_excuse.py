@@ -30,8 +30,7 @@ def status_of(result, values, torchs, **options):
 
 
 @pytest.mark.parametrize(
-    ("count", "lost", "status"),
-    [(1001, 3, WARN), (1001, 5, FAIL), (3, 50, WARN), (3, 200, FAIL)],
+    ("count", "lost", "status"), [(1001, 3, WARN), (1001, 5, FAIL), (3, 50, WARN), (3, 200, FAIL)]
 )
 def test_the_smallest_result_may_be_as_wrong_as_others_are(count, lost, status):
     values = VALUES[:count]
@@ -80,8 +79,7 @@ def test_torchs_results_of_16_bits_are_wrong_from_the_bar_of_the_result_on():
 
 
 @pytest.mark.parametrize(
-    ("truth", "got"),
-    [(math.nan, 0.0), (math.nan, math.inf), (math.inf, 0.0), (math.inf, math.nan)],
+    ("truth", "got"), [(math.nan, 0.0), (math.nan, math.inf), (math.inf, 0.0), (math.inf, math.nan)]
 )
 def test_a_wrong_value_at_nan_or_infinity_is_not_excused_by_roundings_elsewhere(truth, got):
     values = torch.linspace(1, 1.9, 1000).float().double()
