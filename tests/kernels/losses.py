@@ -10,8 +10,9 @@ from torch import Tensor
 import losscli.functional  # noqa: F401 - defines the operators
 from losscli.cases.axes import DType
 from losscli.cases.case import Case
-from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
-from tests.machinery import MACHINERY
+from losscli.losses import LOSSES, Reduction, reduce
+from losscli.losses import REDUCTIONS as REDUCTIONS
+from tests.machinery import MACHINERY as MACHINERY
 
 DTYPES = {
     "float32": torch.float32,
@@ -23,20 +24,6 @@ PARAMETERS: dict[str, dict[str, float]] = {
     name: {parameter.name: parameter.example for parameter in spec.parameters}
     for name, spec in LOSSES.items()
 }
-
-__all__ = [
-    "DTYPES",
-    "MACHINERY",
-    "PARAMETERS",
-    "REDUCTIONS",
-    "case_of",
-    "close",
-    "custom",
-    "make",
-    "reference",
-    "torchs",
-    "with_grad",
-]
 
 
 def custom(loss: str, reduction: str = "mean", **parameters: float) -> Callable[..., Tensor]:

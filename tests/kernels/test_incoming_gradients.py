@@ -118,12 +118,6 @@ def test_module_made_for_each_step_gives_right_gradients(device):
     assert torch.equal(gradient, exact("mse", input, target, 0.5))
 
 
-def test_a_module_keeps_an_expectation_of_its_own():
-    sites = {nn.MSELoss()._site for _ in range(3)}
-    assert len(sites) == 3
-    assert 0 not in sites
-
-
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_with_grad_takes_the_incoming_gradient(loss, device):
     values = make(torch.float32, device)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .losses import DTYPES, MACHINERY, custom, reference
+from .losses import DTYPES, custom, reference
 
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, math.inf, -math.inf, math.nan, 1e-40, 3e38, -3e38)
 
@@ -46,14 +46,6 @@ def test_special_values_match_the_float64_reference(loss, parameters, dtype, dev
         torch.testing.assert_close(
             got, expected, equal_nan=True, rtol=4 * torch.finfo(got.dtype).eps, atol=1e-44
         )
-
-
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_one_nan_makes_the_loss_nan(loss, reduction, device):
-    input, target = torch.ones(5000, device=device), torch.ones(5000, device=device)
-    input[4321] = math.nan
-    assert custom(loss, reduction)(input, target).isnan()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

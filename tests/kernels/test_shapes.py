@@ -203,103 +203,66 @@ def ways(message: str) -> list[list[str]]:
 N, T, C = 6, 5, 4
 NUMBERS = torch.zeros(N, T, dtype=torch.int64)
 ROWS = NUMBERS[:, 0]
-WRONG: dict[str, tuple[str, dict[str, Tensor]]] = {
-    "classes last": ("cross_entropy", {"input": torch.rand(N, T, C), "target": NUMBERS}),
-    "classes last of many": (
-        "cross_entropy",
-        {"input": torch.rand(2, N, T, C), "target": NUMBERS.expand(2, N, T)},
-    ),
-    "classes first": ("cross_entropy", {"input": torch.rand(C, N), "target": ROWS}),
-    "classes in the middle": (
-        "token_log_probs",
-        {"logits": torch.rand(N, C, T), "tokens": NUMBERS},
-    ),
-    "log-probabilities": ("nll_loss", {"input": torch.rand(N, T, C), "target": NUMBERS}),
-    "a column": ("cross_entropy", {"input": torch.rand(N, C), "target": ROWS.unsqueeze(1)}),
-    "a row": ("nll_loss", {"input": torch.rand(N, C), "target": ROWS.unsqueeze(0)}),
-    "flat logits": ("cross_entropy", {"input": torch.rand(N * T, C), "target": NUMBERS}),
-    "flat numbers": (
-        "token_log_probs",
-        {"logits": torch.rand(N, T, C), "tokens": NUMBERS.flatten()},
-    ),
-    "one-hot": (
-        "cross_entropy",
-        {"input": torch.rand(N, C), "target": torch.eye(C, dtype=torch.int64)[ROWS]},
-    ),
-    "one row of logits": ("kl_divergence", {"input": torch.rand(N, C), "target": torch.rand(C)}),
+HIDDEN, LAYER = torch.rand(N, 3), torch.rand(C, 3)
+Wrong = tuple[str, tuple[Tensor, ...]] | tuple[str, tuple[Tensor, ...], dict[str, Tensor]]
+WRONG: dict[str, Wrong] = {
+    "classes last": ("cross_entropy", (torch.rand(N, T, C), NUMBERS)),
+    "classes last of many": ("cross_entropy", (torch.rand(2, N, T, C), NUMBERS.expand(2, N, T))),
+    "classes first": ("cross_entropy", (torch.rand(C, N), ROWS)),
+    "classes in the middle": ("token_log_probs", (torch.rand(N, C, T), NUMBERS)),
+    "log-probabilities": ("nll_loss", (torch.rand(N, T, C), NUMBERS)),
+    "a column": ("cross_entropy", (torch.rand(N, C), ROWS.unsqueeze(1))),
+    "a row": ("nll_loss", (torch.rand(N, C), ROWS.unsqueeze(0))),
+    "flat logits": ("cross_entropy", (torch.rand(N * T, C), NUMBERS)),
+    "flat numbers": ("token_log_probs", (torch.rand(N, T, C), NUMBERS.flatten())),
+    "one-hot": ("cross_entropy", (torch.rand(N, C), torch.eye(C, dtype=torch.int64)[ROWS])),
+    "one row of logits": ("kl_divergence", (torch.rand(N, C), torch.rand(C))),
     "mask of columns": (
-        "kl_divergence",
-        {
-            "input": torch.rand(N, C),
-            "target": torch.rand(N, C),
-            "mask": torch.ones(N, 1, dtype=torch.bool),
-        },
+        *("kl_divergence", (torch.rand(N, C), torch.rand(N, C))),
+        {"mask": torch.ones(N, 1, dtype=torch.bool)},
     ),
-    "weight of one row": (
-        "cross_entropy",
-        {"input": torch.rand(N, C), "target": ROWS, "weight": torch.rand(1, C)},
-    ),
-    "column of labels": (
-        "binary_cross_entropy",
-        {"input": torch.rand(N), "target": torch.rand(N, 1)},
-    ),
-    "column of logits": (
-        "binary_cross_entropy_with_logits",
-        {"input": torch.rand(N, 1), "target": torch.rand(N)},
-    ),
-    "row of labels": (
-        "binary_cross_entropy_with_logits",
-        {"input": torch.rand(N, C), "target": torch.rand(C)},
-    ),
-    "column of signs": ("soft_margin_loss", {"input": torch.rand(N), "target": torch.ones(N, 1)}),
-    "weight of rows": (
-        "mse_loss",
-        {"input": torch.rand(N, C), "target": torch.rand(N, C), "weight": torch.rand(N)},
-    ),
-    "labels of rows": (
-        "binary_cross_entropy",
-        {"input": torch.rand(N, C), "target": torch.rand(N)},
-    ),
+    "weight of one row": ("cross_entropy", (torch.rand(N, C), ROWS, torch.rand(1, C))),
+    "column of labels": ("binary_cross_entropy", (torch.rand(N), torch.rand(N, 1))),
+    "column of logits": ("binary_cross_entropy_with_logits", (torch.rand(N, 1), torch.rand(N))),
+    "row of labels": ("binary_cross_entropy_with_logits", (torch.rand(N, C), torch.rand(C))),
+    "column of signs": ("soft_margin_loss", (torch.rand(N), torch.ones(N, 1))),
+    "weight of rows": ("mse_loss", (torch.rand(N, C), torch.rand(N, C)), {"weight": torch.rand(N)}),
+    "labels of rows": ("binary_cross_entropy", (torch.rand(N, C), torch.rand(N))),
     "mask of sequences": (
-        "policy_loss",
-        {
-            "log_probs": torch.rand(N, T),
-            "old_log_probs": torch.rand(N, T),
-            "advantages": torch.rand(N, 1),
-            "mask": torch.ones(N),
-        },
+        *("policy_loss", (torch.rand(N, T), torch.rand(N, T), torch.rand(N, 1))),
+        {"mask": torch.ones(N)},
     ),
     "linear weight of columns": (
         "linear_cross_entropy",
-        {"input": torch.rand(N, 3), "linear_weight": torch.rand(3, C), "target": ROWS},
+        (HIDDEN, LAYER.t()),
+        {"target": ROWS},
     ),
-    "row of values": ("mse_loss", {"input": torch.rand(N, C), "target": torch.rand(N)}),
-    "scores of tokens": ("multi_margin_loss", {"input": torch.rand(N, T, C), "target": NUMBERS}),
-    "column of pairs": (
-        "cosine_embedding_loss",
-        {"input1": torch.rand(N, C), "input2": torch.rand(N, C), "target": torch.ones(N, 1)},
-    ),
-    "one anchor": (
-        "triplet_margin_loss",
-        {"anchor": torch.rand(C), "positive": torch.rand(N, C), "negative": torch.rand(N, C)},
-    ),
+    "row of values": ("mse_loss", (torch.rand(N, C), torch.rand(N))),
+    "scores of tokens": ("multi_margin_loss", (torch.rand(N, T, C), NUMBERS)),
+    "column of pairs": ("cosine_embedding_loss", (*torch.rand(2, N, C), torch.ones(N, 1))),
+    "one anchor": ("triplet_margin_loss", (torch.rand(C), *torch.rand(2, N, C))),
     "flat hidden states": (
         "linear_cross_entropy",
-        {"input": torch.rand(N * T, 3), "linear_weight": torch.rand(C, 3), "target": NUMBERS},
+        (torch.rand(N * T, 3), LAYER),
+        {"target": NUMBERS},
     ),
     "column of hidden states": (
         "linear_cross_entropy",
-        {"input": torch.rand(N, 3), "linear_weight": torch.rand(C, 3), "target": ROWS.unsqueeze(1)},
+        (HIDDEN, LAYER),
+        {"target": ROWS.unsqueeze(1)},
     ),
 }
-"""What is wrong, the function, and its operands."""
+"""What is wrong, the function, and its operands, those without a place by their names."""
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_call_that_a_shape_error_suggests_works(what):
-    name, given = WRONG[what]
+    name, operands, *named = WRONG[what]
+    function = getattr(functional, name)
+    given = dict(zip(inspect.signature(function).parameters, operands, strict=False))
+    given |= named[0] if named else {}
     with pytest.raises((ValueError, RuntimeError)) as caught:
-        getattr(functional, name)(**given)
+        function(**given)
     found = ways(str(caught.value))
     assert all(found), str(caught.value)
     for way in found:
@@ -307,7 +270,7 @@ def test_call_that_a_shape_error_suggests_works(what):
             changed = {e.split(".")[0]: eval(e, dict(given)) for e in way}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                getattr(functional, name)(**given | changed)
+                function(**given | changed)
 
 
 def test_logits_with_their_classes_last_are_told_both_ways_out():

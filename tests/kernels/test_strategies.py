@@ -1,4 +1,4 @@
-"""The ways to finish a sum change at most its rounding, on the CPU."""
+"""The ways to finish a sum, which are implementations, change at most its rounding."""
 
 import itertools
 import math
@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from losscli.implementations import IMPLEMENTATIONS, STRATEGIES, find_implementation
 from losscli.operators import loading
 from tests.parameters import few, naming, square
 
-from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference
+from .losses import DTYPES, MACHINERY, PARAMETERS, case_of, custom, make, reference
 
-STRATEGIES = ("atomic", "two_pass", "tree", "torch_sum")
 REPRODUCIBLE = tuple(name for name in STRATEGIES if name != "atomic")
 SIZES = {
     1: "one element",
@@ -137,3 +137,31 @@ def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss)
         custom(loss)(input, torch.zeros(8)).backward()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_each_strategy_is_an_implementation():
+    named = [name for name in IMPLEMENTATIONS if name.startswith("custom:")]
+    assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
+
+
+@pytest.mark.parametrize("loss", MACHINERY)
+def test_a_strategy_computes_the_loss_and_its_gradient(device, loss):
+    filled = make(torch.float32, device)
+    input, target = filled((300, 1001)).requires_grad_(), filled((300, 1001))
+    for reduction, strategy in itertools.product(("mean", "sum"), STRATEGIES):
+        case = case_of(loss, reduction, input, target)
+        value = find_implementation(f"custom:{strategy}").bind(case)(input, target)
+        expected = reference(loss, reduction)(input.double(), target.double())
+        (gradient,) = torch.autograd.grad(value, input)
+        (truth,) = torch.autograd.grad(expected, input)
+        with naming(reduction, strategy):
+            torch.testing.assert_close(value.double(), expected, rtol=3e-7, atol=0.0)
+            torch.testing.assert_close(gradient, truth, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("loss", MACHINERY)
+def test_without_a_reduction_there_is_nothing_to_finish(loss):
+    case = case_of(loss, "none", torch.ones(2, 2), torch.ones(2, 2))
+    for strategy in STRATEGIES:
+        reason = find_implementation(f"custom:{strategy}").unavailable(case)
+        assert reason.text == "without a reduction there is no sum to finish"
