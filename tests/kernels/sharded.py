@@ -1,17 +1,9 @@
-"""What each of two processes checks of sharded losses: ``python -m tests.kernels.sharded``.
-
-Writes what each check raised, or null, to a file, for test_transforms_sharded.py.
-"""
+"""What each of two processes checks of sharded losses, for test_transforms_sharded.py."""
 
 import copy
 import functools
 import itertools
-import json
-import os
-import sys
-import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +13,7 @@ from losscli import functional, nn  # before torch.distributed.tensor is importe
 
 from .losses import MACHINERY, REDUCTIONS, close, custom, make, with_grad
 
-RANKS = 2
+RANKS, BACKEND = 2, "gloo"
 SHAPES = (
     ((7, 4), (7, 4)),
     ((7, 4), (4,)),
@@ -240,27 +232,3 @@ CHECKS: tuple[Callable[[], None], ...] = (
     fully_sharded_models_train_as_one_process,
     data_parallel_models_train_as_one_process,
 )
-
-
-def main(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS
-    )
-    found: dict[str, str | None] = {}
-    for check in CHECKS:
-        try:
-            check()
-            found[check.__name__] = None
-        except Exception:
-            found[check.__name__] = traceback.format_exc()
-            break  # the other rank may wait for this one
-        finally:
-            (folder / f"{rank}.json").write_text(json.dumps(found))
-    distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))

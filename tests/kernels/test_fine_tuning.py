@@ -12,6 +12,8 @@ from torch.nn.functional import logsigmoid
 from losscli.operators import registration as registration  # defines the operators
 from tests.documents import ROOT
 
+from .test_policy import ESTIMATES, of_tokens
+
 PAGE = (ROOT / "docs" / "training-code.md").read_text()
 PROMPTS, GROUP, LENGTH, CLASSES = 3, 4, 9, 50
 BATCH = PROMPTS * GROUP
@@ -62,58 +64,30 @@ def log_probs_of(logits: Tensor, tokens: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-GRPO: dict[str, dict[str, Any]] = {
-    "grpo": {},
-    "grpo without a divergence": {"kl_coefficient": 0.0},
-    "bnpo": {"reduction": "mean"},
-    "dapo": {"reduction": "sum", "divisor": 37.0, "clip_high": 0.28},
-    "dr_grpo": {"reduction": "sequence_sum", "divisor": 16.0},
-    "cispo": {
-        "reduction": "sum",
-        "divisor": 37.0,
-        "cispo": True,
-        "clip_low": 1.0,
-        "clip_high": 4.0,
-    },
-    "two-sided": {"dual_clip": 2.0},
+def means_of_sequences(loss, mask):
+    return ((loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
+
+
+def over(divisor):
+    return lambda loss, mask: (loss * mask).sum() / divisor
+
+
+PPO = {"clip_low": 0.2, "clip_high": 0.2}
+CISPO = {"cispo": True, "clip_low": 1.0, "clip_high": 4.0}
+GRPO: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[..., Tensor]]] = {
+    "grpo": ({}, PPO, means_of_sequences),
+    "grpo without a divergence": ({"kl_coefficient": 0.0}, PPO, means_of_sequences),
+    "bnpo": ({"reduction": "mean"}, PPO, lambda loss, mask: over(mask.sum())(loss, mask)),
+    "dapo": (
+        {"reduction": "sum", "divisor": 37.0, "clip_high": 0.28},
+        PPO | {"clip_high": 0.28},
+        over(37),
+    ),
+    "dr_grpo": ({"reduction": "sequence_sum", "divisor": 16.0}, PPO, over(BATCH * 16)),
+    "cispo": ({"reduction": "sum", "divisor": 37.0, **CISPO}, CISPO, over(37)),
+    "two-sided": ({"dual_clip": 2.0}, PPO | {"dual_clip": 2.0}, means_of_sequences),
 }
-
-
-def trl_grpo(
-    logits,
-    tokens,
-    mask,
-    old,
-    reference,
-    rewards,
-    *,
-    loss_type,
-    beta,
-    epsilon_low,
-    epsilon_high,
-    delta,
-):
-    each = rewards.view(-1, GROUP)
-    mean = each.mean(1).repeat_interleave(GROUP)
-    std = each.std(1).repeat_interleave(GROUP)
-    advantages = ((rewards - mean) / (std + 1e-4)).unsqueeze(1)
-    log_probs = log_probs_of(logits, tokens)
-    divergence = torch.exp(reference - log_probs) - (reference - log_probs) - 1
-    ratio = torch.exp(log_probs - old)
-    if loss_type == "cispo":
-        loss = -ratio.clamp(max=epsilon_high).detach() * advantages * log_probs
-    else:
-        clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
-        ratio = ratio if delta is None else ratio.clamp(max=delta)
-        loss = -torch.min(ratio * advantages, clipped * advantages)
-    loss = loss + beta * divergence
-    if loss_type == "grpo":
-        return ((loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
-    if loss_type == "bnpo":
-        return (loss * mask).sum() / mask.sum().clamp(min=1.0)
-    if loss_type == "dr_grpo":
-        return (loss * mask).sum() / (loss.size(0) * 16)
-    return (loss * mask).sum() / 37
+"""Settings, the clips that they make, and what becomes of the losses of tokens."""
 
 
 @pytest.mark.parametrize("form", GRPO)
@@ -121,24 +95,21 @@ def test_grpo_and_its_relatives(form, normal, tokens, mask):
     logits = 2 * normal(BATCH, LENGTH, CLASSES)
     near = log_probs_of(logits, tokens)
     old, reference = near + 0.5 * normal(BATCH, LENGTH), near + 0.3 * normal(BATCH, LENGTH)
-    rewards, settings = normal(BATCH), GRPO[form]
+    rewards, (settings, clips, reduced) = normal(BATCH), GRPO[form]
     grpo = example("grpo")
-    known = form if form in ("grpo", "bnpo", "dapo", "dr_grpo", "cispo") else "grpo"
+
+    def expected(logits):
+        """What GRPOTrainer computes of a batch."""
+        each = rewards.view(-1, GROUP)
+        advantages = (each - each.mean(1, keepdim=True)) / (each.std(1, keepdim=True) + 1e-4)
+        log_probs = log_probs_of(logits, tokens)
+        loss = of_tokens(log_probs, old, advantages.view(-1, 1), **clips)
+        loss = loss + settings.get("kl_coefficient", 0.04) * ESTIMATES[3](log_probs, reference)
+        return reduced(loss, mask)
+
     same(
         lambda at: grpo(at, tokens, mask, old, reference, rewards, GROUP, **settings),
-        lambda at: trl_grpo(
-            at,
-            tokens,
-            mask,
-            old,
-            reference,
-            rewards,
-            loss_type=known,
-            beta=float(settings.get("kl_coefficient", 0.04)),
-            epsilon_low=0.2,
-            epsilon_high=5.0 if known == "cispo" else float(settings.get("clip_high", 0.2)),
-            delta=settings.get("dual_clip"),
-        ),
+        expected,
         logits,
     )
 

@@ -1,15 +1,10 @@
-"""Starts a rank on each GPU for the checks of this file: ``python -m tests.sharded.gpus FOLDER``.
+"""What a rank on each GPU checks.
 
 Without a GPU two ranks on the CPU run those checks that need none.
 """
 
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-from torch.multiprocessing.spawn import spawn
 
 from losscli import functional, sharded
 
 MOST_RANKS = 4
+BACKEND = "nccl" if torch.cuda.is_available() else "gloo"
 CLASSES, WIDTH, ROWS = 4096, 32, 64
 """Classes of all ranks, the width of hidden states, and rows."""
 
@@ -250,38 +245,3 @@ CHECKS: tuple[Callable[[], None], ...] = (
     rows_and_classes_of_a_mesh_train_as_on_one_device,
     *(ON_GPUS if torch.cuda.is_available() else ()),
 )
-
-
-def run(rank: int, count: int, folder: str) -> None:
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    distributed.init_process_group(
-        *(backend, f"file://{folder}/meeting"),
-        rank=rank,
-        world_size=count,
-        timeout=timedelta(seconds=60),
-    )
-    found = {}
-    for check in CHECKS:
-        try:
-            check()
-        except Exception:
-            found[check.__name__] = traceback.format_exc()
-            break  # other ranks may wait for this one
-        found[check.__name__] = ""
-    torch.save(found, f"{folder}/{rank}.pt")
-    distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    ranks = min(torch.cuda.device_count() or 2, MOST_RANKS)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    spawn(run, (ranks, sys.argv[1]), ranks)
-    failed = {
-        f"{name} on rank {rank}": text
-        for rank in range(ranks)
-        for name, text in torch.load(Path(sys.argv[1]) / f"{rank}.pt").items()
-        if text
-    }
-    sys.exit("\n".join(f"{name}:\n{text}" for name, text in failed.items()) or 0)

@@ -1,13 +1,10 @@
 """Several GPUs: a rank on each checks graphs, streams, models in parallel; see gpus.py."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from .gpus import CHECKS, MOST_RANKS
+from .started import outcomes
 
 
 @pytest.fixture(scope="module")
@@ -15,14 +12,7 @@ def found(tmp_path_factory):
     ranks = min(torch.cuda.device_count(), MOST_RANKS)
     if ranks < 2:
         pytest.skip("needs two GPUs")
-    folder = tmp_path_factory.mktemp("gpus")
-    subprocess.run(
-        [sys.executable, "-m", "tests.sharded.gpus", str(folder)],
-        cwd=Path(__file__).parents[2],
-        check=False,
-        timeout=600,
-    )
-    return [torch.load(folder / f"{rank}.pt") for rank in range(ranks)]
+    return outcomes("tests.sharded.gpus", ranks, tmp_path_factory.mktemp("gpus"))
 
 
 @pytest.mark.gpu
