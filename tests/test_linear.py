@@ -15,6 +15,7 @@ from torch.testing import assert_close
 from losscli import functional, nn
 from losscli.linear import calls
 from losscli.linear import whole as whole_logits
+from losscli.losses import ROW_LOSSES
 from losscli.losses.linear.plan import (
     CHUNKS,
     SLICES,
@@ -32,6 +33,7 @@ from tests.parameters import naming
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 REDUCTIONS = ("mean", "sum", "none")
+REFERENCE = ROW_LOSSES["cross_entropy"].reference
 ROWS, WIDTH, CLASSES = 70, 24, 301
 PLANS = {
     # Neither parts of rows nor of classes are whole multiples.
@@ -96,26 +98,12 @@ def logits_of(hidden, weight, bias, temperature=1, softcap=0):
     return softcap * torch.tanh(found / softcap) if softcap else found
 
 
-def losses_of(logits, target, class_weight, label_smoothing=0, z_loss=0):
-    losses = cross_entropy(
-        logits, target, class_weight, reduction="none", label_smoothing=label_smoothing
-    )
-    squares = torch.logsumexp(logits, 1) ** 2
-    return losses + torch.where(target == -100, 0.0, z_loss * squares)
-
-
 def expected(given, reduction, settings, incoming, dtype=torch.float64):
-    hidden, weight, bias = leaves(given, dtype)
-    shape = {name: settings[name] for name in ("temperature", "softcap") if name in settings}
-    rest = {name: value for name, value in settings.items() if name not in shape}
-    logits, class_weight = logits_of(hidden, weight, bias, **shape), given["class_weight"].to(dtype)
-    loss = losses_of(logits, given["target"], class_weight, **rest)
-    if reduction != "none":
-        counted = given["target"] != -100
-        loss = loss.sum()
-        if reduction == "mean":
-            loss = loss / class_weight[given["target"][counted]].sum()
-    return [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming.to(dtype))]
+    tensors = leaves(given, dtype)
+    weight = given["class_weight"].to(dtype)
+    named = {"reduction": reduction, **settings}
+    loss = REFERENCE(linear(*tensors), given["target"], weight, **named)
+    return [loss, *torch.autograd.grad(loss, tensors, incoming.to(dtype))]
 
 
 def loss_of(given: dict[str, Tensor], tensors: Sequence[Tensor], **named: Any) -> Any:
@@ -275,7 +263,9 @@ def test_token_weights_log_sums_and_frozen_operands(device, by_plan):
     of_tokens = torch.rand(ROWS, device=device, dtype=torch.float64)
     whole = linear(hidden, weight)
     mean = cross_entropy(whole, target)
-    weighted = (losses_of(whole, target, None) * of_tokens).sum() / of_tokens[counts].sum()
+    weighted = (cross_entropy(whole, target, reduction="none") * of_tokens).sum() / of_tokens[
+        counts
+    ].sum()
     for kind in PLANS:
         with naming(kind):
             by_plan(kind)
@@ -508,7 +498,7 @@ def test_classes_that_a_bias_leaves_out(device, by_plan):
     given["target"][7] = 3
     hidden, weight, _ = tensors = leaves(given)
     losses = loss_of(given, tensors, reduction="none")
-    truth = losses_of(linear(*tensors), given["target"], None)
+    truth = cross_entropy(linear(*tensors), given["target"], reduction="none")
     assert_close(losses, truth)
     assert torch.isinf(losses[7])
     incoming = torch.rand(ROWS, device=device, dtype=torch.float64)

@@ -67,14 +67,3 @@ LAYOUTS: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
     "no dimensions": lambda make: (make(()), make(())),
     "leading one": lambda make: (make((53,)), make((1, 53))),
 }
-
-SIZES: dict[int, str] = {
-    # One dimension: where vectors, tiles, chunks and blocks end.
-    7: "less than a vector",
-    1023: "one less than a CPU tile",
-    1025: "one more than a CPU tile",
-    8191: "one less than a float32 tile of the GPU",
-    16397: "a prime beyond the 16-bit tile of the GPU",
-    65537: "one more than a CPU chunk",
-    150001: "several chunks, a ragged tail",
-}

@@ -47,27 +47,6 @@ def test_hits_and_misses_give_the_same_bits(loss, dtype, size, device):
     assert all(torch.equal(value, losses[0]) for value in losses)
 
 
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_hits_and_misses_of_views_give_the_same_bits(loss, device):
-    values = make(torch.float32, device)
-    input, target = values((301, 402))[:, :-1], values((301, 402))[:, 1:]
-    for incoming in STEPS:
-        _, gradient = step(custom(loss), input, target, incoming)
-        assert torch.equal(gradient, exact(loss, input, target, incoming)), incoming
-
-
-def test_two_heads_with_different_weights_get_their_own_gradients(device):
-    values = make(torch.float32, device)
-    input, target = values((70_001,)), values((70_001,))
-    for _ in range(4):
-        first, second = (input.detach().requires_grad_() for _ in range(2))
-        function = custom("mse")
-        total = 0.25 * function(first, target) + 3 * function(second, target)
-        total.backward()
-        assert torch.equal(first.grad, exact("mse", input, target, 0.25))
-        assert torch.equal(second.grad, exact("mse", input, target, 3.0))
-
-
 def test_alternating_losses_and_sizes_get_their_own_gradients(device):
     values = make(torch.float32, device)
     operands = {size: (values((size,)), values((size,))) for size in SIZES}
@@ -143,23 +122,6 @@ def test_with_grad_takes_one_incoming_gradient_per_element(loss, device):
     torch.testing.assert_close(gradient, leaf.grad)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_two_streams_with_different_incoming_gradients(loss):
-    values = make(torch.float32, "cuda")
-    input, target = values((2_500_003,)), values((2_500_003,))
-    streams = {0.5: torch.cuda.Stream(), 3.0: torch.cuda.Stream()}
-    torch.cuda.synchronize()
-    found: list[tuple[float, Tensor]] = []
-    for _ in range(8):
-        for weight, stream in streams.items():
-            with torch.cuda.stream(stream):
-                found.append((weight, step(custom(loss), input, target, weight)[1]))
-    torch.cuda.synchronize()
-    for weight, gradient in found:
-        assert torch.equal(gradient, exact(loss, input, target, weight))
-
-
 def warmed_up(work):
     """Call a step on a side stream, as PyTorch's notes on graphs ask for."""
     side = torch.cuda.Stream()
@@ -190,67 +152,6 @@ def test_captured_step_updates_its_expectation_between_replays(size):
         weight.fill_(number)
         graph.replay()
         assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("size", SIZES)
-def test_captured_backward_is_replayed_alone(size):
-    """Once with 2, then with 1: nothing may be left of the first."""
-    values = make(torch.float32, "cuda")
-    leaf, target = values((size,)).requires_grad_(), values((size,))
-    incoming = torch.ones((), device="cuda")
-
-    def work():
-        torch.autograd.grad(custom("mse")(leaf, target), leaf, incoming)
-
-    warmed_up(work)
-    forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(forward):
-        loss = custom("mse")(leaf, target)
-    with torch.cuda.graph(backward, pool=forward.pool()):
-        (gradient,) = torch.autograd.grad(loss, leaf, incoming)
-    for numbers in ((2.0, 1.0), (1.0, 1.0), (0.5, 0.5, 1.0)):
-        forward.replay()
-        for number in numbers:
-            incoming.fill_(number)
-            backward.replay()
-            assert torch.equal(gradient, exact("mse", leaf.detach(), target, number))
-            gradient.zero_()  # as an optimiser may
-
-
-@pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
-def test_make_graphed_callables_gives_right_gradients():
-    values = make(torch.float32, "cuda")
-    leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
-    graphed = torch.cuda.make_graphed_callables(custom("mse"), (leaf, target))
-    for number in STEPS:
-        leaf.grad = None
-        graphed(leaf, target).backward(torch.tensor(number, device="cuda"))
-        assert torch.equal(leaf.grad, exact("mse", leaf.detach(), target, number))
-
-
-@pytest.mark.gpu
-def test_graph_of_backward_alone_gives_right_gradients():
-    values = make(torch.float32, "cuda")
-    leaf, target = values((70_001,)).requires_grad_(), values((70_001,))
-    incoming = torch.ones((), device="cuda")
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        torch.autograd.grad(custom("mse")(leaf, target), leaf, incoming)
-        loss = custom("mse")(leaf, target)
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            (gradient,) = torch.autograd.grad(loss, leaf, incoming)
-        for number in (1.0, 2.0, 1.0):
-            # Others of this stream in between.
-            torch.autograd.grad(custom("mse")(leaf, target), leaf, 5 * incoming)
-            incoming.fill_(number)
-            graph.replay()
-            assert torch.equal(gradient, exact("mse", leaf.detach(), target, number))
-            incoming.fill_(1.0)
-    torch.cuda.synchronize()
 
 
 @pytest.mark.gpu

@@ -121,16 +121,12 @@ def normalised(
     return normaliser(loss + kl_coefficient * ESTIMATES[estimator](own, other), counted)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_forms_equal_the_formulas_of_the_papers(form, rollout):
+def test_ratios_lie_on_both_sides_of_each_bound(rollout):
     ratio = torch.exp(rollout["log_probs"] - rollout["old_log_probs"])
     falls = rollout["advantages"] < 0
     for clipped in (ratio < 0.7, ratio > 1.3, ratio > 5, ratio > 3):
         assert (clipped & falls).any()
         assert (clipped & ~falls).any()
-    ones = torch.ones_like(ratio)
-    expected = partial(normalised, NORMALISERS["none"][1], ones, form)
-    check(rollout, expected, reduction="none", **FORMS[form])
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)

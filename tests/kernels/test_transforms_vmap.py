@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
@@ -83,21 +83,6 @@ def test_vmap_and_its_gradients_equal_torchs(loss, reduction, device):
         for transform in (mapped, per_sample, of_all):
             with naming(shapes, dims, transform.__name__):
                 close(transform(ours)(*operands), transform(theirs)(*operands))
-
-
-@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_hessians_of_each_sample_equal_torchs(loss, reduction, device):
-    for shapes in (((3, 2), (2,)), ((), ())):
-        operands, dims = batches(shapes, (0, None), device)
-
-        def second(function, of):
-            value = lambda *given: function(*given).sin().sum()  # noqa: E731
-            return vmap(of(value), in_dims=dims)(*operands)  # noqa: B023
-
-        def of(value):
-            return jacrev(jacrev(value, argnums=BOTH), argnums=BOTH)
-
-        close(second(custom(loss, reduction), of), second(torchs(loss, reduction), of))
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
