@@ -52,14 +52,6 @@ MODULES: dict[str, type[torch.nn.Module]] = {
     for name in (spec.module.__name__ for spec in SPECS)
     if hasattr(torch.nn, name) and name not in WITHOUT_ENTRY
 }
-FUNCTIONAL_MODULES = (
-    "smoothl1loss_no_reduce_test",
-    "smoothl1loss_no_reduce_scalar_test",
-    "smoothl1loss_beta_test",
-    "smoothl1loss_zero_beta_test",
-    "mseloss_no_reduce_test",
-    "mseloss_no_reduce_scalar_test",
-)
 CHOSEN = ("smooth_l1_loss", "mse_loss", "cross_entropy", "triplet_margin_loss")
 """What is put to all samples on each run. Values and derivatives of the other formulas are those of
 references and of differences in ``test_formulas.py`` and ``test_row_losses.py``."""
@@ -83,18 +75,13 @@ def judge():
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that hypothesis, which is not needed, is absent
-            from torch.testing._internal import (
-                common_methods_invocations,
-                common_modules,
-                common_nn,
-            )
+            from torch.testing._internal import common_methods_invocations, common_modules
             from torch.testing._internal.opinfo.core import OpInfo, SampleInput
         operators = {info.name: info for info in common_methods_invocations.op_db}
         modules = {info.module_cls: info for info in common_modules.module_db}
         found = SimpleNamespace(
             operators={name: operators[f"nn.functional.{name}"] for name in OPERATORS},
             modules={name: modules[getattr(torch.nn, name)] for name in MODULES},
-            common_nn=common_nn,
             with_errors=operators["nn.functional.l1_loss"],
             linear=[
                 info
@@ -103,7 +90,6 @@ def judge():
             ],
         )
         used = {
-            common_nn: ("F", *FUNCTIONAL_MODULES),
             OpInfo: ("reference_inputs", "error_inputs"),
             SampleInput: ("noncontiguous", "numpy", "transform"),
         }
@@ -328,34 +314,6 @@ def judge_module(entry: Any, name: str, dtype: str, device: str) -> None:
         in_float64 = MODULES[name](*settings.args, **settings.kwargs).double()
         due = inputs.reference_fn(in_float64, *exact).to(DTYPES[dtype])
         assert_close(got[0], due, equal_nan=True)
-
-
-@pytest.mark.parametrize("name", few(MODULES, ("SmoothL1Loss", "MSELoss", "MultiMarginLoss")))
-def test_module_passes_pytorchs_derivative_tests(judge, name, device):
-    for inputs in module_inputs(judge.modules[name], device, torch.float64):
-        settings = inputs.constructor_input
-        module = MODULES[name](*settings.args, **settings.kwargs)
-        operands = inputs.forward_input.args
-        # The mean over rows that are all ignored is NaN, and its gradient 0.
-        if any(each.isnan().any() for each in (*operands, module(*operands))):
-            continue
-        assert torch.autograd.gradcheck(module, inputs.forward_input.args)
-        assert torch.autograd.gradgradcheck(module, inputs.forward_input.args)
-
-
-@pytest.mark.parametrize("name", FUNCTIONAL_MODULES)
-def test_a_functional_module_equals_its_reference(judge, name, device, monkeypatch):
-    """These entries look the loss up in their module's F when they are called."""
-    ours = SimpleNamespace(**OPERATORS)
-    monkeypatch.setattr(judge.common_nn, "F", ours)
-    entry = getattr(judge.common_nn, name)()
-    module = entry["constructor"]()
-    input = entry["input_fn"]() if "input_fn" in entry else torch.randn(entry["input_size"])
-    input = input.to(device, torch.float64).requires_grad_()
-    expected = entry["reference_fn"](input.detach().cpu())
-    assert_close(module(input).detach().cpu(), expected)
-    assert torch.autograd.gradcheck(module, input)
-    assert torch.autograd.gradgradcheck(module, input)
 
 
 def with_twice_the_beta(input: Tensor, target: Tensor, beta: float = 1.0, **rest: Any) -> Tensor:
