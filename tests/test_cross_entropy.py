@@ -266,7 +266,8 @@ def test_rows_equal_the_formula_in_float64(dtype, form, smoothing, softcap, clas
             return values.t().contiguous().t()
         return values if kind == "shifted" else values.contiguous()
 
-    leaves, weight, count = [laid(input).requires_grad_()], None, rows
+    count: Any = rows
+    leaves, weight = [laid(input).requires_grad_()], None
     if form == "probabilities":
         leaves.append(laid(shares).requires_grad_())
         target = leaves[1]

@@ -435,8 +435,6 @@ def test_a_weight_that_also_made_the_hidden_states(device, by_plan):
             assert_close(mine, slope_of(theirs, create_graph))
 
 
-
-
 def test_class_numbers_of_other_integers(device):
     given = operands(torch.float64, device, ignored=False)
     target = torch.tensor([156, 1, 200, 255], device=device)

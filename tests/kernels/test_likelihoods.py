@@ -39,7 +39,7 @@ def drawn(name, settings):
 
 BOTH, EPS = (False, True), (0.3,)
 REDUCTIONS = ("none", "mean", "sum")
-SETTINGS = {
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "kl_div": ("KLDivLoss", {"log_target": BOTH, "reduction": (*REDUCTIONS, "batchmean")}),
     "poisson_nll_loss": ("PoissonNLLLoss", {"log_input": BOTH, "full": BOTH, "eps": EPS}),
     "gaussian_nll_loss": ("GaussianNLLLoss", {"full": BOTH, "reduction": REDUCTIONS, "eps": EPS}),

@@ -1,6 +1,7 @@
 """Ranks: parts that meet the oracle of all classes, their own checks, and those of several GPUs."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_ranks_meet_the_oracle(count, dtype, found):
 
 def assert_oracle_is_met(name: str, answers: list[dict[str, Tensor]]) -> None:
     problem = problem_of(CASES[name])
-    gradients = {}
+    gradients: dict[str, Any] = {}
     for operand in answers[0]:
         parts = [answer[operand] for answer in answers]
         dim = None if operand == LOSS else class_dimension(problem.case, operand)
