@@ -208,13 +208,11 @@ def test_score_of_nan_is_as_torchs_in_multi_margin(device):
         scores = torch.randn(2, 9, device=device)
         scores[0, where] = math.nan
         scores.requires_grad_()
-        ours, theirs = (
+        losses = [
             module.multi_margin_loss(scores, target, p=p, reduction="none")
             for module in (functional, torch.nn.functional)
-        )
-        assert_close(ours, theirs)
-        found, due = (torch.autograd.grad(each.sum(), scores)[0] for each in (ours, theirs))
-        assert_close(found, due)
+        ]
+        assert_close(*(both(each, scores, incoming=torch.ones_like(each)) for each in losses))
 
 
 def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from losscli.losses import EVERY_LOSS
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
 from tests.parameters import naming, square
 
@@ -157,6 +158,48 @@ def test_with_grad_gives_the_gradient_of_each_sample(loss, reduction, device):
             vmap(weighted, (0, None, 0))(input, target, incoming),
             each_sample(weighted, input, shared, incoming),
         )
+
+
+MORE_OPERANDS = ("weighted_mse", "gaussian_nll", "weighted_gaussian_nll")
+"""Losses of three and four operands."""
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", MORE_OPERANDS)
+def test_rules_serve_any_number_of_operands(loss, reduction, device):
+    """The first and every second operand is a batch; each has a shape of its own."""
+    values, spec = make(torch.float64, device), EVERY_LOSS[loss]
+    operator = getattr(torch.ops.losscli, loss).default
+    settings = (reduction, *spec.resolve({}).values())
+    dims = tuple(None if k % 2 else 0 for k in range(len(spec.operands)))
+    shapes = ((5, 1, 2), (4, 2), (), (2,))
+    given = [batch(values, *of).abs() + 0.5 for of in zip(shapes, dims, strict=False)]
+    every = [
+        each if dim == 0 else each.expand(BATCH, *each.shape)
+        for each, dim in zip(given, dims, strict=True)
+    ]
+    incoming = values(torch.broadcast_shapes(*shapes) if reduction == "none" else ())
+    places = tuple(range(len(dims)))
+
+    def value(*of):
+        return operator(*of, *settings)
+
+    def total(*of):
+        return (value(*of) * incoming).sum()
+
+    def squares(*of):
+        return torch.stack([(each**2).sum() for each in grad(total, places)(*of)]).sum()
+
+    last = places[-1:]
+    with_gradient = getattr(torch.ops.losscli, f"{loss}_with_grad").default
+    for function in (
+        value,
+        grad(total, places),
+        grad(total, last),
+        grad(squares, places),
+        lambda *of: with_gradient(*of, *settings, None, 0.3),
+    ):
+        close(vmap(function, dims)(*given), each_sample(function, *every))
 
 
 def test_an_incoming_gradient_of_another_shape_is_refused(device):
