@@ -56,8 +56,6 @@ def test_jvp_equals_torchs(loss, reduction, device):
         tangents = tuple(torch.randn_like(operand) for operand in given)
         ours, theirs = both(loss, reduction)
         close(jvp(ours, given, tangents), jvp(theirs, given, tangents))
-        ours_of, theirs_of = (grad(curved(function), BOTH) for function in (ours, theirs))
-        close(jvp(ours_of, given, tangents), jvp(theirs_of, given, tangents))
         for k in BOTH:  # one of them alone
 
             def alone(function, k=k):
@@ -80,6 +78,31 @@ def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(loss, reduction, devic
         for outer in (jacfwd, jacrev):
             for inner in (jacfwd, jacrev):
                 close(outer(inner(curved(ours), BOTH), BOTH)(*given), expected)
+
+
+@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
+def test_products_of_hessian_and_vector_equal_torchs(loss, reduction, device):
+    for shapes in (*SHAPES, EMPTY):
+        given = operands(shapes, device)
+        vectors = tuple(torch.randn_like(operand) for operand in given)
+
+        def forward_over_reverse(function):
+            return jvp(grad(curved(function), BOTH), given, vectors)  # noqa: B023
+
+        def reverse_over_forward(function):
+            along = lambda *of: jvp(curved(function), of, vectors)[1]  # noqa: B023, E731
+            return grad(along, BOTH)(*given)  # noqa: B023
+
+        def reverse_over_reverse(function):
+            value = curved(function)
+            return [
+                of(value, given, vectors)  # noqa: B023
+                for of in (torch.autograd.functional.hvp, torch.autograd.functional.vhp)
+            ]
+
+        ours, theirs = both(loss, reduction)
+        for product in (forward_over_reverse, reverse_over_forward, reverse_over_reverse):
+            close(product(ours), product(theirs))
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
