@@ -28,14 +28,14 @@ TORCH = (
         "  seen_.check_shapes(*call.loss, operands);\n",
         "",
         "shapes are not compared in backward",
-        unseen="it assigns to no operand's .data; tests/kernels/test_autograd.py finds it",
+        unseen="it assigns to no operand's .data; tests/kernels/test_changed_operands.py finds it",
     ),
     Mutation(
         "torch/ahead.cpp",
         "operands[k].strides() != at::IntArrayRef(seen.strides)",
         "false",
         "strides are not compared in backward",
-        unseen="it assigns to no operand's .data; tests/kernels/test_autograd.py finds it",
+        unseen="it assigns to no operand's .data; tests/kernels/test_changed_operands.py finds it",
     ),
     Mutation(
         "torch/nodes.cpp",
