@@ -1,16 +1,12 @@
 """What checks of verify find when each of the ranks puts an implementation to them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from losscli.cases.case import Case
-from losscli.implementations import CUSTOM, Implementation, find_implementation
-from losscli.ranks.group import ProcessGroup, join, leave
+from losscli.implementations import CUSTOM, find_implementation
+from losscli.ranks.group import join, leave
 from losscli.ranks.place import Place
 from losscli.ranks.placements import VOCABULARY
-from losscli.runs.records import FAIL, VerifyResult
+from losscli.runs.records import FAIL
 from losscli.verify import ranks
 from losscli.verify.checks import find_check
 from losscli.verify.runner import split
@@ -54,9 +50,7 @@ def find_mistakes(place: Place) -> dict[str, dict[str, str]]:
     return found
 
 
-def _results(
-    group: ProcessGroup, case: Case, implementation: Implementation, checks: Sequence[str]
-) -> Iterator[VerifyResult]:
+def _results(group, case, implementation, checks):
     trials = [(implementation, find_check(name)) for name in checks]
     for job in split(case, trials):
         yield from ranks.run(job, group)

@@ -1,7 +1,5 @@
 """Errors in ULP against errors computed by hand."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """The gate that bench applies before it times an implementation, and to its last timed call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ from losscli.truth.oracle import Oracle
 
 
 def compute(case, input, target):
-    """The loss and the gradient of the input for ones, by PyTorch."""
     leaf = input.clone().requires_grad_()
     loss = case.spec.reference(leaf, target, reduction=case.reduction, **case.params)
     (gradient,) = torch.autograd.grad(loss, leaf, torch.ones_like(loss))
@@ -37,7 +34,6 @@ def test_pytorchs_own_result_passes_the_gate_with_its_errors(make_case, loss, re
     assert (result.status, result.implementation, result.check) == (PASS, "mine", "gate")
     error = result.error
     assert None not in (error.value_abs, error.value_rel, error.value_ulp, error.grad_ulp)
-    assert error.grad_rel is not None
 
 
 def test_forward_is_judged_without_a_gradient(case):
