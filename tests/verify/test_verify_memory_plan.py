@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.runs.records import SKIPPED
 from losscli.truth.blocks import BLOCK_ELEMENTS
@@ -17,7 +19,7 @@ LARGE = (32768, 32768)
 
 
 def test_plans_of_large_cases(make_case):
-    for loss, changes, pass_, held, due in (
+    cases: list[Any] = [
         # The operands and both gradients; in forward the memory of the reference.
         ("mse", {}, "forward_backward", Held(), 16 * GIB),
         ("mse", {}, "forward", Held(), 16 * GIB),
@@ -27,7 +29,8 @@ def test_plans_of_large_cases(make_case):
         ("hinge", {}, "forward_backward", Held(), 12 * GIB + 32768 * (4 + 8 + 8)),
         # Two inputs and three results with both gradients.
         ("mse", {}, "forward_backward", Held(operands=2, results=3), (4 + 6) * 4 * GIB),
-    ):
+    ]
+    for loss, changes, pass_, held, due in cases:
         case = make_case(loss, shape=LARGE, **changes)
         with naming(loss, changes, pass_, held):
             assert bytes_to_verify(case, pass_, CUSTOM, held) == due + BLOCKS
