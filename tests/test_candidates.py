@@ -15,6 +15,7 @@ import pytest
 
 from losscli.cases.axes import DTYPES
 from losscli.judge import device_lock
+from losscli.judge.changes import changed
 from losscli.judge.parts import RIGHT_WORDS, JudgeReason
 from losscli.judge.selftest import (
     HONEST,
@@ -151,6 +152,12 @@ def test_words_codes_and_options_of_every_candidate_exist():
         assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS, path
         assert candidate.options.get("reference", "Model") == "Model", path
         assert set(candidate.job().dtypes) <= set(DTYPES), path
+
+
+def test_a_change_with_an_unknown_key_is_refused():
+    text = "bases: {a: BODY}\na: {f: {expect: 'RIGHT: a', bdy: pass}}\n"
+    with pytest.raises(ValueError, match="bdy: no such key"):
+        changed(text)
 
 
 def test_every_candidate_that_is_not_right_has_a_reason():

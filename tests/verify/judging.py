@@ -27,6 +27,12 @@ def judge(case, function, *, checks=CHECKS, free=PLENTY):
     return put(case, implementation, checks=checks, free=free)
 
 
+def result_of(check, case, function):
+    """Return the only result of a check."""
+    (result,) = judge(case, function, checks=[check])
+    return result
+
+
 def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
     """Run the checks of an implementation that the device of a case can run."""
     trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]

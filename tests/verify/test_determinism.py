@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -10,12 +11,9 @@ import torch
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.fingerprint import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
-from tests.verify.judging import judge, reference
+from tests.verify.judging import reference, result_of
 
-
-def put(case, function):
-    (result,) = judge(case, function, checks=["determinism"])
-    return result
+put = partial(result_of, "determinism")
 
 
 def changing(factor):
