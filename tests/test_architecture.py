@@ -1,7 +1,5 @@
 """docs/architecture.md: the way from `losscli bench` to a kernel, and the places that it names."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys

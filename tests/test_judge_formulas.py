@@ -1,7 +1,5 @@
 """PyTorch's own functions and textbooks' formulas are right, as files; what is worse is not."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 from inspect import signature

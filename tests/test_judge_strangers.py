@@ -1,7 +1,5 @@
 """Files as their authors write them get the verdict that is due, and words that name why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The commands on losses over rows, as a user runs them, on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Puts a function or an implementation to a case, through the runner that all go through."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """Implementations that are right only on the branch that the inputs of a case reach."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

@@ -1,7 +1,5 @@
 """PyTorch's own formula and losscli's kernels pass each check of losses of elements."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Implementations that leave elements out, or read one in place of another."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

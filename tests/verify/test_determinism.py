@@ -1,7 +1,5 @@
 """Implementations whose results change from run to run."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

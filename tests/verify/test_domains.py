@@ -1,7 +1,5 @@
 """Inputs are drawn from the domains of a loss's operands, and no check leaves them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Implementations that are right on contiguous operands of one shape only."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

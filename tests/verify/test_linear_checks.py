@@ -1,7 +1,5 @@
 """Checks of losses of hidden states: honest ones pass, each mistake fails for its own reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

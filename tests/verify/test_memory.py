@@ -1,7 +1,5 @@
 """Implementations with right results that misuse memory."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

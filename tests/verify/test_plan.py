@@ -1,7 +1,5 @@
 """The plan of a verify run: which checks run on which cases."""
 
-from __future__ import annotations
-
 import functools
 import math
 

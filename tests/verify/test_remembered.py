@@ -1,7 +1,5 @@
 """Implementations that keep answers, for the same operands or for others."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

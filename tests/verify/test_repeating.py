@@ -1,7 +1,5 @@
 """The line of Python below a failure, and smaller cases that fail as well."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import subprocess

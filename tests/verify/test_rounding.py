@@ -1,7 +1,5 @@
 """The check of 16-bit results with a bias."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The checks of losses over rows: what each catches, and what passes all of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

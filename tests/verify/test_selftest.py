@@ -1,7 +1,5 @@
 """`losscli self-test checks`: wrong implementations are caught, correct ones pass."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

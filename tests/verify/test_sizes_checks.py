@@ -1,7 +1,5 @@
 """The checks of sizes, broadcasts and large results find what is wrong at one size alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

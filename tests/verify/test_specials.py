@@ -1,7 +1,5 @@
 """The check of values at the ends of a dtype's range."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

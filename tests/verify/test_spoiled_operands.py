@@ -1,7 +1,5 @@
 """Operands that an implementation overwrites are restored for the next one."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Errors are measured in ulp of the largest term where a loss says which of its terms cancel."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Checks of training: incoming gradients, moved operands, memory, float64 sums."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """`losscli verify` from the command line, with PyTorch's implementations: no kernel is built."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

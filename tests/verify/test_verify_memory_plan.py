@@ -1,7 +1,5 @@
 """The memory plan of a case against bytes computed by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from losscli.implementations import IMPLEMENTATIONS, find_implementation

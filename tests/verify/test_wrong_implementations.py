@@ -1,7 +1,5 @@
 """Deliberately wrong implementations fail in the runner that losscli's own use."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
