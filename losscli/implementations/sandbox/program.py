@@ -1,6 +1,6 @@
-"""Imports a loss, binds its arguments and calls it, as any program does.
+"""Imports, binds and calls a loss as any program does.
 
-It imports nothing of its own project, for it is run from its source as well: see ``unmarked``.
+It is also run from its source, so it imports nothing from losscli; see ``unmarked``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 class Binding(NamedTuple):
-    """What a module defines, and how it is called."""
+    """A module's loss, and how it is called."""
 
     name: str
     is_class: bool
@@ -35,7 +35,7 @@ class Binding(NamedTuple):
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
-    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
+    """Import a source as a module in ``scratch``, next to the neighbours of ``path``."""
     place = Path(scratch) / f"{name}.py"
     place.write_text(source, "utf-8")
     sys.path.insert(0, scratch)
@@ -51,7 +51,7 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 
 
 def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
-    """Return what takes the operands."""
+    """Return a function of the operands."""
     found: Any = getattr(module, how.name)
     function = partial(found, **how.settings)
     if how.is_class:
@@ -80,7 +80,7 @@ def main(
     incoming: Tensor | None,
     results: str,
 ) -> None:
-    """In a process of its own: call once, and save the loss and the first gradient, or an error."""
+    """In a separate process: call once, save the loss and first gradient, or an error."""
     if pid := os.fork():
         os.waitpid(pid, 0)
         return

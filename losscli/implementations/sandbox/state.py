@@ -1,4 +1,4 @@
-"""What a worker holds: the module of a file, and the subjects that are bound to it."""
+"""The state of a worker: a file's module and the subjects bound to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class State:
         self.order: tuple[str, ...] = ()
 
     def load(self, wanted: Load, built: memoryview) -> None:
-        """Import a file, after unpacking what an earlier worker has compiled of it."""
+        """Unpack an earlier worker's compiled output and import a file."""
         path, data = Path(wanted.path), wanted.source.encode()
         self.file = Source(wanted.named, path, wanted.revision, wanted.name, data)
         self.order = tuple(wanted.order)
@@ -53,7 +53,7 @@ class State:
             self.tuning.watch()
 
     def subject(self, case: Case, generation: int, mends: bool) -> LocalSubject:
-        """Return the subject of a case, bound once for each generation."""
+        """Return the subject of a case, bound once per generation."""
         key = case, generation, mends
         if key not in self.subjects:
             for known in [each for each in self.subjects if each[0] == case]:
@@ -63,7 +63,6 @@ class State:
         return self.subjects[key]
 
     def _bind(self, case: Case, *, mends: bool) -> BoundLoss:
-        """Return what the file defines, as a case calls it."""
         assert self.module is not None
         if isinstance(case, ModelCase):
             return BoundModel(self.module, self.file.definition(""), case)
@@ -71,7 +70,7 @@ class State:
         return loading.mended(function, case) if mends else function
 
     def binding(self, case: Case) -> Binding:
-        """Return how a case calls what the file defines."""
+        """Return how a case calls the file's definition."""
         definition = self.file.definition(case.loss)
         order = definition.signature.order(case.spec.names, self.order)
         return loading.binding(definition, order, case)
