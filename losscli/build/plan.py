@@ -1,6 +1,6 @@
-"""The compile commands of a library: from csrc to a list of commands, without running them.
+"""The compile commands of a library, planned without running them.
 
-Commands are written for a folder that holds a copy of the sources, named when they are rendered.
+Commands are for a folder with a copy of the sources.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
 
 @dataclass(frozen=True)
 class Tools:
-    """A compiler with its arguments that hold only on this machine."""
+    """A compiler with this machine's arguments."""
 
     command: tuple[str, ...]
     """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
@@ -63,7 +63,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a build: what it reads, what it writes, what to call it."""
+    """One command of a build: its inputs, output and description."""
 
     output: str
     inputs: tuple[str, ...]
@@ -105,18 +105,18 @@ class Plan:
         return self.target.library
 
     def with_tools(self, tools: Tools) -> Plan:
-        """Return the plan for these tools."""
+        """Return the plan with tools."""
         return replace(self, tools=tools)
 
     def commands(self, folder: str) -> list[tuple[Step, tuple[str, ...]]]:
-        """Return each step with the words to run."""
+        """Return each step and its command."""
         assert self.tools, f"no tools for {self.target.name}"
         return [(step, step.command(self.tools, folder)) for step in self.steps]
 
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """The PyTorch of this process."""
+    """A PyTorch installation."""
 
     version: str
     root: Path
@@ -137,10 +137,10 @@ def installed_torch() -> TorchInstall:
 
 
 def csrc_root() -> Path:
-    """Return the folder of the C++ sources: inside an installed package, beside it in a checkout.
+    """Return the folder of the C++ sources, in an installed package or a checkout.
 
     Raises:
-        UnfitError: neither is there.
+        UnfitError: neither exists.
     """
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
@@ -188,7 +188,7 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
 
 
 def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
-    """Return a C++ compiler with the paths of PyTorch's headers and libraries."""
+    """Add PyTorch's headers and libraries to a C++ compiler."""
     include = torch.root / "include"
     api = include / "torch" / "csrc" / "api" / "include"
     return replace(
@@ -212,7 +212,6 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
-    """Return the flags of a library's compilations."""
     if target.part == TORCH:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
     native = _NATIVE_FLAG.get(platform.machine(), ())
@@ -223,7 +222,7 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
 
 
 def _loss_flags(target: Target) -> tuple[str, ...]:
-    """Return the macros that name a loss and its header, and where it is weighted the inner one."""
+    """Return macros that name a loss and its header, and a weighted loss's inner one."""
     loss, header = target.loss, target.loss_header
     if not is_weighted(loss):
         return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'
@@ -234,7 +233,7 @@ def _loss_flags(target: Target) -> tuple[str, ...]:
 
 
 def _variants(source: str) -> tuple[str, ...]:
-    """Return the dtypes that a file is compiled for one by one; "" stands for all at once."""
+    """Return the dtypes that a file is compiled for separately; "" for all at once."""
     return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
 
 

@@ -1,4 +1,4 @@
-"""What a probe finds: a fact, whether it is well, and what to do about it if not."""
+"""The result of a probe: a fact, its state, and advice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ problem = partial(Answer, PROBLEM)
 
 
 def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
-    """Return what an error of losscli says: what is wrong, then what to do."""
+    """Split an error of losscli into what is wrong and what to do."""
     found, _, advice = str(error).partition(". ")
     return Answer(state, found.removesuffix("."), advice or ELSE)
 
@@ -102,11 +102,11 @@ class Examination:
         return not self.count(PROBLEM)
 
     def count(self, state: State) -> int:
-        """Return how many findings are in a state."""
+        """Return the number of findings in a state."""
         return sum(finding.state == state for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that users script against."""
+        """Return the JSON record."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "doctor",

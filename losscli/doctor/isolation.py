@@ -1,4 +1,4 @@
-"""Tries the walls of the judge's sandbox: attacks them from a worker, and looks what came of it."""
+"""Tests the judge's sandbox: attacks it from a worker and checks the outcome."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _IPC_CREATE, _IPC_REMOVE = 0o3600, 0
 
 @dataclass(frozen=True)
 class Attack:
-    """What is tried against one part of the walls."""
+    """An attack on one part of the isolation."""
 
     part: str
     """See :data:`losscli.implementations.sandbox.parts.PARTS`."""
@@ -73,7 +73,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of an attack."""
+    """The outcome of an attack."""
 
     part: str
     tries: str
@@ -84,7 +84,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Siege:
-    """What came of all attacks on one device."""
+    """The outcomes of all attacks on one device."""
 
     command: tuple[str, ...]
     created: str
@@ -97,16 +97,16 @@ class Siege:
     results: Sequence[Tried]
 
     def count(self, state: State) -> int:
-        """Return how many attacks had an outcome."""
+        """Return the number of attacks with an outcome."""
         return sum(each.state == state for each in self.results)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that users script against."""
+        """Return the JSON record."""
         return {"schema_version": SCHEMA_VERSION, "kind": "isolation", **asdict(self)}
 
 
 class Scene:
-    """Things of other programs and of the user, made for attacks; removed as a context ends."""
+    """The targets of attacks, removed when the context ends."""
 
     def __init__(self) -> None:
         self._made = ExitStack()
@@ -174,7 +174,7 @@ class Scene:
         }
 
     def _segment(self) -> int:
-        """Make memory of System V, and return its key."""
+        """Create System V memory; return its key."""
         key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
         found = libc.shmget(key, 4096, _IPC_CREATE)
         self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)
@@ -182,20 +182,20 @@ class Scene:
 
     @property
     def victim_ended(self) -> str:
-        """How the other process was ended, if it was."""
+        """How the other process ended, or an empty string."""
         code = self.victim.poll()
         return "" if code is None else f"it ended {how_ended(code)}"
 
     @property
     def received(self) -> str:
-        """What came by UDP."""
+        """What arrived by UDP."""
         with suppress(OSError):
             return str(self.udp.socket.recv(16).decode())
         return ""
 
     @property
     def left(self) -> str:
-        """Which files a worker has left for the next."""
+        """The files that a worker left for the next one."""
         return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
@@ -253,7 +253,7 @@ def besiege(
     command: Sequence[str] = (),
     progress: Callable[[str], None] = lambda tries: None,
 ) -> Siege:
-    """Try all walls that a worker of a device has.
+    """Try all attacks in workers of a device.
 
     Raises:
         UnfitError: no worker can be started.
@@ -281,7 +281,7 @@ def besiege(
 def _attempts(
     group: Iterable[Attack], scene: Scene, device: str
 ) -> tuple[tuple[str, ...], Mapping[str, Any], SandboxError | None]:
-    """Make attempts in one worker; return what it reached, what came of them, and how it ended."""
+    """Run attacks in one worker; return its isolation, the outcomes, and how it ended."""
     from losscli.implementations.sandbox.process import Worker
 
     names = [attack.name for attack in group]

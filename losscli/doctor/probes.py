@@ -1,4 +1,4 @@
-"""The table of all probes, and the examination of a machine by them."""
+"""The table of probes, and the examination of a machine."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ PROBES = (
     Probe(BUILD, "nvcc", building.nvcc),
     Probe(BUILD, "host compiler", building.host_compiler, building.without),
     Probe(BUILD, "ninja", building.ninja, building.without),
-    Probe(BUILD, "jobs", building.jobs),
     Probe(BUILD, "cache", building.cache),
     Probe(BUILD, "space", building.space),
-    Probe(BUILD, "kernels", building.kernels),
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
     Probe(HOST, "CPU", host.cores),
@@ -47,9 +45,9 @@ def examine(
     probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> Examination:
-    """Ask all probes about a machine.
+    """Run all probes on a machine.
 
-    ``command`` asked for it; ``progress`` is told the name of each probe before it looks.
+    ``command`` is recorded; ``progress`` receives each probe's name before it runs.
     """
     findings: list[Finding] = []
     for probe in probes or PROBES:

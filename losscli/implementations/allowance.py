@@ -1,4 +1,4 @@
-"""What code of others may take."""
+"""The limits on what third-party code may use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from losscli.files.record import Record
 
 
 class Allowance(Record, frozen=True, forbid_unknown_fields=True):
-    """The most that a candidate may take."""
+    """What a candidate may use at most."""
 
     build_seconds: float = 600.0
     """Seconds of import and compilation."""

@@ -53,8 +53,6 @@ def _compile(case: Case) -> BoundLoss:
 
 
 def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
-    """Return the binder of losscli's kernel with another way to finish its sum."""
-
     def bind(case: Case) -> BoundLoss:
         import torch
 
@@ -149,10 +147,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 
 
 def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
-    """Return the libraries of kernels that implementations need for cases on a device.
-
-    PyTorch's formulas and files need none.
-    """
+    """Return the kernel libraries that cases need; PyTorch's formulas and files need none."""
     kind = device.partition(":")[0]
     found: dict[Target, None] = {}
     for case, name in asked:
@@ -165,17 +160,17 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
 
 
 def check_implementation(name: str) -> str:
-    """Return the name of an implementation, or of a file that can be judged.
+    """Return the name of an implementation or of a file that can be judged.
 
     Raises:
-        UsageError: there is none of that name, or the file cannot be judged.
+        UsageError: the name is unknown, or the file cannot be judged.
     """
     find_implementation(name)
     return name
 
 
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
-    """Return what a file defines, as an implementation."""
+    """Return the implementation that a file defines."""
 
     def bind(case: Case) -> BoundLoss:
         raise RuntimeError("a file runs in a process of its own")
@@ -193,18 +188,14 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
 
 @cache
 def _of_name(name: str) -> Implementation:
-    """Return what a file defines, which a run reads when it is first asked for.
-
-    Raises:
-        UsageError: there is no such file, or it is no Python.
-    """
+    """Return the implementation that a file defines; the file is read when it is first needed."""
     file = Source.read(name)
     _ = file.parsed
     return of_file(file)
 
 
 def _sent(one: Implementation) -> tuple[Callable[..., Implementation], tuple[object, ...]]:
-    """Return what makes an implementation again in another process."""
+    """Return a picklable recipe for an implementation."""
     return (of_file, (one.file, one.setting)) if one.file else (find_implementation, (one.name,))
 
 
@@ -219,7 +210,7 @@ TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 
 
 def find_implementation(name: str) -> Implementation:
-    """Look an implementation up, or read the file named; UsageError lists the candidates."""
+    """Look up an implementation or read the named file; UsageError lists the candidates."""
     if is_file(name):
         return _of_name(name)
     try:

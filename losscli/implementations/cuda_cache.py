@@ -1,6 +1,6 @@
-"""What a process has set aside of a GPU's L2 cache, for data that stays there from call to call.
+"""The part of the GPU's L2 cache that a process reserved for persisting data.
 
-PyTorch has no function for it, so the driver is asked, whose library it has loaded.
+PyTorch has no function for this, so we call the driver library that it loaded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ATTRIBUTE_BYTES = 64
 
 
 class PersistingCache(NamedTuple):
-    """What persists in the L2 cache of the current GPU."""
+    """The persisting part of the current GPU's L2 cache."""
 
     bytes: int
     """The most that may persist, of all streams of this process."""
@@ -34,9 +34,9 @@ class PersistingCache(NamedTuple):
 
 
 def persisting_cache() -> PersistingCache | None:
-    """Return what persists; None where CUDA has not been started, or is broken.
+    """Return what persists, or None where CUDA has not started or is broken.
 
-    What may persist is 11 MiB of an H200 as soon as CUDA is started, though nothing does.
+    An H200 reports 11 MiB as soon as CUDA starts, though nothing persists.
     """
     driver = _driver() if torch.cuda.is_initialized() else None
     if driver is None:
@@ -50,7 +50,7 @@ def persisting_cache() -> PersistingCache | None:
 
 
 def reset_persisting_cache(before: PersistingCache) -> None:
-    """Set aside what was set aside before, and let nothing persist that does now."""
+    """Restore the earlier reservation and evict persisting lines."""
     if driver := _driver():
         torch.cuda.synchronize()
         window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)
@@ -66,7 +66,6 @@ def _stream() -> ctypes.c_void_p:
 
 @cache
 def _driver() -> ctypes.CDLL | None:
-    """Return the driver; None where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

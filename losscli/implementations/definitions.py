@@ -1,4 +1,4 @@
-"""What a source defines that can be called as a loss, by its syntax tree: nothing is run."""
+"""What a source file defines that can be called as a loss, read from its syntax tree."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_modu
 
 
 class NotJudgeableError(UsageError):
-    """A file defines nothing that can be called as a loss; ``code`` is a verdict's."""
+    """A file defines nothing that can be called as a loss; ``code`` is the verdict's."""
 
     def __init__(self, code: Code, text: str) -> None:
-        """``text`` says what was looked for, and what was found."""
+        """``text`` names what was expected and what was found."""
         super().__init__(text)
         self.code = code
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of a function, as its definition has them."""
+    """The arguments of a function definition."""
 
     names: tuple[str, ...]
     """Those that may be given by position, without ``self``."""
@@ -52,7 +52,7 @@ class Signature:
     """Those without a default that have to be given by name."""
 
     def takes(self, keyword: str) -> bool:
-        """Tell whether an argument may be given by name."""
+        """Tell whether an argument can be passed by keyword."""
         return self.anything or keyword in self.keywords
 
     def without(self, settings: Collection[str], operands: int) -> Signature:
@@ -68,7 +68,7 @@ class Signature:
         return replace(self, names=kept, required=required)
 
     def is_loss(self, operands: tuple[str, ...] = PAIR) -> bool:
-        """Tell whether the names of the first two arguments are those of operands."""
+        """Tell whether the first two arguments are named after ``operands``."""
         names = [name.lower() for name in self.names[:2]]
         known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
         return self.anything or (len(names) == 2 and {*names} <= known)
@@ -76,17 +76,17 @@ class Signature:
     def order(
         self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return the operands that are given by position, in that order; the others by name.
+        """Return the operands to pass by position, in order; the others go by keyword.
 
-        An argument is the operand of its own name; one with a usual name of an input or a target is
-        that one. What is left goes to the arguments that have no default, in the order of the loss.
+        An argument is matched by its own name, then by the usual names of an input or a target.
+        Other operands go to the remaining arguments without defaults, in the loss's order.
 
         Args:
-            operands: the names of the loss's operands.
-            given: the order that the user has said; empty to find it from the names.
+            operands: names of the loss's operands.
+            given: the user's order; empty to infer it from the names.
 
         Raises:
-            NotJudgeableError: an operand has no argument, or an argument without a default is none.
+            NotJudgeableError: operands and required arguments do not match.
         """
         if given:
             return self._as_given(operands, given)
@@ -113,12 +113,11 @@ class Signature:
         return leading
 
     def lacks(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> str:
-        """Return the name of an operand that cannot be given; empty where all can."""
+        """Return the first operand that cannot be passed, or an empty string."""
         order = self.order(operands, given)
         return next((each for each in operands if each not in order and not self.takes(each)), "")
 
     def _as_given(self, operands: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the order that the user has said; input and target are the first two as well."""
         said = tuple(
             operands[PAIR.index(each)] if each in PAIR and each not in operands else each
             for each in given
@@ -141,7 +140,7 @@ UNKNOWN = Signature((), 0, frozenset(), anything=True)
 
 @dataclass(frozen=True)
 class Definition:
-    """Something in a file that can be called as a loss."""
+    """A callable in a file that can be judged as a loss."""
 
     name: str
     kind: Literal["function", "module"]
@@ -151,13 +150,13 @@ class Definition:
     """The arguments with which a module is made; None for a function."""
 
     def takes(self, keyword: str) -> bool:
-        """Tell whether an argument may be given by name, to a module or to its constructor."""
+        """Tell whether the callable, or a module's constructor, accepts a keyword."""
         return any(s.takes(keyword) for s in (self.signature, self.constructor) if s)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a source has at its top level, by name."""
+    """The top-level definitions of a source, by name."""
 
     definitions: Mapping[str, Definition]
     """What can be called."""
@@ -178,7 +177,7 @@ class Parsed:
 
     @classmethod
     def read(cls, source: str, path: str) -> Parsed:
-        """Read a source; NotJudgeableError where it is no Python."""
+        """Parse a source; NotJudgeableError if it is not Python."""
         try:
             tree = ast.parse(source, path)
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -209,7 +208,7 @@ class Parsed:
         )
 
     def used_by(self, name: str) -> set[str]:
-        """Return the names that a definition uses, and those that these use."""
+        """Return the names that a definition uses, directly or indirectly."""
         found: set[str] = set()
         following = {name}
         while following:
@@ -219,7 +218,6 @@ class Parsed:
 
 
 def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    """Yield the first word of each module that is imported."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -228,7 +226,7 @@ def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a module's top level, those under its conditions as well."""
+    """Yield top-level statements, including those inside conditions."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
@@ -248,7 +246,6 @@ def _written_out(tree: ast.Module, name: str) -> tuple[Any, ...] | None:
 
 
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a statement defines or assigns."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
@@ -256,7 +253,6 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def _compiled(tree: ast.Module) -> frozenset[str]:
-    """Return the names that are bound to compiled modules."""
     names: set[str] = set()
     for node in _statements(tree.body):
         value = node.value if isinstance(node, ast.Assign) else None
@@ -298,7 +294,6 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
 
 
 def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
-    """Read a signature; ``bound`` leaves ``self`` out."""
     given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1 if bound else 0 :]
     only = {a.arg for a in arguments.posonlyargs}
     keywords = frozenset({*given, *(a.arg for a in arguments.kwonlyargs)} - only)

@@ -1,4 +1,4 @@
-"""Requests of streams and CUDA graphs, which only a GPU has."""
+"""Requests for CUDA streams and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WARM_UPS = 2
 
 
 class _Captured(NamedTuple):
-    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
+    """A call captured in a CUDA graph; each replay writes to ``answer``."""
 
     graph: torch.cuda.CUDAGraph
     call: Call
@@ -37,7 +37,7 @@ class _Captured(NamedTuple):
 
 
 class Capture(Request[list[int]], frozen=True):
-    """The numbers of the CUDA graphs in which each call is captured by itself."""
+    """Capture each call in its own CUDA graph; return the graphs' numbers."""
 
     keeps_operands: ClassVar[bool] = True
     calls: Sequence[Call]
@@ -54,7 +54,7 @@ class Capture(Request[list[int]], frozen=True):
 
 
 class Replay(Request[Answer], frozen=True):
-    """One replay of a captured call, on the current stream: a copy of its results."""
+    """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
     """The number that the subject gave the graph."""
@@ -63,7 +63,7 @@ class Replay(Request[Answer], frozen=True):
     """What is copied into the operands before; None leaves them."""
 
     def begin(self, local: LocalSubject) -> Answer:
-        """Do it without waiting for a GPU."""
+        """Do it without waiting for the GPU."""
         captured: _Captured = local.captured[self.number]
         with local.blamed():
             if self.contents:
@@ -81,7 +81,7 @@ class Replay(Request[Answer], frozen=True):
 
 
 class FreeGraphs(Request[None], frozen=True):
-    """Nothing: the memory of all captured graphs is freed."""
+    """Free the memory of all captured graphs."""
 
     drops_operands: ClassVar[bool] = True
 
@@ -95,7 +95,7 @@ class FreeGraphs(Request[None], frozen=True):
 
 
 class OnStreams(Request[list[list[Answer]]], frozen=True):
-    """Answers of queues, each on a CUDA stream of its own, one request of each in turn.
+    """Run each queue of calls on its own CUDA stream, interleaved call by call.
 
     The streams wait for the current stream, which then waits for them.
     """
@@ -126,9 +126,9 @@ class OnStreams(Request[list[list[Answer]]], frozen=True):
 
 
 class BackwardReplays(ForEachGradOutput, frozen=True):
-    """An answer for each replay of a CUDA graph in which backward alone was captured.
+    """Capture backward alone in a CUDA graph; replay it for each grad_output.
 
-    A grad_output is copied before a replay to the memory that the graph reads.
+    Each grad_output is first copied to the memory that the graph reads.
     """
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
@@ -158,7 +158,7 @@ class BackwardReplays(ForEachGradOutput, frozen=True):
 
 
 class MakeGraphedCallables(ForEachGradOutput, frozen=True):
-    """An answer for each grad_output, of ``torch.cuda.make_graphed_callables``."""
+    """Use ``torch.cuda.make_graphed_callables`` for each grad_output."""
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
@@ -188,7 +188,7 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
 
 def _captured(local: LocalSubject, call: Call) -> _Captured:
-    """Capture a call after a few calls on a side stream, as PyTorch's notes ask for."""
+    """Capture a call after warm-up calls on a side stream, as PyTorch's CUDA notes require."""
     _warm_up(local, call)
     graph = torch.cuda.CUDAGraph()
     try:

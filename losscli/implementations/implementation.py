@@ -1,4 +1,4 @@
-"""The data of an implementation: a name, and a function that binds it to a case."""
+"""An implementation as data: a name, and a function that binds it to a case."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CUSTOM = "custom"
 
 
 def is_own(name: str) -> bool:
-    """Tell whether an implementation is one of losscli's own: ``custom`` or ``custom:STRATEGY``."""
+    """Tell whether an implementation is losscli's: ``custom`` or ``custom:STRATEGY``."""
     return name.partition(":")[0] == CUSTOM
 
 
@@ -41,7 +41,7 @@ call, for the file overwrites them."""
 
 @dataclass(frozen=True)
 class Setting:
-    """How a file is judged: what its workers may take, and what is known of it until now."""
+    """How to judge a file: its workers' limits and what is known so far."""
 
     allowance: Allowance | None = None
     """None for the usual one."""
@@ -93,11 +93,11 @@ class Implementation:
     """How that file is judged."""
 
     def but(self, **changes: Any) -> Implementation:
-        """Return the implementation of the same file with another setting."""
+        """Return the same file's implementation with changed settings."""
         return replace(self, setting=replace(self.setting, **changes))
 
     def temporary_bytes(self, case: Case) -> int:
-        """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""
+        """Return the planned peak temporary bytes, without inputs, loss and gradients."""
         if self.file:  # another process has operands and results of its own
             copies = 2 * case.stored_bytes + 2 * case.elements * case.loss_item_bytes
             return copies + reference_bytes(case, case.spec.temporaries)
@@ -109,20 +109,20 @@ class Implementation:
 
 
 def reference_bytes(case: Case, tensors: int) -> int:
-    """Return the bytes of temporaries of a loss's reference, in the dtype that it computes in."""
+    """Return the temporary bytes of a reference formula in its compute dtype."""
     item = max(case.loss_item_bytes, 4) if case.spec.widens else case.loss_item_bytes
     return tensors * case.temporary_elements * item
 
 
 def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
-    """Return in which parts losscli's own kernels make the logits of a case.
+    """Return losscli's plan for computing the logits of a case in slices.
 
-    None of losses that make none, and where the budget is too small for any plan.
+    None if the loss has no logits to compute, or if no plan fits the budget.
 
     Args:
-        case: of whatever loss.
-        gradients: whether gradients are wanted.
-        free: bytes, of which a case without a budget may take half.
+        case: a case of any loss.
+        gradients: whether gradients are needed.
+        free: free bytes; a case without a budget may use half.
     """
     if not isinstance(case.spec, LinearSpec):
         return None

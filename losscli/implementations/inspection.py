@@ -1,4 +1,4 @@
-"""What a call does to the memory of its process: to be asked where the implementation runs."""
+"""How a call uses memory, measured in the process of the implementation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SCRATCH = tuple(2**power for power in range(3, 21))
 def shared_memory(
     first: Gradients, second: Gradients, operands: Operands
 ) -> tuple[str, str] | None:
-    """Return the first result of two calls that shares memory, and with what; None if none does.
+    """Return the first result of two calls that shares memory, and what it shares memory with.
 
-    The results are given by the names that a report gives them.
+    Results have the names that reports use. None if nothing is shared.
     """
     taken = {f"the {name}": operand for name, operand in operands.items()}
     for number, results in enumerate((first, second), 1):
@@ -36,7 +36,7 @@ def shared_memory(
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:
-    """Tell whether two tensors lie in memory that overlaps."""
+    """Tell whether two tensors overlap in memory."""
     (start, stop), (begin, end) = (
         (s.data_ptr(), s.data_ptr() + s.nbytes())
         for s in (one.untyped_storage(), other.untyped_storage())
@@ -47,7 +47,7 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 def poison(
     results: Iterable[Tensor | None], pattern: int, grad_output: Tensor | None, device: torch.device
 ) -> None:
-    """Fill the memory of results, and blocks of their size and of scratch memory's; free them."""
+    """Fill results, and freed blocks of their size and of scratch size, with a byte pattern."""
     sizes = list(_SCRATCH)
     for result in results:
         # A gradient may be a view of the incoming one.
@@ -62,9 +62,10 @@ def poison(
 
 
 def growth(call: Callable[[], object], largest_bytes: int, device: str) -> int:
-    """Return the bytes that GROWTH_CALLS more calls take; 0 if it is noise.
+    """Return the bytes that GROWTH_CALLS further calls keep; 0 if it is noise.
 
-    Twice, so that a cache may fill. ``largest_bytes``: of the largest operand.
+    It measures twice, so that a cache may fill. ``largest_bytes`` is the size of the largest
+    operand.
     """
     footprint = Footprint(device, largest_bytes)
     footprint.settle()

@@ -1,4 +1,4 @@
-"""How a case calls what a file of others defines, and what is wrong where it cannot."""
+"""How a case calls a third-party definition, and what is wrong where it cannot."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
 
 
 def _given(signature: Any, case: Case) -> dict[str, Any]:
-    """Return reduction and parameters as far as they can be given."""
+    """Return reduction and parameters that the signature accepts."""
     known = {"reduction": case.reduction, **getattr(case.spec, "arguments", {}), **case.settings}
     return {name: value for name, value in known.items() if signature.takes(name)}
 
 
 def is_of_compiler(error: BaseException) -> bool:
-    """Tell whether an exception is a compiler's or linker's."""
+    """Tell whether an exception comes from a compiler or linker."""
     seen: BaseException | None = error
     while seen is not None:  # cpp_extension raises from what ended with an error
         if isinstance(seen, BuildError | CalledProcessError):
@@ -97,7 +97,7 @@ def is_of_compiler(error: BaseException) -> bool:
 
 
 def first_error(error: BaseException, source: str = "", name: str = "") -> str:
-    """Return what a compiler or an import says is wrong; ``source``: of the file ``name``."""
+    """Return the first error of a compiler or import; ``source`` is the text of file ``name``."""
     lines = text_of(error).splitlines()
     wrong = [line for line in lines if "error:" in line or "Error:" in line]
     placed = placed_error(text_of(error), source, name)

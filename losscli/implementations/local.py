@@ -1,4 +1,4 @@
-"""The subject whose implementation is called in this process."""
+"""The subject whose implementation runs in this process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Performed(Protocol[R_co]):
     """A request; see ``requests``."""
 
     def perform(self, local: LocalSubject, /) -> R_co:
-        """Do it."""
+        """Perform the request."""
         ...
 
 
@@ -42,7 +42,7 @@ class Performed(Protocol[R_co]):
 class LocalSubject:
     """See :class:`~losscli.implementations.subject.Subject`.
 
-    Its other methods are what requests are made of.
+    Requests are built from its other methods.
     """
 
     implementation: Implementation
@@ -58,7 +58,7 @@ class LocalSubject:
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
-        """Fix reduction and parameters."""
+        """Fix the reduction and parameters."""
         with cls.blamed():
             timed = implementation.bind(case)
         whole = of_whole(case, implementation.bind) if case.placement else timed
@@ -92,16 +92,16 @@ class LocalSubject:
         return changed
 
     def repeated(self, passes: PassFactory) -> Pass:
-        """Return a pass to be called repeatedly; its exceptions are not wrapped."""
+        """Return a pass for repeated calls; its exceptions are not wrapped."""
         return passes.make(self.timed)
 
     def graphed(self, passes: PassFactory) -> Pass:
-        """Return a pass captured in a CUDA graph, to be replayed repeatedly."""
+        """Return a pass captured in a CUDA graph for repeated replay."""
         with self.blamed():
             return passes.capture(self.timed)
 
     def bound_to(self, case: Case | None) -> LocalSubject:
-        """Return the subject of a case of the same implementation, bound once."""
+        """Return the same implementation's subject for a case, bound once."""
         if case is None or case == self.case:
             return self
         if case not in self._others:
@@ -111,9 +111,9 @@ class LocalSubject:
     def result(
         self, leaves: Operands, wrt: Sequence[str], *, differentiable: bool = True
     ) -> Tensor:
-        """Return the loss of leaves, in whatever mode PyTorch is.
+        """Return the loss of leaves in PyTorch's current mode.
 
-        ``differentiable``: whether it has to have a gradient, where ``wrt`` names an operand.
+        ``differentiable``: require a gradient if ``wrt`` names an operand.
         """
         loss = plain(self.function(*leaves.values()))
         if wrt and differentiable and not loss.requires_grad:
@@ -124,7 +124,7 @@ class LocalSubject:
     def forward(
         self, operands: Operands, wrt: Sequence[str], *, differentiable: bool = True
     ) -> tuple[Tensor, Operands]:
-        """Return the loss, and the leaves that it is of; see ``result``."""
+        """Return the loss and its leaves; see ``result``."""
         leaves = leaves_of(operands, wrt)
         with self.blamed(), torch.set_grad_enabled(bool(wrt)):
             return self.result(leaves, wrt, differentiable=differentiable), leaves
@@ -138,7 +138,7 @@ class LocalSubject:
         *,
         retain: bool = False,
     ) -> Gradients:
-        """Return the gradients without waiting for a GPU; ``retain`` keeps the graph."""
+        """Return the gradients without waiting for the GPU; ``retain`` keeps the graph."""
         with self.blamed():
             found = torch.autograd.grad(
                 loss,
@@ -153,7 +153,7 @@ class LocalSubject:
             }
 
     def finish(self) -> None:
-        """Wait for a GPU, so that an error of a kernel is blamed on its launcher."""
+        """Wait for the GPU, so that a kernel's error is raised at its launch."""
         if self.device != "cpu":
             with self.blamed():
                 torch.cuda.synchronize(self.device)
@@ -161,9 +161,9 @@ class LocalSubject:
     @staticmethod
     @contextmanager
     def blamed() -> Iterator[None]:
-        """Turn an exception of an implementation into SubjectError.
+        """Turn an implementation's exception into SubjectError.
 
-        A failed build and a lack of memory are not its fault and are raised unchanged.
+        Failed builds and out-of-memory errors are raised unchanged.
         """
         try:
             yield
@@ -179,17 +179,17 @@ class LocalSubject:
 
 
 def leaves_of(operands: Operands, wrt: Sequence[str]) -> Operands:
-    """Return operands as leaves, of which those in ``wrt`` ask for a gradient."""
+    """Return the operands as leaves; those in ``wrt`` require grad."""
     return {
         name: operand.detach().requires_grad_(name in wrt) for name, operand in operands.items()
     }
 
 
 def plain(result: object) -> Tensor:
-    """Return a result that is a tensor, without a class or a method of its own, which may answer.
+    """Return a result as a plain tensor, without subclass behavior.
 
     Raises:
-        SubjectError: it is something else.
+        SubjectError: the result is not a tensor.
     """
     if type(result) is Tensor:
         for name in vars(result):

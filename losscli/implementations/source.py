@@ -1,6 +1,6 @@
 """Third-party implementations: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``PACKAGE.MODULE:NAME``.
 
-A file is read, never imported, here. A worker imports it, see ``sandbox``.
+This module reads files and never imports them; a worker does (see ``sandbox``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
 
 @dataclass(frozen=True)
 class Source:
-    """A file as it was named, with its content: read once, and sent to whoever needs it."""
+    """A named file with its content, read once and sent where it is needed."""
 
     named: str
     path: Path
@@ -56,10 +56,10 @@ class Source:
 
     @classmethod
     def read(cls, named: str) -> Source:
-        """Read a file that a worker is to import; see :meth:`find`.
+        """Read a file for a worker to import; see :meth:`find`.
 
         Raises:
-            UsageError: its path is no text, too.
+            UsageError: see ``find``; also if the path is not text.
         """
         found = cls.find(named)
         _require_text(found.path)
@@ -104,7 +104,7 @@ class Source:
         return replace(self, reduction=reduction or self.reduction, parameters=parameters)
 
     def of_module(self, name: str) -> Source:
-        """Return the source of the function or class that it names, or else of a module."""
+        """Return the source of a named function or class, or of a module."""
         return self if self.name else replace(self, name=name, named=f"{self.named}:{name}")
 
     @cached_property
@@ -116,7 +116,7 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        """The content; NotJudgeableError where it is no text."""
+        """The text; NotJudgeableError if the content is not text."""
         try:
             return self.data.decode()
         except UnicodeDecodeError:
@@ -125,24 +125,24 @@ class Source:
 
     @cached_property
     def parsed(self) -> Parsed:
-        """What it defines and imports; NotJudgeableError where it is no Python."""
+        """The definitions and imports; NotJudgeableError if it is not Python."""
         return Parsed.read(self.text, str(path_of(self.named)))
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that it imports, with their versions."""
+        """The kernel languages that it imports, with their versions."""
         return languages_of(self.parsed.imports)
 
     @property
     def imports_losscli(self) -> bool:
-        """Whether it is built on losscli, whose kernels it then finds in the cache."""
+        """Whether it imports losscli and so needs the cached kernels."""
         return "losscli" in self.parsed.imports
 
     @property
     def stands_alone(self) -> bool:
         """Whether it imports and names no file of its own folder.
 
-        What is put together at run time is not seen.
+        Names assembled at run time are not seen.
         """
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
@@ -153,10 +153,10 @@ class Source:
         )
 
     def definition(self, loss: str) -> Definition:
-        """Return what a loss is called as.
+        """Return the definition of a loss.
 
         Raises:
-            NotJudgeableError: nothing fits, or several things do.
+            NotJudgeableError: no definition fits, or several do.
         """
         parsed = self.parsed
         found = parsed.definitions
@@ -206,7 +206,7 @@ class Source:
     def unavailable(
         self, loss: str, reduction: str, spec: Spec, parameters: Mapping[str, float]
     ) -> Reason | None:
-        """Return why what it defines cannot run a case; None if it can."""
+        """Return why the definition cannot run a case, or None."""
         try:
             definition = self.definition(loss)
             misfit = self.misfit(definition, spec)
@@ -227,7 +227,7 @@ class Source:
         return None
 
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
-        """Return why the operands of a loss cannot all be given; empty where they can.
+        """Return why the operands cannot be passed, or an empty string.
 
         Raises:
             NotJudgeableError: see :meth:`Signature.order`.
@@ -244,7 +244,7 @@ class Source:
         return ""
 
     def defines(self, name: str) -> bool:
-        """Tell whether the file defines something of a name, if only a compiled module."""
+        """Tell whether the file defines a name, perhaps a compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
 
 
@@ -295,13 +295,13 @@ def _path_of_module(name: str) -> Path:
 
 
 def path_of(named: str) -> Path:
-    """Return the path of a file as it is named, whether or not it is there."""
+    """Return a named file's path, whether or not it exists."""
     match = _PATTERN.match(named)
     return Path(match["path"] if match else named)
 
 
 def _require_text(path: Path) -> None:
-    """Refuse a path that no message to a worker can hold."""
+    """Reject a path that a message to a worker cannot hold."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -321,7 +321,7 @@ def _now(path: Path) -> bytes:
 
 
 def _at_revision(path: Path, revision: str) -> bytes:
-    """Return a file as git has it."""
+    """Return a file's content at a git revision."""
     import subprocess
 
     directory = path.absolute().parent
@@ -338,7 +338,7 @@ def _at_revision(path: Path, revision: str) -> bytes:
 
 @cache
 def _function_names(loss: str) -> tuple[str, ...]:
-    """Return what the functions of a loss are called; of no known loss what one would be."""
+    """Return the function names of a loss; an unknown loss gets the usual one."""
     return EVERY_LOSS[loss].function_names if loss in EVERY_LOSS else (f"{loss}_loss",)
 
 
@@ -348,7 +348,6 @@ def _told(found: Mapping[str, Definition]) -> str:
 
 
 def _is_file(folder: Path, text: str) -> bool:
-    """Tell whether a text names a file of a folder."""
     if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
         return False
     try:

@@ -1,7 +1,7 @@
-"""Implementations of cases whose operands are split over ranks: losscli's own and others'.
+"""Implementations of losses whose operands are split over ranks.
 
-Each is bound to a function of this rank's shards, which returns the loss of all classes on every
-rank. Its collectives go through PyTorch's default process group.
+Each takes this rank's shards and returns the loss over all classes on every rank. Collectives use
+PyTorch's default process group.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOGITS = "cross_entropy"
 
 @dataclass(frozen=True)
 class _Split:
-    """An implementation of losses whose operands are split."""
+    """An implementation of split losses."""
 
     bind: Callable[[Case], BoundLoss]
     unavailable: Callable[[Case], Reason | None] = lambda case: None
@@ -56,7 +56,7 @@ def _custom(case: Case) -> BoundLoss:
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
-    """Return a formula of all logits, which each rank gathers from the others."""
+    """Return a formula of full logits, which each rank gathers."""
     from losscli.ranks.shards import PutTogether, SumOfGradients
 
     settings = {"reduction": case.reduction, **case.params}
@@ -118,7 +118,7 @@ def _no_functional(case: Case) -> Reason | None:
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    """Return PyTorch's cross entropy of a DTensor, within ``loss_parallel``."""
+    """Return PyTorch's DTensor cross entropy under ``loss_parallel``."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
 
@@ -143,7 +143,7 @@ def _loss_parallel(case: Case) -> BoundLoss:
 
 @cache
 def _allow_loss_parallel() -> ExitStack:
-    """Enter ``loss_parallel`` for good: backward needs it as well, and only DTensors change."""
+    """Enter ``loss_parallel`` permanently: backward needs it too, and it only affects DTensors."""
     from torch.distributed.tensor.parallel import loss_parallel
 
     stack = ExitStack()
@@ -195,7 +195,6 @@ def _liger(case: Case) -> BoundLoss:
 
 
 def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
-    """Reduce the losses of rows as the case asks for."""
     if case.reduction == "none":
         return rows
     total = rows.sum()
@@ -206,7 +205,7 @@ def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
 def _of_logits_alone(
     name: str, takes: frozenset[str], module: str = "", install: str = ""
 ) -> Callable[[Case], Reason | None]:
-    """Return what says why a project does not run a case; one with a module needs a GPU."""
+    """Return a check for why a project cannot run a case; one with a module needs a GPU."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.loss != LOGITS:
@@ -232,7 +231,7 @@ def _of_logits_alone(
 
 
 def _is_there(module: str) -> bool:
-    """Tell whether a module can be imported; older versions of a package may lack it."""
+    """Tell whether a module can be imported; old package versions may lack it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -295,7 +294,7 @@ ONLY_SPLIT = (
 
 
 def with_split(one: Implementation) -> Implementation:
-    """Return an implementation that also runs, or says why it does not, what is split."""
+    """Return an implementation that also runs split cases or says why it cannot."""
     split = SPLIT.get(one.name)
 
     def bind(case: Case) -> BoundLoss:

@@ -1,11 +1,11 @@
-"""Times calls: one interface, with the clock on a CPU and events on a GPU.
+"""Timers with one interface: a clock for the CPU and events for a GPU.
 
-With a cold cache, the timer evicts the data of the last call before each sample: on a GPU always,
-by writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only
-where the tensors of a call fit that cache, because larger tensors evict themselves.
+With a cold cache, the timer evicts the last call's data before each sample. On a GPU it writes
+twice the L2 size. On a CPU it reads a buffer larger than the last-level cache, but only if a call's
+tensors fit in that cache; larger ones evict themselves.
 
-Where several ranks time the same calls, each has a timer, and all have to make as many calls: what
-that depends on they agree on, and they meet before each sample.
+Each rank has a timer. Ranks must make equally many calls, so they agree on what the number depends
+on and meet before each sample.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Agree = Callable[[float], float]
 
 
 def own(number: float) -> float:
-    """Return the number: what a process that is alone agrees on."""
+    """Return the number, which is what a single process agrees on."""
     return number
 
 
@@ -68,7 +68,7 @@ BETWEEN_CALLS_SECONDS = 40e-6
 
 @dataclass(frozen=True)
 class Warm:
-    """A warmed-up call, and the facts that the warm-up measured."""
+    """A warmed-up call and its measurements."""
 
     call: Call
     repeats: int
@@ -86,17 +86,17 @@ class Warm:
 
 
 class CallFailedError(Exception):
-    """A call raised while a sample of it was taken."""
+    """A call raised while it was sampled."""
 
     def __init__(self, warm: Warm, error: Exception) -> None:
-        """``warm``: whose call; ``error``: what it raised."""
+        """``warm`` is the call, ``error`` its exception."""
         super().__init__(f"{warm.name} raised {type(error).__name__}")
         self.warm, self.error = warm, error
 
 
 @contextmanager
 def sampling(warm: Warm) -> Iterator[None]:
-    """Turn what a call raises into CallFailedError; entered outside the time of the sample."""
+    """Turn a call's exception into CallFailedError, outside the timed region."""
     try:
         yield
     except LosscliError:  # a failed build, say: no case of this run could do better
@@ -106,11 +106,11 @@ def sampling(warm: Warm) -> Iterator[None]:
 
 
 class Timer(Protocol):
-    """Takes samples, in seconds a call; what is timed calls nothing but the call itself."""
+    """Takes samples in seconds per call; the timed region contains only the call."""
 
     @property
     def gaps(self) -> int:
-        """Number of batches so far in which the GPU waited for the host."""
+        """Number of batches in which the GPU waited for the host."""
         ...
 
     def warm_up(self, call: Call) -> Warm:
@@ -118,12 +118,12 @@ class Timer(Protocol):
         ...
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """Take one sample of each, in the order given; CallFailedError says whose call raised."""
+        """Sample each call in the given order; CallFailedError names one that raised."""
         ...
 
 
 class CpuTimer:
-    """Reads a clock around a block of calls, or around one where the cache is evicted before it."""
+    """Times a block of calls, or single calls if the cache is evicted before each."""
 
     sample_seconds = MINIMUM_SAMPLE_SECONDS
     gaps = 0
@@ -136,13 +136,13 @@ class CpuTimer:
         agree: Agree = own,
         meet: Call | None = None,
     ) -> None:
-        """Make a timer of one rank, or of a process that is alone.
+        """Make a timer for a rank or a single process.
 
         Args:
-            evict: empties the cache before each sample; None leaves it as it is.
-            clock: the rank's own.
-            agree: on what calls depend on.
-            meet: waits for the other ranks before each sample.
+            evict: empties the cache before each sample; None leaves it.
+            clock: this process's clock.
+            agree: makes ranks agree on a number that calls depend on.
+            meet: waits for other ranks before each sample.
         """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
 
@@ -187,10 +187,10 @@ class CpuTimer:
 
 
 class HostTimer(CpuTimer):
-    """Reads a clock around a loop of calls to a GPU, and waits for the GPU in the end.
+    """Times a loop of GPU calls on the host and waits for the GPU at the end.
 
-    This is the time of a program that only makes such calls: launches or work, whichever takes
-    longer. Nothing can be evicted within the loop.
+    This is launch time or work time, whichever is longer. The cache cannot be evicted inside the
+    loop.
     """
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
@@ -210,13 +210,13 @@ class HostTimer(CpuTimer):
 
 
 class CudaTimer:
-    """Records events around each call, on a stream that is kept busy until all are queued.
+    """Records events around each call on a stream kept busy until all are queued.
 
-    A kernel that only waits runs first, for longer than the host needs to queue the batch, so that
-    no gap in which the GPU waits for the host is in a sample. Whether it was long enough is seen
-    afterwards; if not, the batch is taken again behind a longer wait, up to a longest: what waits
-    for the GPU itself can be queued behind none. Such a batch is kept, and counted. A call that is
-    known to wait is a batch of its own, so that the time of the host is in no other's sample.
+    A waiting kernel runs first, for longer than the host needs to queue the batch, so that no
+    sample includes a gap in which the GPU waits for the host. If it was too short, the batch is
+    repeated with a longer wait, up to a maximum; a call that itself waits for the GPU never fits,
+    and its batch is kept and counted. Such a call is a batch of its own, so that host time is in no
+    other sample.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class CudaTimer:
         agree: Agree = own,
         meet: Call | None = None,
     ) -> None:
-        """See :class:`CpuTimer`; ``meet`` makes the stream wait for the other ranks."""
+        """See :class:`CpuTimer`; ``meet`` makes the stream wait for other ranks."""
         self.device, self.evict, self.clock = device, evict, clock
         self.agree, self.meet = agree, meet
         self.margin = QUEUE_MARGIN
@@ -265,14 +265,14 @@ class CudaTimer:
         return samples
 
     def _host_seconds(self, call: Call) -> float:
-        """Measure how long a call keeps the host busy while the GPU is idle."""
+        """Measure how long a call occupies the host while the GPU is idle."""
         torch.cuda.synchronize(self.device)
         start = self.clock()
         call()
         return (self.clock() - start) * 1e-9
 
     def _waits(self, call: Call, host_seconds: float) -> bool:
-        """Tell whether a call returns only when the GPU is done with what was queued before it."""
+        """Tell whether a call waits for earlier work of the GPU."""
         busy = max(BUSY_SECONDS, host_seconds * QUEUE_MARGIN_LIMIT)
         with torch.cuda.device(self.device):
             torch.cuda.synchronize()
@@ -284,7 +284,7 @@ class CudaTimer:
         return waits
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
-        """Run a batch, with longer and longer waits until the GPU never waits for the host."""
+        """Run a batch with longer waits until the GPU never waits for the host."""
         while self.agree(not self._run(batch)) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
@@ -292,7 +292,7 @@ class CudaTimer:
             self.margin *= 2
 
     def _run(self, batch: Sequence[Warm]) -> bool:
-        """Queue a batch and wait for it; tell whether the GPU was busy until all was queued."""
+        """Run a batch; tell whether the GPU was busy until everything was queued."""
         host_seconds = sum(warm.host_seconds + BETWEEN_CALLS_SECONDS for warm in batch)
         torch.cuda.synchronize()
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
@@ -313,7 +313,7 @@ class CudaTimer:
         return in_time
 
     def _cycles_per_second(self) -> float:
-        """Measure how fast the waiting kernel counts; the first run only wakes the GPU."""
+        """Measure the waiting kernel's rate; the first run only wakes the GPU."""
         cycles = 10_000_000
         start, end = self.events[0]
         for _ in range(2):
@@ -325,7 +325,7 @@ class CudaTimer:
 
 
 def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
-    """Yield the calls that are queued together, in their order: those that wait are alone."""
+    """Yield batches in order; a call that waits is a batch of its own."""
     for waits, together in groupby(queue, key=lambda warm: warm.waits):
         calls, size = list(together), 1 if waits else QUEUED
         for first in range(0, len(calls), size):
@@ -333,17 +333,15 @@ def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
 
 
 def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
-    """Tell whether to evict the cache between calls that touch ``working_set`` bytes."""
+    """Tell whether calls touching ``working_set`` bytes need cache eviction."""
     return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
 
 
 def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> Timer:
-    """Return the timer of a device, which evicts the cache before each sample or does not.
+    """Return a device's timer, with or without cache eviction; ``ranks``: ``agree`` and ``meet``.
 
-    ``ranks`` are ``agree`` and ``meet`` of a rank's timer.
-
-    The CPU's buffer is read, not written, for lines that are dirty would be written back during
-    the sample; it is a quarter larger than the cache, which is not exactly least-recently-used.
+    The CPU's buffer is read, because dirty lines would be written back during the sample. It is a
+    quarter larger than the cache, whose replacement is not exactly least-recently-used.
     """
     size = cache_bytes(device)
     if device == "cpu":
@@ -359,9 +357,9 @@ def _settle_memory(
     clock: Clock,
     fresh_bytes: Callable[[], int] = allocator.fresh_bytes,
 ) -> list[float]:
-    """Measure until calls find their memory among freed blocks.
+    """Measure until calls reuse freed blocks.
 
-    Where each call frees several large blocks, it takes a dozen calls until their places fit.
+    A call that frees several large blocks needs a dozen calls to settle.
     """
     start, steady = clock(), 0
     seconds: list[float] = []
@@ -382,8 +380,8 @@ def _settle(
 ) -> list[float]:
     """Measure often and long enough; return the seconds of each measurement.
 
-    More than WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS. ``made``
-    are measurements that count as well.
+    Calls beyond WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS. ``made``
+    are measurements that count too.
     """
     seconds = list(made)
     before = elapsed = sum(seconds)

@@ -1,4 +1,4 @@
-"""The registry of losses: each spec in a file of ``elementwise``, ``rows`` or ``linear`` is one."""
+"""The registry of losses; each has one spec in ``elementwise``, ``rows`` or ``linear``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
-    """Return the specs of a kind in the files of a package, by name."""
     files = [
         import_module(f"{package.__name__}.{module.name}")
         for module in pkgutil.iter_modules(package.__path__)
@@ -90,18 +89,19 @@ _OPERATORS = {
 
 
 def operators_for(name: str) -> tuple[str, ...]:
-    """Return the operators whose kernels compute a loss.
+    """Return the operators that compute a loss.
 
-    Those of a form over rows are the loss's own, those of hidden states the losses of logits.
+    A form of a row-wise loss uses that loss's operators; a fused linear loss uses those of its
+    logits.
     """
     return _OPERATORS.get(name, (name,))
 
 
 def find_loss(name: str) -> Spec:
-    """Return the spec of a loss, with a weight or without, of elements, rows or hidden states.
+    """Look up the spec of any loss.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: the name is unknown.
     """
     found = EVERY_LOSS.get(name)
     if found is None:

@@ -1,12 +1,10 @@
-"""Calls the operators of a loss for its functions and its module.
+"""Calls a loss's operators for its functions and module.
 
-A public function of a loss is written as a function that returns its :class:`Arguments`;
-:meth:`Calls.function` makes the loss of it, and :meth:`Calls.with_grad` the function that returns
-the gradient as well, with the same arguments and ``grad_output``.
+The file of a loss has a function that returns :class:`Arguments`. :meth:`Calls.function` and
+:meth:`Calls.with_grad` make the public functions from it.
 
-A call with a weight goes to the loss ``weighted_NAME``: an operator and a library of its own, built
-at the first use of a weight. Where a mean is not divided by the number of elements, the kernel
-divides by it all the same, and its result is divided by what is left.
+A weighted call uses ``weighted_NAME``, a separate operator that is built on first use. If the mean
+has another divisor than the number of elements, the kernel's mean is corrected afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ WEIGHTED = "weighted_"
 
 
 class Arguments(NamedTuple):
-    """The arguments of one call of a loss, as its operator takes them."""
+    """The arguments of one call, as the operator takes them."""
 
     operands: tuple[Tensor, ...]
     """The operands without the weight."""
@@ -58,7 +56,7 @@ class Arguments(NamedTuple):
 
 
 class Added(NamedTuple):
-    """A call of another loss, whose multiple is added to the loss of a call."""
+    """A multiple of another loss to add."""
 
     factor: float
     calls: Calls
@@ -68,7 +66,7 @@ class Added(NamedTuple):
 def reduction_of(
     reduction: str, size_average: bool | None, reduce: bool | None, *, stacklevel: int = 4
 ) -> str:
-    """Return the reduction that PyTorch's two deprecated arguments ask for, with its warning."""
+    """Convert PyTorch's deprecated ``size_average`` and ``reduce``, with its warning."""
     if size_average is None and reduce is None:
         return reduction
     averages, reduces = size_average is not False, reduce is not False
@@ -80,7 +78,7 @@ def reduction_of(
 
 
 class Further(NamedTuple):
-    """What a function that returns the gradient takes besides, by keyword."""
+    """An extra keyword argument of a ``_with_grad`` function."""
 
     name: str
     default: Any
@@ -110,18 +108,18 @@ class Calls:
         """Describe the calls of a loss.
 
         Args:
-            name: of the loss.
-            by_weights: divide the mean of a weighted loss by the sum of the weights, not by the
-                number of elements. Then the incoming gradient of the kernel changes with the
-                weights, and where they are new in each step forward soon writes no gradient ahead.
-            shapes: those that the function takes, as PyTorch's of its name; None for any that
-                broadcast.
+            name: the loss's name.
+            by_weights: divide a weighted mean by the sum of the weights. Then grad_output changes
+                with the
+                weights, and forward soon stops computing gradients if the weights are new in each
+                    step.
+            shapes: the accepted shapes, as PyTorch's; None for any that broadcast.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
         self._unweighted = shapes if shapes and shapes.of_operands else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for an unknown reduction or a parameter that is out of its domain."""
+        """Raise ValueError for an unknown reduction or an invalid parameter."""
         reduction = settings.get("reduction", "mean")
         if reduction not in REDUCTIONS:
             raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
@@ -130,7 +128,7 @@ class Calls:
                 raise ValueError(f"{self.name}: {wrong}")
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
-        """Return the loss; ``site`` is the number of a module."""
+        """Return the loss; ``site`` identifies a module."""
         operands, reduction, parameters, weight, *_ = given
         self._check_shapes(operands, weight)
         name = given.operator or self.name
@@ -148,7 +146,7 @@ class Calls:
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient for the first operand, in one launch."""
+        """Return the loss and the gradient of the first operand, from one launch."""
         operands, reduction, parameters, weight, *_ = given
         self._check_shapes(operands, weight)
         divisor = self._divisor(given)
@@ -166,7 +164,7 @@ class Calls:
         return loss + factor * further, gradient + slope
 
     def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
-        """Return the public function whose arguments these are."""
+        """Return the public function with these arguments."""
 
         @wraps(arguments)
         def loss(*given: Any, **named: Any) -> Tensor:
@@ -180,7 +178,7 @@ class Calls:
         return loss
 
     def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-        """Return the function that returns the gradient as well, of one made by ``function``."""
+        """Return the public ``_with_grad`` function of one made by ``function``."""
         arguments: Callable[..., Arguments] = inspect.unwrap(function)
         further = self.further
 
@@ -227,7 +225,6 @@ class Calls:
             shapes.check(self.name, operands, weight)
 
     def _divisor(self, given: Arguments) -> Tensor | float | None:
-        """Return what the kernel's result is to be divided by."""
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
             return given.divisor
         return _mean(given.weight, *given.operands)
@@ -236,10 +233,10 @@ class Calls:
 def named_call(
     function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a public function with its settings fixed, to be called with operands by position.
+    """Return a public function with fixed settings, called with operands by position.
 
-    Settings that are the function's defaults are left out, as people leave them out. The last
-    operand is given by name where it does not follow the others in the function's arguments.
+    Default settings are left out, as users do. The last operand is passed by keyword if it does not
+    follow the others in the signature.
     """
     own = inspect.signature(function).parameters
     given = {name: value for name, value in settings.items() if own[name].default != value}
@@ -265,20 +262,20 @@ Returns:
 
 
 def show(function: Any, signature: inspect.Signature, returns: str) -> None:
-    """Have a public function shown and pickled as what it is to its users."""
+    """Make a public function appear and pickle as a function of ``losscli.functional``."""
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
     function.__prepare_scriptable__ = partial(refuse_script, function)
 
 
 def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
-    """Return the quotient, as that of sums whose size float16 may not hold, in the dtype asked."""
+    """Divide before the cast to the final dtype: a sum may overflow float16."""
     loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
     return loss if dtype is None else loss.to(dtype)
 
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
-    """Return the mean of the weights, in float32 or, where one of the others is, float64."""
+    """Return the mean weight, in float32 or, if an operand is float64, in float64."""
     import torch
 
     wide = weight.dtype if weight.is_floating_point() else torch.float32

@@ -1,4 +1,4 @@
-"""The domains of operands: the values that a loss takes, and how draws become such values."""
+"""The domains of operands: which values a loss accepts, and how to draw them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ COUNTS_PER_UNIT = 8.0
 
 
 def _into_unit_interval(values: Tensor) -> Tensor:
-    """Fold numbers into [0, 1]; those inside stay as they are."""
     rest = values.abs().remainder(2.0)
     return rest.minimum(2.0 - rest)
 
 
 def _into_shares(values: Tensor) -> Tensor:
-    """Make each row the log-probabilities of some classes, which leave from 1/32 to 31/32.
+    """Make each row the log-probabilities of some classes, leaving from 1/32 to 31/32.
 
-    A smaller rest has the digits of a difference alone.
+    A smaller remainder would only have the digits of a difference.
     """
     rest = (values[..., :1].sigmoid() * 30 + 1) / 32
     return values.log_softmax(-1) + (-rest).log1p()
@@ -33,7 +32,7 @@ def _into_shares(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Domain:
-    """The values of an operand that inputs and checks may give to a loss."""
+    """The values that inputs and checks may give an operand."""
 
     name: str
     """The values as people say it: ``0 to 1``."""
@@ -54,12 +53,12 @@ class Domain:
 
     @property
     def is_real(self) -> bool:
-        """Whether the formula is defined for all numbers, of both signs."""
+        """Whether the formula is defined for all real numbers."""
         return self.low == -math.inf and self.high == math.inf
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The ends that are numbers, which every distribution reaches."""
+        """The finite ends; every distribution reaches them."""
         return tuple(end for end in (self.low, self.high) if math.isfinite(end))
 
     def holds(self, value: float) -> bool:
@@ -67,7 +66,7 @@ class Domain:
         return self.low <= value <= self.high
 
     def inside(self, values: Tensor, margin: float = 0.0) -> Tensor:
-        """Return values no nearer than a margin to the ends; those farther inside as they are."""
+        """Clamp values to the domain, at least ``margin`` away from its ends."""
         if self.is_real:
             return values
         return values.clamp(self.low + margin, self.high - margin)

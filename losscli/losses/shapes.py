@@ -1,8 +1,7 @@
-"""The shapes that a function with the name of one of torch's takes: those that torch's takes.
+"""Shape checks for functions named after PyTorch's, which accept what PyTorch accepts.
 
-Torch refuses some shapes that would broadcast, because the loss of all pairs of elements is seldom
-meant: ``(N, 1)`` against ``(N)`` has N x N of them. A function that only losscli has takes any
-shapes that broadcast.
+PyTorch rejects some shapes that broadcast, such as ``(N, 1)`` and ``(N)``, because a loss of all N
+x N pairs is rarely intended. Functions that only losscli has accept any shapes that broadcast.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ Shape = tuple[int, ...]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that shapes broadcast to.
+    """Return the broadcast shape.
 
     Raises:
-        ValueError: they do not.
+        ValueError: the shapes do not broadcast.
     """
     dimensions = max(map(len, shapes), default=0)
     whole = []
@@ -40,7 +39,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcasts_to(shape: Shape, whole: Shape) -> bool:
-    """Tell whether a shape broadcasts to another one, which stays as it is."""
+    """Tell whether a shape broadcasts to exactly ``whole``."""
     missing = len(whole) - len(shape)
     if missing < 0:
         return False
@@ -49,9 +48,9 @@ def broadcasts_to(shape: Shape, whole: Shape) -> bool:
 
 
 def remedy(name: str, shape: Shape, due: Shape) -> str:
-    """Return what makes a tensor of one shape one of another, to follow a message.
+    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string.
 
-    csrc/torch/rows_checks.cpp says it of operands of kernels. Empty where no plain way is known.
+    csrc/torch/rows_checks.cpp does the same for operands of kernels.
     """
     shape, due = tuple(shape), tuple(due)
     for dim in range(max(len(shape), len(due))):
@@ -70,13 +69,13 @@ def remedy(name: str, shape: Shape, due: Shape) -> str:
 
 
 def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int) -> str:
-    """Return how classes come to the dimension that they belong to, to follow a message.
+    """Return code that moves classes to the right dimension, to end a message.
 
     Args:
         first: the name of the logits.
-        whole: their shape.
-        name: of the class numbers, whose shape is that of logits without another dimension.
-        shape: that of the class numbers.
+        whole: the shape of the logits.
+        name: the name of the class indices.
+        shape: the shape of the class indices, which lacks another dimension of the logits.
         classes: the dimension of the classes.
     """
     last = len(whole) - 1
@@ -96,7 +95,7 @@ def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int
 def broadcast_tensors(
     loss: str, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Return tensors in the shape that they broadcast to.
+    """Broadcast tensors.
 
     Raises:
         RuntimeError: they do not broadcast.
@@ -115,7 +114,7 @@ def broadcast_tensors(
 
 @dataclass(frozen=True)
 class Rule:
-    """What the shape of an operand has to be."""
+    """The required shape of an operand."""
 
     fits: Callable[[Shape, Shape], bool]
     """Tells whether it fits the shape of the input."""
@@ -134,7 +133,7 @@ WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of its operands that a function takes, where not all that broadcast."""
+    """The operand shapes that a function accepts, if it rejects some that broadcast."""
 
     rules: Mapping[str, Rule] = field(default_factory=lambda: {"weight": WEIGHT})
     """By the names of operands; those without a rule broadcast."""
@@ -145,11 +144,11 @@ class Shapes:
 
     @property
     def of_operands(self) -> bool:
-        """Whether there is more to look at than a weight."""
+        """Whether operands other than the weight need a check."""
         return self.warns or any(name != "weight" for name in self.rules)
 
     def wrong(self, loss: str, names: Sequence[str], shapes: Sequence[Shape]) -> Exception | None:
-        """Return the error for shapes of a loss's operands, the input's first; None if they fit."""
+        """Return the error for operand shapes, the input's first, or None if they fit."""
         for k, (name, shape) in enumerate(zip(names, shapes, strict=True)):
             rule = self.rules.get(name)
             if rule is None or rule.fits(shape, shapes[0]):
@@ -169,7 +168,7 @@ class Shapes:
         return None
 
     def check(self, loss: str, operands: Sequence[Tensor], weight: Tensor | None) -> None:
-        """Raise torch's error for shapes that it refuses, and warn as torch does."""
+        """Raise PyTorch's error or give its warning for operand shapes."""
         shapes, names = [each.shape for each in operands], self.names[: len(operands)]
         if self.warns and not operators.is_compiling() and shapes[0] != shapes[1]:
             warnings.warn(

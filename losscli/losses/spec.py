@@ -1,4 +1,4 @@
-"""The spec of a loss in Python, beside its C++ header of the same name."""
+"""The spec of a loss in Python, next to its C++ header of the same name."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def same_shape(shape: Shape) -> Shape:
 
 
 def last_dimension(shape: Shape) -> Shape:
-    """The operand is one row, which repeats over the batch."""
+    """The operand is one row, repeated over the batch."""
     return shape[-1:]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One tensor that a loss takes, in the order of the C++ header's signature."""
+    """One tensor operand, in the order of the C++ header's signature."""
 
     name: str
     description: str = ""
@@ -90,13 +90,13 @@ class Operand:
     """The roundings that it adds to the four of a loss over rows, or of its gradient."""
 
     def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
-        """Return values where the loss is smooth, by a margin; those farther inside as they are."""
+        """Clamp values to where the loss is smooth, with a margin."""
         return (self.smooth or self.domain).inside(values, margin)
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A looser tolerance of a loss than 4 ulp per element, with the reason."""
+    """A looser tolerance than 4 ulp per element, with the reason."""
 
     factor: float
     """What multiplies the 4 ulp; at least 1."""
@@ -104,7 +104,7 @@ class Tolerance:
     """The part of the formula that loses digits; shown beside the results."""
 
     def __post_init__(self) -> None:
-        """Refuse a tolerance below 4 ulp, or one that does not say why it is larger."""
+        """Reject a factor below 1 or an empty reason."""
         if not (self.factor >= 1 and math.isfinite(self.factor)):
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:
@@ -113,12 +113,12 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a loss that is a difference, or whose derivatives are, with the reason.
+    """The terms that cancel in a loss or its derivatives, with the reason.
 
-    Where two terms nearly cancel, what is left is smaller than the rounding of either, and no
-    arithmetic of the dtype gives its last digits. An error is measured in ulp of the largest term
-    there, or of the result where that is larger: so the same 4 ulp hold for the rounding of each
-    operation, and a term that is left out, or off by a few of its own ulp, still shows.
+    If two terms nearly cancel, the result is smaller than their rounding errors, and its last
+    digits cannot be computed. Errors are then measured in ulp of the largest term, or of the result
+    if that is larger. The same 4 ulp thus apply to each operation, and a missing or wrong term
+    still shows.
     """
 
     of: Callable[..., Mapping[str, Tensor]]
@@ -129,13 +129,13 @@ class Terms:
     """The difference that loses digits; shown beside the results."""
 
     def __post_init__(self) -> None:
-        """Refuse terms that do not say what cancels."""
+        """Reject an empty reason."""
         if not self.reason:
             raise ValueError("terms need a reason")
 
 
 class LazyTerms(Mapping[str, "Tensor"]):
-    """Terms that are computed when they are asked for, one by one."""
+    """Terms that are computed on access."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
         self._makers = makers
@@ -160,14 +160,12 @@ def _not_offered(*operands: Any, **settings: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One loss: its name everywhere, its formula, and the PyTorch code that defines it.
+    """One loss: its name, its formula, and the PyTorch code that defines it.
 
-    From this the operators are defined, and from this inputs, oracle, checks, configs and tables
-    follow. The reference is the oracle: computed in float64, its value and its own gradients (those
-    that autograd derives from it) have to be right within 4 ulp of float64, or the checks blame the
-    kernels for the reference's error. Write it so that nothing cancels and nothing overflows early.
-
-    :class:`LossSpec` is a loss of each element, ``RowSpec`` one of each row.
+    Operators, inputs, the oracle, checks, configs and tables follow from it. The reference is the
+    oracle: in float64, its value and autograd gradients must be right within 4 ulp, or checks blame
+    kernels for its errors. Write it so that nothing cancels and nothing overflows early.
+    :class:`LossSpec` is an elementwise loss, ``RowSpec`` a row-wise one.
     """
 
     unit: ClassVar[Unit]
@@ -258,9 +256,9 @@ class Spec:
         return found
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with its reduction and parameters fixed.
+        """Return the public function with fixed reduction and parameters.
 
-        All names are bound here, so that a call of it costs what a person's own call costs.
+        Names are bound here, so that a call costs as much as a user's own.
         """
         if self.bind_loss:
             return self.bind_loss(reduction, parameters)
@@ -269,16 +267,16 @@ class Spec:
         )
 
     def given_as(self, parameters: Mapping[str, float]) -> dict[str, Any]:
-        """Return values of parameters as a person gives them: True for 1 where that means on."""
+        """Return parameter values as users pass them: True for an enabled switch."""
         kinds = {parameter.name: parameter for parameter in self.parameters}
         return {name: kinds[name].given_as(value) for name, value in parameters.items()}
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return every parameter with its value, defaults filled in, in order."""
+        """Return all parameters in order, with defaults filled in."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
-        """Return the dtype of the loss of operands: promoted, of some losses at least float32."""
+        """Return the loss's dtype: promoted, and for some losses at least float32."""
         import torch
 
         found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
@@ -286,84 +284,84 @@ class Spec:
 
     @property
     def function_name(self) -> str:
-        """The name of the public function, which is torch's where torch has it."""
+        """The public function's name, which is PyTorch's if PyTorch has it."""
         return str(getattr(self.loss, "__name__", f"{self.name}_loss"))
 
     @property
     def function_names(self) -> tuple[str, ...]:
-        """The names under which others define it."""
+        """The names under which third-party files define it."""
         return (self.function_name, self.form_of) if self.form_of else (self.function_name,)
 
     def default_target_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the target in a generated case, from that of the prediction."""
+        """Return a generated target's shape, from the prediction's."""
         return self.operands[1].shape(shape)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the operands in their order, the prediction's first."""
+        """The operand names in order, the prediction first."""
         return tuple(operand.name for operand in self.operands)
 
     @property
     def differentiable(self) -> tuple[str, ...]:
-        """The names of the operands that have a gradient, in their order."""
+        """The names of the differentiable operands, in order."""
         return tuple(operand.name for operand in self.operands if operand.differentiable)
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The names of the operands whose gradients a step of training asks for."""
+        """The names of the operands that a training step differentiates."""
         return self.differentiable[:1]
 
     @property
     def promoted(self) -> tuple[str, ...]:
-        """The names of the operands whose promoted dtype the loss has."""
+        """The names of the operands that determine the loss's dtype."""
         return tuple(o.name for o in self.operands if o.kind == FLOATING and not o.shared)
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the loss without a reduction, from those of the operands."""
+        """Return the unreduced loss's shape from the operands' shapes."""
         raise NotImplementedError
 
     def refused(self, shapes: Sequence[Shape]) -> str:
-        """Return why the public function refuses shapes of its operands; empty if it does not."""
+        """Return why the public function rejects operand shapes, or an empty string."""
         return ""
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return how many terms the loss of one unit sums, from the shape of the case."""
+        """Return how many terms one unit's loss sums."""
         raise NotImplementedError
 
     @property
     def size_example(self) -> str:
-        """The size of a case, as an error shows it."""
+        """An example size for errors."""
         return "any, such as 1024x1024"
 
     def takes(self, size: Shape) -> bool:
-        """Tell whether a case may have a size."""
+        """Tell whether a case may have this size."""
         return True
 
     def temporary_elements(self, shape: Shape) -> int:
-        """Return the elements of the largest tensor that the reference makes."""
+        """Return the elements of the reference's largest tensor."""
         return math.prod(shape)
 
     def operations(self, shape: Shape, *, backward: bool) -> int:
-        """Return the additions and multiplications that limit a pass; 0 where memory does."""
+        """Return the operations that limit a pass; 0 if memory does."""
         return 0
 
     @property
     def term_tensors(self) -> int:
-        """How many float64 tensors of a block the oracle's terms take, for the memory plans.
+        """The number of float64 tensors of a block for the oracle's terms, for memory plans.
 
-        One for the loss and each gradient, and four for what they are computed from.
+        One for the loss and each gradient, plus four intermediates.
         """
         return 5 + len(self.differentiable) if self.terms else 0
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """The domain of each operand by its name."""
+        """The domain of each operand, by name."""
         return {operand.name: operand.domain for operand in self.operands}
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
         """Return intercept and slope of the branch coordinate, which is affine in the prediction.
 
-        ``others``: the operands after the prediction, of shapes that broadcast.
+        ``others``: the other operands, with shapes that broadcast.
         """
         import torch
 
@@ -372,10 +370,7 @@ class Spec:
         return intercept, self.branch_coordinate(zeros + 1, *others) - intercept
 
     def input_at(self, coordinate: Tensor | float, *others: Tensor) -> Tensor:
-        """Return the prediction that has a branch coordinate beside the other operands.
-
-        Where that is outside the domain of the prediction, another one that is inside.
-        """
+        """Return a prediction with the given branch coordinate, or another inside the domain."""
         intercept, slope = self.branch_line(*others)
         found: Tensor = (coordinate - intercept) / slope
         domain = self.operands[0].domain
@@ -384,7 +379,7 @@ class Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class LossSpec(Spec):
-    """A loss of each element of its operands, which broadcast."""
+    """An elementwise loss of operands that broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
     by_weights: bool = False
@@ -393,15 +388,15 @@ class LossSpec(Spec):
     """The shapes that the public function takes; None for any that broadcast."""
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape that the operands broadcast to."""
+        """Return the broadcast shape."""
         return broadcast(shapes)
 
     def refused(self, shapes: Sequence[Shape]) -> str:
-        """Return why the public function refuses shapes; empty also where they do not broadcast."""
+        """Return why the public function rejects shapes; also empty if they do not broadcast."""
         if self.shapes is None:
             return ""
         return str(self.shapes.wrong(self.name, self.names, shapes) or "")
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return 1: an element has its loss to itself."""
+        """Return 1."""
         return 1

@@ -1,6 +1,6 @@
-"""The columns that tables of a bench can have, by the names that `--columns` and configs choose.
+"""The columns of bench tables, by the names for `--columns` and configs.
 
-``COLUMNS`` is the only list of them: a new column is a new row of it.
+``COLUMNS`` is the only list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Results = Sequence["BenchResult"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header, what it says of a result, and what that means."""
+    """A column: its header, its cells, and their meaning."""
 
     header: str
     cell: Callable[[BenchResult], str]
@@ -37,14 +37,14 @@ class Column:
 
     @property
     def told(self) -> str:
-        """The header and what it means, on one line."""
+        """The header and its meaning, on one line."""
         return f"{' '.join(self.header.split())}: {self.meaning}"
 
 
 def _timed(
     value: Callable[[BenchResult], float | None], text: Callable[[float], str]
 ) -> Callable[[BenchResult], str]:
-    """Return a cell: nothing where nothing was timed, a dash where there is no value."""
+    """Return a cell: empty if nothing was timed, a dash for no value."""
 
     def cell(result: BenchResult) -> str:
         if result.seconds is None:
@@ -56,7 +56,6 @@ def _timed(
 
 
 def _time(of: Callable[[Seconds], float]) -> Callable[[BenchResult], str]:
-    """Return a cell with a time of the samples."""
     return lambda r: format_seconds(of(r.seconds)) if r.seconds else ""
 
 
@@ -65,7 +64,7 @@ def _never(results: Results) -> bool:
 
 
 def _spread(result: BenchResult) -> str:
-    """Return p20 and p80 in the unit of the median."""
+    """Return p20 and p80 in the median's unit."""
     if (seconds := result.seconds) is None:
         return ""
     median = format_seconds(seconds.median)
@@ -152,6 +151,6 @@ LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflop
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:
-    """Return the mark before the ratio to another implementation; see ``MARKS``."""
+    """Return the mark before a ratio; see ``MARKS``."""
     ratio = result.ratios.get(other)
     return {SAME: "=", UNCLEAR: "?"}.get(ratio.verdict, "") if ratio else ""

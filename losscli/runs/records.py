@@ -59,12 +59,12 @@ class Seconds(Record, frozen=True):
 
     @property
     def p95(self) -> float:
-        """The tail: 1 of 20 samples takes longer."""
+        """1 of 20 samples takes longer."""
         return quantile(sorted(self.rounded), 0.95)
 
     @property
     def p99(self) -> float:
-        """The same of 1 of 100."""
+        """1 of 100 samples takes longer."""
         return quantile(sorted(self.rounded), 0.99)
 
     @property
@@ -74,16 +74,16 @@ class Seconds(Record, frozen=True):
 
     @property
     def rounded(self) -> list[float]:
-        """The samples to as many digits as any clock has, which are those that JSON holds."""
+        """The samples with the precision of a clock, as JSON stores them."""
         return [float(f"{sample:.6g}") for sample in self.samples]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds, with the samples rounded."""
+        """Return the JSON object, with rounded samples."""
         return super().to_json() | {"samples": self.rounded}
 
 
 class Speedup(Record, frozen=True):
-    """How many times faster than another one is: the other's time over its own."""
+    """The speedup over another implementation: its time over this one's."""
 
     value: float
     low: float
@@ -99,14 +99,14 @@ class Speedup(Record, frozen=True):
 
     @property
     def verdict(self) -> Judgement:
-        """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        """``faster``, ``slower``, ``same``, or ``unclear``."""
         if not self.confident:
             return UNCLEAR
         return judged(self.low, self.high)
 
 
 class Error(Record, frozen=True):
-    """The error of a result against the oracle; None where it was not measured."""
+    """The error of a result against the oracle; None if not measured."""
 
     value_abs: float | None = None
     value_rel: float | None = None
@@ -118,7 +118,7 @@ class Error(Record, frozen=True):
 
     @property
     def ulp(self) -> float | None:
-        """The larger of the errors of the loss and the gradient."""
+        """The larger error of loss and gradient."""
         return max((u for u in (self.value_ulp, self.grad_ulp) if u is not None), default=None)
 
 
@@ -206,7 +206,7 @@ class BenchResult(Record, frozen=True):
     derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds: of ordinary cases without what ranks add."""
+        """Return the JSON object, without the fields of ranks for ordinary cases."""
         record = super().to_json()
         if not self.case.placement:
             del record["ranks"], record["collective"]
@@ -214,34 +214,34 @@ class BenchResult(Record, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """The floor of memory traffic, from the byte model."""
+        """The minimum memory traffic, from the byte model."""
         return self.case.floor_bytes(self.pass_)
 
     @property
     def operations(self) -> int:
-        """The additions and multiplications that limit the pass; 0 where memory does."""
+        """The operations that limit the pass; 0 if memory does."""
         return self.case.operations(self.pass_)
 
     @property
     def teraflops(self) -> float | None:
-        """These over the median, in 1e12 a second."""
+        """The operations over the median, in 1e12 per second."""
         if not (self.seconds and self.operations):
             return None
         return self.operations / self.seconds.median / 1e12
 
     @property
     def limit_share(self) -> float | None:
-        """The time of what the pass cannot do without, over the median."""
+        """The fraction of peak bandwidth: minimum time over the median."""
         return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
 
     @property
     def busy(self) -> bool:
-        """Whether others took so much of the machine that it has to be said."""
+        """Whether other programs used enough of the machine to report."""
         return is_busy(self.conditions)
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than what it cannot do without."""
+        """Whether this is faster than the hardware allows."""
         if not (self.seconds and self.gbps and self.limit_gbps):
             return False
         return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
@@ -279,7 +279,7 @@ class VerifyResult(Record, frozen=True):
 
 
 class SelfTestResult(Record, frozen=True):
-    """The outcome of the self-test for one implementation and loss."""
+    """The self-test's outcome for one implementation and loss."""
 
     case: Case
     """The case that failed, or the first case."""
@@ -294,12 +294,12 @@ class SelfTestResult(Record, frozen=True):
 
     @property
     def surprising(self) -> bool:
-        """Whether a wrong one passed, or an honest one did not."""
+        """Whether a wrong implementation passed or a right one failed."""
         return self.failed == self.honest
 
     @property
     def status(self) -> TestStatus:
-        """``fail`` where verification itself is at fault."""
+        """``fail`` if verification itself is wrong."""
         return FAIL if self.surprising else PASS
 
 
@@ -340,7 +340,7 @@ RESULTS: Mapping[Kind, type[Result]] = {
 
 
 class Exclusion(Record, frozen=True):
-    """A rule of the config's ``exclude`` that left rows out."""
+    """A rule of the config's ``exclude`` that removed rows."""
 
     rule: str
     """The rule as a config has it: ``{device: cpu, implementation: compile}``."""
@@ -357,7 +357,7 @@ class Exclusion(Record, frozen=True):
 
 
 class SlowerCell(Record, frozen=True):
-    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
+    """A configuration in which losscli's kernel is slower than a baseline, beyond noise."""
 
     case: str
     """Its name."""
@@ -371,7 +371,7 @@ class SlowerCell(Record, frozen=True):
 
 
 class Headline(Record, frozen=True):
-    """The headline of a bench run: the cells in which losscli's own kernel is slower."""
+    """The summary of a bench run: where losscli's kernel is slower."""
 
     cells: int
     """Cases and passes in which both the kernel and a peer were timed."""
@@ -383,7 +383,7 @@ class Headline(Record, frozen=True):
 
 
 class Header(Record, frozen=True, kw_only=True):
-    """What a run says of itself, before its results."""
+    """What a run records before its results."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Kind
@@ -414,7 +414,7 @@ class Run(Header, frozen=True, kw_only=True):
     """Whether the run was read from a file whose last line is cut; no part of the record."""
 
     def of(self, kind: type[AnyResult]) -> list[AnyResult]:
-        """Return the results of a kind: a run of `losscli bench` has no other than its own."""
+        """Return the results of a kind."""
         return [result for result in self.results if isinstance(result, kind)]
 
     @property
@@ -423,7 +423,7 @@ class Run(Header, frozen=True, kw_only=True):
         return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that users script against."""
+        """Return the JSON record."""
         record = super().to_json()
         del record["cut_off"]
         return record

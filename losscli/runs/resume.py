@@ -1,4 +1,4 @@
-"""Finds an interrupted run, and tells whether it can be resumed here."""
+"""Finds an interrupted run and checks that it can be resumed here."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _journal_or_report(name: str) -> Path:
 
 
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
-    """Return an interrupted bench run, and the changes of the machine since.
+    """Return an interrupted bench run, and how the machine changed since.
 
-    ``run`` would begin now; ``host`` says whether what calls cost the host is measured.
+    ``run`` would start now; ``host`` tells whether host time is measured.
 
     Raises:
-        UsageError: the run that would begin now would not measure the same.
+        UsageError: the new run would not measure the same.
     """
     before = read_run(path, "bench")
     if before.plan != run.plan:

@@ -1,7 +1,7 @@
-"""The messages between a judge and a worker: JSON.
+"""The JSON messages between a judge and a worker.
 
-Tensors are not in them: see ``wire``. A worker's messages may be forged by the code that runs in
-it, so the judge decodes them by type.
+Tensors travel separately; see ``wire``. A worker may forge its messages, so the judge decodes them
+by type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from losscli.reasons import Code
 
 
 class Stored(msgspec.Struct):
-    """The memory of an operand: its bytes lie in the file of operands."""
+    """An operand's storage; its bytes are in the operand file."""
 
     key: int
     """The same for the same memory of the judge, so that a worker keeps its address."""
@@ -28,7 +28,7 @@ class Stored(msgspec.Struct):
 
 
 class Asked(msgspec.Struct, tag="asked"):
-    """A request to a worker, and the case whose subject it is for."""
+    """A request and the case of its subject."""
 
     number: int
     """A random one; the answer has it as well, so that no older answer is taken for it."""
@@ -43,7 +43,7 @@ class Asked(msgspec.Struct, tag="asked"):
 
 
 class Load(msgspec.Struct, tag="load"):
-    """What to import, before the first request."""
+    """What to import before the first request."""
 
     number: int
     named: str
@@ -64,21 +64,21 @@ class Load(msgspec.Struct, tag="load"):
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """The worker is closed in."""
+    """The worker is isolated."""
 
     reached: list[str]
     scratch: str
 
 
 class Replied(msgspec.Struct, tag="replied"):
-    """The answer to a request."""
+    """The response to a request."""
 
     number: int
     value: msgspec.Raw
 
 
 class Raised(msgspec.Struct, tag="raised"):
-    """The candidate raised, or returned what is no answer."""
+    """The candidate raised or returned an invalid result."""
 
     text: str
     kind: Literal[
@@ -94,7 +94,7 @@ class Raised(msgspec.Struct, tag="raised"):
 
 
 class Tunes(msgspec.Struct, tag="tunes"):
-    """The candidate tunes a kernel, so that the answer to a question takes as long as a build."""
+    """The candidate is tuning a kernel, so this request has a build's time limit."""
 
     number: int
 
@@ -112,22 +112,21 @@ def send(channel: Channel, message: Question | Reply) -> None:
 
 
 def receive_question(channel: Channel) -> Question | None:
-    """Receive what the judge asks; None where it has hung up."""
+    """Receive the judge's request; None if it has hung up."""
     data = channel.receive()
     return None if data is None else _questions.decode(data)
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive what a worker answers; None where it has hung up.
+    """Receive a worker's response; None if it has hung up.
 
     Raises:
-        ValueError: it is no message.
-        TimeoutError: nothing came for so many seconds.
+        ValueError: the message is invalid.
+        TimeoutError: nothing arrived in ``seconds``.
     """
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return the parameters of a loss as JSON can hold them."""
     return dict(value)

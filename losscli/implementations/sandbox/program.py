@@ -1,6 +1,6 @@
-"""Imports a loss, binds its arguments and calls it, as any program does.
+"""Imports, binds and calls a loss as any program does.
 
-It imports nothing of its own project, for it is run from its source as well: see ``unmarked``.
+It is also run from its source, so it imports nothing from losscli; see ``unmarked``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 
 class Binding(NamedTuple):
-    """What a module defines, and how it is called."""
+    """A module's loss, and how it is called."""
 
     name: str
     is_class: bool
@@ -108,7 +108,7 @@ def main(
     incoming: Tensor | None,
     results: str,
 ) -> None:
-    """In a process of its own: call once, and save the loss and the first gradient, or an error."""
+    """In a separate process: call once, save the loss and first gradient, or an error."""
     if pid := os.fork():
         os.waitpid(pid, 0)
         return

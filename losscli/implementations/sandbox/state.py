@@ -1,4 +1,4 @@
-"""What a worker holds: the module of a file, and the subjects that are bound to it."""
+"""The state of a worker: a file's module and the subjects bound to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class State:
         self.order: tuple[str, ...] = ()
 
     def load(self, wanted: Load, built: memoryview) -> None:
-        """Import a file, after unpacking what an earlier worker has compiled of it."""
+        """Unpack an earlier worker's compiled output and import a file."""
         path, data = Path(wanted.path), wanted.source.encode()
         self.file = Source(wanted.named, path, wanted.revision, wanted.name, data, wanted.call)
         self.order = tuple(wanted.order)
@@ -74,7 +74,7 @@ class State:
         return loading.mended(function, case) if "results" in mends else function
 
     def binding(self, case: Case) -> Binding:
-        """Return how a case calls what the file defines."""
+        """Return how a case calls the file's definition."""
         definition = self.file.definition(case.loss)
         order = signature_for(definition, case.spec).order(case.spec.names, self.order)
         return loading.binding(definition, order, case, self.file.call)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The formula as a person writes it in PyTorch."""
+    """The formula in PyTorch."""
     return reduce((input - target) ** 2, reduction)
 
 

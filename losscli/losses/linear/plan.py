@@ -1,4 +1,4 @@
-"""Plans: in which parts the logits of a linear loss are made, by the memory that they may take."""
+"""Plans for computing the logits of a linear loss within a memory budget."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHARE_OF_FREE = 0.5
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a linear loss: ``rows`` hidden states of ``width`` numbers, and the classes."""
+    """The size of a linear loss: hidden states, their width, and classes."""
 
     rows: int
     width: int
@@ -50,19 +50,19 @@ class Size:
 
     @property
     def sums(self) -> int:
-        """Return the bytes of sums in float32 beside gradients of 16 bits of the hidden states."""
+        """Bytes of float32 sums for 16-bit gradients of the hidden states."""
         return self.rows * self.width * 4 if self.item < 4 and self.gradients else 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the logits are made.
+    """How to compute the logits.
 
-    ``whole``: all at once; forward writes their gradient over them, backward is two products.
-    ``chunks``: some rows at a time; forward makes the gradients as well, and adds those of the
-    weight up in float32. ``slices``: some classes at a time, of all rows; forward keeps a few
-    numbers a row and slice, and the logits of the first slices as memory allows; backward makes
-    the others again, for a fourth product.
+    ``whole``: all at once; forward overwrites them with their gradient, and backward is two
+    products. ``chunks``: some rows at a time; forward also computes the gradients and accumulates
+    the weight's in float32. ``slices``: some classes of all rows at a time; forward keeps a few
+    numbers per row and slice, and the first slices' logits if memory allows. Backward recomputes
+    the others in a fourth product.
     """
 
     kind: Kind
@@ -74,7 +74,7 @@ class Plan:
     """Memory at the same time, besides the operands, their gradients and a few numbers a row."""
 
     def __str__(self) -> str:
-        """Return how the logits are made, as ``--dry-run`` prints it."""
+        """Describe the plan as ``--dry-run`` prints it."""
         if self.kind == WHOLE:
             return "all logits at once"
         if self.kind == CHUNKS:
@@ -84,46 +84,45 @@ class Plan:
 
 
 def whole(size: Size) -> Plan:
-    """Return the plan that has all logits at once."""
+    """Return the plan with all logits at once."""
     some = replace(size, rows=min(size.rows, ROWS))
     return Plan(WHOLE, size.rows, 0, size.rows * size.classes * size.item + some.sums)
 
 
 def chunks(size: Size, rows: int) -> Plan:
-    """Return the plan of so many rows at a time, with gradients from forward."""
+    """Return the plan of ``rows`` rows at a time, with gradients from forward."""
     total = rows * _of_chunk(size) + size.classes * size.width * max(size.item, 4) + size.sums
     return Plan(CHUNKS, rows, 0, total)
 
 
 def slices(size: Size, classes: int, kept: int = 0) -> Plan:
-    """Return the plan of so many classes at a time, the logits of some of which are kept."""
+    """Return the plan of ``classes`` classes at a time, keeping some logits."""
     one = size.rows * classes * (_at_work(size) + kept * size.item)
     return Plan(SLICES, classes, kept, one + _of_slices(size, classes) + size.sums)
 
 
 def _of_slices(size: Size, classes: int) -> int:
-    """Return the bytes of what is known of each slice and row."""
     return _NUMBERS * max(size.item, 4) * size.rows * -(-size.classes // max(classes, 1))
 
 
 def _of_chunk(size: Size) -> int:
-    """Return the bytes for each row of a chunk with gradients."""
+    """Return the bytes per row of a chunk with gradients."""
     return size.classes * size.item + (size.width * 4 if size.item < 4 else 0)
 
 
 def _at_work(size: Size) -> int:
-    """Return the bytes for each logit of a slice: itself, what a softcap makes, its gradient."""
+    """Return the bytes per logit of a slice: itself, softcap intermediates, and gradient."""
     return size.item * (2 if size.gradients else 1) + (3 * max(size.item, 4) if size.bent else 0)
 
 
 def _most(count: int, unit_bytes: int, budget: int) -> int:
-    """Return how many of ``count`` fit a budget, whole tiles where several do; at least one."""
+    """Return how many of ``count`` fit a budget, in whole tiles if possible; at least one."""
     found = max(min(count, budget // max(unit_bytes, 1)), 1)
     return found if found == count or found < _UNIT else found // _UNIT * _UNIT
 
 
 def _sliced(size: Size, budget: int) -> Plan:
-    """Return the plan of slices that makes the fewest logits again."""
+    """Return the slice plan that recomputes the fewest logits."""
     if not size.gradients:
         budget = min(budget, _FORWARD_BYTES)
     left = budget - size.sums
@@ -138,9 +137,9 @@ def _sliced(size: Size, budget: int) -> Plan:
 
 
 def least(size: Size) -> Plan:
-    """Return the plan that takes the least memory: some number of slices, or all at once.
+    """Return the plan with the least memory: slices, or all at once.
 
-    More slices are smaller, and have more numbers: the fewest bytes are near the square root.
+    More slices are smaller but keep more numbers; the minimum is near the square root.
     """
     numbers = range(1, 2 * math.isqrt(size.classes) + 2)
     found = [slices(size, max(-(-size.classes // number), 1)) for number in numbers]
@@ -150,7 +149,7 @@ def least(size: Size) -> Plan:
 
 
 def candidates(size: Size, budget: int) -> list[Plan]:
-    """Return the plans for a size, the fastest first, as large as they may be under a budget."""
+    """Return plans within the budget's limits, fastest first."""
     found = []
     if size.whole and size.gradients:
         found.append(whole(size))
@@ -166,12 +165,12 @@ def choose(size: Size, budget: int | None, free: int) -> Plan:
     """Return the fastest plan that fits.
 
     Args:
-        size: of the loss.
-        budget: bytes that it may take, or None for half of the free ones.
-        free: bytes.
+        size: the loss's size.
+        budget: bytes it may use; None for half of the free memory.
+        free: free bytes.
 
     Raises:
-        ValueError: the budget is too small for any plan.
+        ValueError: no plan fits the budget.
     """
     most = int(free * _SHARE_OF_FREE) if budget is None else budget
     for plan in candidates(size, most):

@@ -1,4 +1,4 @@
-"""Cross entropy of logits, over rows of classes."""
+"""Cross entropy of rows of logits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Rows(NamedTuple):
-    """What the formulas of the loss and of its gradient have in common."""
+    """Intermediate values of the loss and its terms."""
 
     dim: int
     """The dimension of the classes."""
@@ -52,14 +52,13 @@ class _Rows(NamedTuple):
     """The dtype of the loss."""
 
     def of_number(self) -> Tensor | float:
-        """Return the weight of each row's class."""
         if self.weight is None or self.number is None:
             return 1.0
         found: Tensor = self.weight.flatten()[self.number]
         return found
 
     def shares(self, label_smoothing: float) -> Tensor:
-        """Return what multiplies the surprise of each class in the loss of its row."""
+        """Return each class's factor in the loss of its row."""
         import torch
 
         if self.probabilities is not None:
@@ -124,7 +123,7 @@ def reference(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
@@ -159,7 +158,7 @@ def functional(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """PyTorch's own, where it has what is asked for; else the reference."""
+    """PyTorch's function if it has the options, else the reference."""
     import torch
 
     settings: dict[str, Any] = {
@@ -188,7 +187,7 @@ def _terms(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Mapping[str, Tensor]:
-    """Return the magnitudes at which errors are measured; see losscli/truth/tolerances.py."""
+    """Return the magnitudes that errors are relative to; see losscli/truth/tolerances.py."""
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
@@ -231,7 +230,7 @@ def _terms(
 
 
 def _is_of_differences(parameters: Mapping[str, float]) -> bool:
-    """Tell whether the loss depends on the differences of a row's logits alone."""
+    """Tell whether the loss depends only on differences of a row's logits."""
     return not (parameters["softcap"] or parameters["z_loss"])
 
 
@@ -261,32 +260,32 @@ def cross_entropy(
 ) -> Arguments:
     """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
 
-    With ``lse = log(sum of exp(x))`` over the classes, a row's loss is the sum over all classes of
-    ``w * p * (lse - x) + z_loss * lse**2``, where ``p`` is 1 for the target and 0 for the others,
-    or the target's probabilities.
+    With ``lse = log(sum of exp(x))`` over classes, a row's loss is the sum of ``w * p * (lse - x) +
+    z_loss * lse**2``, where ``p`` is 1 for the target and 0 for other classes, or the target's
+    probabilities.
 
     Args:
         input: logits, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` for C classes.
-        target: the number of each row's class in int64, int32 or uint8, in the shape of ``input``
-            without C; or, in the shape of ``input``, a probability for each class. These are
-            differentiable.
-        weight: a number for each class, ``(C)``, that multiplies its loss; differentiable. The mean
-            over class numbers is then the sum over the sum of the targets' weights.
-        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
-            does not count.
-        label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
+        target: class indices in int64, int32 or uint8, in the shape of ``input`` without C; or
+            class
+            probabilities in the shape of ``input``, which are differentiable.
+        weight: a factor for each class, ``(C)``; differentiable. With class indices, the mean
+            divides by
+            the sum of the targets' weights.
+        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
+        label_smoothing: share of each target spread equally over all classes, from 0 to 1.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: multiplies the square of each row's ``lse``, which is added to its loss; at least 0.
+        z_loss: factor of each row's ``lse**2``, which is added to its loss; at least 0.
 
     Returns:
-        The loss, in the dtype of ``input``, with probabilities in the promoted dtype.
+        The loss, in the dtype of ``input``; with probabilities in the promoted dtype.
 
     Raises:
-        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
-            that row are NaN.
-        ValueError: for the batch size of ``target``, the reduction or a setting out of its domain.
-        RuntimeError: for other shapes and dtypes that do not fit.
+        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
+            NaN.
+        ValueError: the batch size of ``target``, the reduction or a setting is invalid.
+        RuntimeError: other shapes or dtypes do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if not 0 <= label_smoothing <= 1:
@@ -306,7 +305,7 @@ def cross_entropy(
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
-    """Raise what PyTorch does for a target in the shape of the input."""
+    """Raise PyTorch's errors for a target in the input's shape."""
     if not target.is_floating_point():
         raise RuntimeError(
             f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
@@ -328,7 +327,7 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
 
 
 def _check_classes(input: Tensor) -> None:
-    """Raise what PyTorch does for logits without a dimension."""
+    """Raise PyTorch's error for logits without a dimension."""
     if not input.dim():
         raise IndexError(
             "cross_entropy: input must have a dimension of classes, but is a single number"

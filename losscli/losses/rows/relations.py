@@ -1,4 +1,4 @@
-"""What holds for a loss over rows whatever its formula is, and so can be checked without it."""
+"""Properties of a row-wise loss that can be checked without its formula."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ never, always = fixed(False), fixed(True)
 
 @dataclass(frozen=True)
 class Relations:
-    """What changes of its operands do to a loss over rows."""
+    """How a row-wise loss responds to changes of its operands."""
 
     shifted: Callable[[Mapping[str, float]], bool] = never
     """Whether, for parameters, one number that is added to all of a row's prediction changes
@@ -33,7 +33,7 @@ class Relations:
     where the first two operands are equal; empty if there is none."""
 
     def of_form(self, prefix: str) -> Relations:
-        """Return what holds for a form, whose name has a prefix, as those of the others have."""
+        """Return the relations of a form, whose related losses have the same prefix."""
         numbered, mirror, distance = (
             name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
         )

@@ -1,7 +1,7 @@
-"""The spec of a loss over rows: one loss for each row of its operands, not for each element.
+"""The spec of a row-wise loss.
 
-``csrc/losses/rows/HEADER.h`` has what is computed of a row, the file of the loss its spec;
-operators, kernels, bindings, fake implementations and tests follow from both.
+``csrc/losses/rows/HEADER.h`` computes a row, and the loss's file has its spec; operators, kernels,
+bindings, fake implementations and tests follow from both.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ compared or picked."""
 
 
 def row_dimension(shape: Shape) -> int:
-    """Return the dimension along which a row lies: that of the classes."""
+    """Return the class dimension."""
     return min(len(shape) - 1, 1)
 
 
 def of_rows(shape: Shape) -> Shape:
-    """The operand has one value for each row of the prediction."""
+    """The operand has one value per row of the prediction."""
     dimension = row_dimension(shape)
     return shape[:dimension] + shape[dimension + 1 :]
 
 
 def of_classes(shape: Shape) -> Shape:
-    """The operand has one value for each class, which all rows share."""
+    """The operand has one value per class, shared by all rows."""
     dimension = row_dimension(shape)
     return shape[dimension : dimension + 1]
 
 
 def of_last_rows(shape: Shape) -> Shape:
-    """The operand has one value for each row, which lies along the last dimension."""
+    """The operand has one value per row along the last dimension."""
     return shape[:-1]
 
 
@@ -52,19 +52,19 @@ def class_numbers(
     description: str = "class numbers",
     domain: Domain = CLASSES,
 ) -> Operand:
-    """Return the operand that names a class of each row, or several."""
+    """Return an operand of class indices."""
     return Operand(
         name, description, differentiable=False, shape=shape, domain=domain, kind=CLASS_NUMBERS
     )
 
 
 def number_of_one_row(target: Tensor) -> Tensor:
-    """Return the class number of a single row, which PyTorch also takes as a batch of one."""
+    """Return a single row's class index; PyTorch also accepts a batch of one."""
     return target.squeeze(0) if target.shape == (1,) else target
 
 
 def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
-    """Return the operand that has a number for each class, which calls may leave out."""
+    """Return the optional operand with a factor per class."""
     return Operand(
         *("weight", "of each class"),
         shape=shape,
@@ -79,8 +79,8 @@ def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
 class RowSpec(Spec):
     """A loss of each row of its operands.
 
-    The operands that are rows come first, those whose gradient the kernels give before the others.
-    The reference takes all operands in their order, those that are left out as ``None``.
+    Row operands come first, those with kernel gradients before the others. The reference takes all
+    operands in order, with ``None`` for missing ones.
     """
 
     unit: ClassVar[Unit] = ROW
@@ -124,40 +124,40 @@ class RowSpec(Spec):
 
     @property
     def roles(self) -> str:
-        """What each operand is to the operators and the kernels, a letter each.
+        """The role of each operand in operators and kernels, one letter each.
 
-        ``r`` rows, ``l`` the number of a class for each row, ``t`` another number for each row,
-        ``m`` a mask of rows, ``w`` a number for each class. Rows and weights whose gradients
-        PyTorch's operators compose are capitals.
+        ``r`` rows, ``l`` a class index per row, ``t`` another number per row, ``m`` a row mask,
+        ``w`` a number per class. Capitals mark rows and weights whose gradients PyTorch operators
+        compose.
         """
         return "".join(map(_role, self.operands))
 
     @property
     def rows(self) -> int:
-        """How many operands are rows."""
+        """The number of row operands."""
         return self.roles.upper().count("R")
 
     @property
     def gradients(self) -> int:
-        """How many operands have a gradient from the kernels, the first ones."""
+        """The number of operands with kernel gradients, which come first."""
         return self.roles.count("r")
 
     @property
     def promoted(self) -> tuple[str, ...]:
-        """The names of the operands whose promoted dtype the loss has: the rows."""
+        """The operands that determine the loss's dtype: the rows."""
         return super().promoted if self.composed_of else self.names[: self.rows]
 
     def row_dimension(self, dimensions: int) -> int:
-        """Return the dimension along which a row lies."""
+        """Return the dimension of the classes."""
         return min(dimensions - 1, 1) if self.second_dimension else dimensions - 1
 
     def rows_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the rows: that of the prediction without the dimension of one."""
+        """Return the prediction's shape without the class dimension."""
         dimension = self.row_dimension(len(shape))
         return shape[:dimension] + shape[dimension + 1 :]
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the rows, behind that of the values of each."""
+        """Return the shape of the rows, preceded by the number of values per row if several."""
         rows = self.rows_shape(shapes[0])
         return rows if self.values == 1 else (self.values, *rows)
 
@@ -184,7 +184,7 @@ def counts_of_classes(
     ignore_index: float = -100,
     **_: float,
 ) -> Tensor:
-    """Return what each row counts in a mean over class numbers: the weight of its class."""
+    """Return each row's weight in a mean over class indices."""
     import torch
 
     kept = target != int(ignore_index)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Calls(RowCalls):
-    """The calls of a loss whose kernels have norms of a finite degree above 0."""
+    """Calls of a loss whose kernels need a finite norm degree above 0."""
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         has_kernels = 0 < given.parameters[1] < math.inf
@@ -45,7 +45,7 @@ def reference(
     eps: float = 1e-6,
     swap: float = 0.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     (first, second, third), dtype = at_least_float32(anchor, positive, negative)
@@ -121,18 +121,18 @@ are as large as the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:
-    """Return the share of its terms that the gradient above a kink has.
+    """Return the factor of a gradient's terms above a kink.
 
     Args:
-        above: how far above the kink a row lies, of which a row on it has the derivative.
-        sizes: the largest terms of ``above``, whose roundings may put a row on the other side.
+        above: how far a row is above the kink; a row on it has the derivative.
+        sizes: the largest terms of ``above``; rounding may put a row on the other side.
     """
     share = (above >= 0).to(above.dtype)
     return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 
 
 class _Distance(NamedTuple):
-    """The norm of a difference, and the magnitudes of its terms and of those of its gradient."""
+    """The norm of a difference, and the magnitudes of its terms and gradient."""
 
     length: Tensor
     size: Tensor
@@ -169,25 +169,26 @@ def triplet_margin_loss(
     """Triplet margin loss, as torch.nn.functional.triplet_margin_loss, with fused backward.
 
     A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
-    the p-norm of ``a - b + eps``. As in PyTorch, the derivative where the two sides meet is that of
-    the left side, and that of a norm of 0 is 0. Where the p-th power of a difference is out of
-    range, as the square of 1.9e19 is in float32 and bfloat16, its distance is, as in PyTorch,
-    infinite and has no gradient, and the loss of two such distances is NaN.
+    the p-norm of ``a - b + eps``. As in PyTorch, the derivative at the kink is the left side's, and
+    the derivative of a norm of 0 is 0. If a p-th power overflows (the square of 1.9e19 in float32
+    and bfloat16), the distance is, as in PyTorch, infinite and has no gradient, and the loss of two
+    such distances is NaN.
 
     Args:
         anchor: vectors, ``(..., D)``; differentiable.
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
-            is that of two operands alone: of vectors of one element it has one term, whatever the
-            third operand has.
-        margin: how much nearer the positive is to be; above 0.
-        p: the degree of the norm. PyTorch's operators compute those of infinity or of at most 0.
+            depends on two operands only: between one-element vectors it has one term, whatever the
+                third
+            operand's length.
+        margin: how much nearer the positive must be; above 0.
+        p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
         eps: added to each difference.
-        swap: take for ``d(anchor, negative)`` the smaller one of it and ``d(positive, negative)``.
+        swap: use the smaller of ``d(anchor, negative)`` and ``d(positive, negative)``.
 
     Raises:
-        ValueError: for a margin that is not above 0.
-        RuntimeError: for operands of different numbers of dimensions.
+        ValueError: the margin is not above 0.
+        RuntimeError: the operands differ in their numbers of dimensions.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     operands: tuple[Tensor, ...] = (anchor, positive, negative)

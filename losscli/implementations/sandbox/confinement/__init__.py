@@ -1,11 +1,11 @@
-"""Closes a worker in, as far as the kernel lets it.
+"""Isolates a worker as far as the kernel permits.
 
-``namespaces`` leaves those of the judge, ``mounts`` decides what is seen of files, ``landlock``
-what may be written, ``capabilities`` and ``seccomp`` what may be asked of the kernel, ``limits``
-and ``group`` what may be taken. The judge cuts the ``environment`` down before it starts a process.
+``namespaces`` separates it from the judge, ``mounts`` restricts which files it sees, ``landlock``
+which it may write, ``capabilities`` and ``seccomp`` which system calls it may make, ``limits`` and
+``group`` its resources, and ``environment`` its environment variables.
 
-A step that the kernel refuses is left out, and what was reached goes into the verdict. Much is
-refused twice, by walls that do not depend on each other.
+A step that the kernel refuses is skipped, and the verdict lists the steps that worked. Several
+barriers overlap on purpose.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MPS_VARIABLE, MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a worker is to be closed in. A candidate can find all of it in its memory."""
+    """The requested isolation of a worker; a candidate can read it from memory."""
 
     device: str
     memory_bytes: int
@@ -59,7 +59,7 @@ class Wanted:
 
 
 class Walls:
-    """The walls of one worker, of which the keeper makes the first, and the worker the others."""
+    """The walls of one worker; the keeper makes the first and the worker the rest."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -72,24 +72,24 @@ class Walls:
 
     @property
     def reached(self) -> list[str]:
-        """The parts that are reached."""
+        """The parts that are in place."""
         return [name for name in NAMES if name in self._reached]
 
     def leave(self) -> None:
-        """Leave the namespaces of the judge: the next child is in its own."""
+        """Leave the judge's namespaces; the next child starts in the new ones."""
         left = namespaces.leave()
         self.apart, self._has_users = left.namespaces, left.users
         if self.apart:
             self._reached |= {"signals", "network"}
 
     def furnish(self, prefix: str) -> None:
-        """Make the files that the worker sees, and its folder.
+        """Create the worker's folder and the files that it sees.
 
         Args:
-            prefix: of the name of the folder, where there is no file system of its own.
+            prefix: start of the folder's name where the worker has no private file system.
 
         Raises:
-            OSError: something that it needs cannot be shown to it.
+            OSError: a required file cannot be made visible.
         """
         wanted = self.wanted
         needed = self._needed()
@@ -111,10 +111,10 @@ class Walls:
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
-        """Give up, for good, what the worker needs no more.
+        """Irrevocably drop rights that the worker no longer needs.
 
         Raises:
-            OSError: without it, something that it needs cannot be read.
+            OSError: a required file would become unreadable.
         """
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
@@ -136,11 +136,10 @@ class Walls:
         self._reached |= {"memory", "file sizes"} if wanted.memory_bytes else set()
 
     def _needed(self) -> list[str]:
-        """Return the files and folders that are to be seen wherever they lie."""
         return [*_needed(self.wanted.environ), *self.wanted.shown, NIXOS_DRIVER]
 
     def _lock_files(self) -> None:
-        """Let some files alone be written, and without mounts also read."""
+        """Allow writes to selected files only and, without mounts, restrict reads."""
         writable = [self.scratch, *mounts.devices(self.wanted.device)]
         writable += ["/dev/shm"] if self._has_files else []
         writable += [] if self._on_cpu else ["/proc"]  # CUDA names its threads there
@@ -150,7 +149,6 @@ class Walls:
         self._reached |= {"signals"} if version >= landlock.SCOPES_SINCE else set()
 
     def _refuse_calls(self) -> None:
-        """Refuse calls of the kernel, and sockets that lead out."""
         refused = [each for each in seccomp.REFUSED if self._on_cpu or each.on_cuda]
         refused += [] if self.apart else [seccomp.SHARED_MEMORY]
         families = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK] if self.apart else []
@@ -162,7 +160,6 @@ class Walls:
 
 
 def _needed(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the files and folders that Python, losscli and the compilers need."""
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     yield from filter(os.path.isabs, sys.path)
     yield str(Path(losscli.__file__).parent)

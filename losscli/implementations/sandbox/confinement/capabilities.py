@@ -1,4 +1,4 @@
-"""Gives up what the kernel allows a process beyond the rights of its user."""
+"""Drops the Linux capabilities of a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def holds(capability: int) -> bool:
 
 
 def drop() -> None:
-    """Give up all capabilities of this process and of all that it starts, root's as well.
+    """Drop all capabilities of this process and its children, also for root.
 
     Raises:
         OSError: the kernel keeps one.

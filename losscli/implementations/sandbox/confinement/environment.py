@@ -1,4 +1,4 @@
-"""What a candidate gets to see of the judge's environment."""
+"""The part of the judge's environment that a candidate sees."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ USER = "user"
 
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:
-    """Return what a candidate may see of an environment.
+    """Return the variables that a candidate may see.
 
-    To be called before anything is sent: what a process never had cannot be found in it.
+    Call it before a process starts: it cannot find what it never had.
     """
     return {
         name: value
@@ -49,14 +49,14 @@ def kept(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_candidate(given: Mapping[str, str], scratch: str) -> dict[str, str]:
-    """Return the environment of a candidate whose files lie in ``scratch``, from what is kept."""
+    """Return the environment of a candidate whose files are in ``scratch``."""
     own = {name: f"{scratch}/{folder}" for name, folder in CACHES.items()}
     # Its pool of compilers would outlive a call.
     return {**given, **own, "USER": USER, "LOGNAME": USER, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 def forget_start() -> None:
-    """Overwrite the command line and the environment that /proc shows of this process."""
+    """Overwrite the command line and environment that /proc shows of this process."""
     environ = dict(os.environ)
     os.environ.clear()
     os.environ.update(environ)  # C's are copies now

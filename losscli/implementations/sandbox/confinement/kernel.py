@@ -1,4 +1,4 @@
-"""Calls of the kernel by name: what the C library has no function for, or hides the errors of."""
+"""Linux system calls by name that the C library lacks or whose errors it hides."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ MACHINES = ("x86_64", "aarch64")
 
 
 def machine() -> str:
-    """Return the machine, one of ``MACHINES``; empty for another."""
+    """Return the machine, one of ``MACHINES``, or an empty string."""
     found = platform.machine()
     return found if found in MACHINES else ""
 
 
 def number(name: str) -> int:
-    """Return the number of a call on this machine.
+    """Return the number of a system call on this machine.
 
     Raises:
-        OSError: it is not known.
+        OSError: the number is unknown.
     """
     if len({*NUMBERS[name]}) == 1:
         return NUMBERS[name][0]
@@ -99,10 +99,10 @@ def number(name: str) -> int:
 
 
 def call(name: str, *arguments: int | bytes | None) -> int:
-    """Make a call, by a function of the C library where its number is not known.
+    """Make a system call; use the C library if its number is unknown.
 
     Raises:
-        OSError: it fails.
+        OSError: the call fails.
     """
     given = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     function = None if machine() else getattr(_libc(), name, None)

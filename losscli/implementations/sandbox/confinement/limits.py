@@ -1,8 +1,7 @@
-"""Limits what the processes of a worker take: memory, processes, open files, sizes of files.
+"""Limits a worker's memory, processes, open files and file sizes.
 
-Those of the kernel count each process by itself, or all of a user. So a keeper looks at all
-processes of its worker together every now and then. See ``group`` for what the kernel counts of
-them together where it is asked to.
+The kernel's limits count each process, or all of a user. So the keeper also polls the sum over the
+worker's processes. ``group`` has the limits that the kernel applies to the sum.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 
 
 def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
-    """Set limits of this process and of each that it starts.
+    """Set the limits of this process and of each child.
 
     Args:
-        memory_bytes: of a file, and of data; 0 is no limit.
-        processes: with their threads; 0 is no limit.
-        data: whether to limit data: CUDA reserves addresses for all memory there is.
-        own_users: whether this process is in a user namespace of its own.
+        memory_bytes: limit on file size and data; 0 means none.
+        processes: limit on processes and threads; 0 means none.
+        data: whether to limit data, which CUDA does not survive: it reserves large address ranges.
+        own_users: whether this process has its own user namespace.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
@@ -49,7 +48,7 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 
 def wait(worker: int, watch: Watch) -> int:
-    """Wait until a worker has ended, and end one that takes too much; return how it ended.
+    """Wait for a worker, end it if it exceeds its limits, and return its exit status.
 
     SIGCHLD has to be blocked.
     """
@@ -65,7 +64,7 @@ def wait(worker: int, watch: Watch) -> int:
 
 @dataclass
 class Watch:
-    """Looks at the processes that this one has started, and those that they have."""
+    """Polls the children of this process and their children."""
 
     memory_bytes: int
     """Of all together; 0 is no limit."""
@@ -75,7 +74,7 @@ class Watch:
     """The memory, not exact, of the last exact look."""
 
     def look(self) -> int:
-        """Return in which way they take too much; 0 where they do not."""
+        """Return which limit is exceeded, or 0."""
         pids = list(_descendants())
         found = [known for pid in pids if (known := _numbers(pid, "status"))]
         if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
@@ -90,14 +89,14 @@ class Watch:
 
 
 def _whole(status: Mapping[str, int]) -> int:
-    """Return the bytes of a process; of all of its pages where the kernel does not tell kinds."""
+    """Return the bytes of a process; all pages if the kernel does not tell kinds apart."""
     if "RssAnon" not in status:
         return 1024 * status.get("VmRSS", 0)
     return 1024 * (status["RssAnon"] + status.get("RssShmem", 0))
 
 
 def _share(pid: str) -> int:
-    """Return its part of what it shares; all of that where the kernel does not tell parts."""
+    """Return a process's part of shared memory, or all of it if parts are unknown."""
     exact = _numbers(pid, "smaps_rollup")
     if "Pss_Anon" not in exact:
         return _whole(_numbers(pid, "status"))  # read again: it may have ended
@@ -105,10 +104,7 @@ def _share(pid: str) -> int:
 
 
 def _descendants() -> Iterator[str]:
-    """Yield the numbers of the processes below this one.
-
-    Where /proc has been mounted for a worker's namespace, it shows these processes alone.
-    """
+    """Yield the ids of descendants; a worker's /proc shows only these."""
     if not os.path.exists("/proc/self"):
         yield from (name for name in os.listdir("/proc") if name.isdigit())
         return
@@ -120,7 +116,6 @@ def _descendants() -> Iterator[str]:
 
 
 def _numbers(pid: str, name: str) -> dict[str, int]:
-    """Return the numbers in a file that /proc has of a process; none where it has ended."""
     try:
         text = Path(f"/proc/{pid}/{name}").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Leaves the namespaces of the judge."""
+"""Leaves the judge's namespaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST = b"localhost"
 
 
 class Left(NamedTuple):
-    """What a process has left."""
+    """The namespaces that a process left."""
 
     namespaces: bool
     """Those of the judge."""
@@ -26,10 +26,10 @@ class Left(NamedTuple):
 
 
 def leave() -> Left:
-    """Leave the namespaces of processes, mounts, network, shared memory and the host's name.
+    """Leave the process, mount, network, IPC and host-name namespaces.
 
-    The next child is the first process of its own process namespace: when it ends, the kernel ends
-    all others there. An ordinary user needs a namespace of users for that.
+    The next child is process 1 of its namespace; when it ends, the kernel ends all others there. An
+    ordinary user needs a user namespace for this.
     """
     uid, gid = os.getuid(), os.getgid()
     try:

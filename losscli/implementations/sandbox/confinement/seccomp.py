@@ -1,7 +1,7 @@
-"""Refuses calls of the kernel, for good, by a filter of seccomp.
+"""Refuses system calls with a seccomp filter.
 
-Calculations and compilers need none of these calls. CUDA needs some; what is refused with CUDA, the
-usual filter of Docker refuses as well.
+Calculations and compilers need none of the refused calls. CUDA needs some; with CUDA, the filter
+refuses only what Docker's default filter refuses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from losscli.implementations.sandbox.confinement import kernel
 
 
 class Refused(NamedTuple):
-    """Calls that are refused, and why."""
+    """System calls that are refused, and why."""
 
     names: tuple[str, ...]
     why: str
@@ -91,15 +91,15 @@ def program(
     families: Iterable[int],
     options: Iterable[int] = (_SET_DEATH_SIGNAL,),
 ) -> bytes:
-    """Return a filter that allows all calls but some.
+    """Return a filter that allows all system calls except the given ones.
 
     Args:
-        refused: the calls that it refuses.
-        families: the families of sockets that may be made; pairs of sockets may always be.
-        options: the options of prctl that it refuses.
+        refused: system calls to refuse.
+        families: socket families that may be created; socket pairs are always allowed.
+        options: prctl options to refuse.
 
     Raises:
-        OSError: for this machine no filter can be made.
+        OSError: no filter can be made for this machine.
     """
     numbers = {kernel.number(name): each.error for each in refused for name in each.names}
     known = [part for family in families for part in _if(_EQUAL, family, _end())]
@@ -127,7 +127,7 @@ def program(
 
 
 def refuse(program: bytes) -> None:
-    """Have this thread, and all that it starts, live with a filter.
+    """Install a filter for this thread and its children.
 
     Raises:
         OSError: the kernel has no filters, or this process may still gain privileges.
@@ -149,7 +149,7 @@ def _if(operation: int, value: int, then: list[bytes]) -> list[bytes]:
 
 
 def _end(error: int = 0) -> list[bytes]:
-    """Return the end of a filter: the call is allowed, or fails with an error."""
+    """Return the end of a filter, which allows the call or returns an error."""
     return [_step(_RETURN, _ERROR | error if error else _ALLOW)]
 
 
