@@ -133,4 +133,4 @@ def advice(lacks: Iterable[str]) -> str:
     apart = {part.name for part in PARTS if not part.without}
     needs = [NAMESPACES] if apart & {*lacks} else []
     needs += [need for part, need in OTHER_NEEDS.items() if part in {*lacks}]
-    return f"{'; '.join(needs)}." if needs else "see docs/judging.md."
+    return f"{'; '.join(needs)}." if needs else "see docs/isolation.md."
