@@ -6,7 +6,8 @@ select results. Where no key names them, tables show contiguous operands and an 
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
 at which they were measured, which `ages.py` finds out from git. `functions: element` and
 `functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation;
-`reasons: all` are the reasons of verdicts, `facets: all` their facets, `jobs: all` the keys of a job;
+`reasons: all` are the reasons of verdicts, `facets: all` their facets, `jobs: all` the keys of
+a job;
 `checks: all` the checks of verify.
 """
 
