@@ -58,6 +58,7 @@ EACH_RUN = (
 )
 """Candidates of each verdict and reason; those of `make test-all` are the others."""
 WITHOUT_CANDIDATE = {
+    "overwrote",  # of copies as well, which no file did
     "impossible",  # depends on the memory of the machine
     "slows_others",  # what it gains differs from run to run: tests/test_judge_beside.py
     "slower",  # is no fault

@@ -207,15 +207,15 @@ def test_a_failure_of_no_variant_is_no_limit():
     assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == Code.WRONG
 
 
-def test_contiguous_operands_and_broadcasts_are_no_limits():
+def test_contiguous_operands_are_no_limit_and_broadcasts_are_one():
     def limits(variant):
         return CHECKS["layouts"].limits(variant, None)
 
     assert limits("both operands transposed")
     assert limits("target of bfloat16")
     assert not limits("square operands")
-    assert not limits("target of one row")
-    assert not limits("var of one number")
+    assert limits("target of one row")
+    assert limits("var of one number")
 
 
 def test_nothing_is_excused_where_the_formulas_do_not_fit(monkeypatch):

@@ -41,7 +41,7 @@ STRANGERS = (
     ),
     Stranger(
         *("ce_without_maximum", ("WRONG",)),
-        {"": "computes cross_entropy, mean", "extreme_values": "wrong: logits of 100"},
+        {"": "computes cross_entropy, mean", "extreme_values": "wrong: logits around 100"},
     ),
     Stranger("smooth_l1_beta_positional", RIGHT, {"parameters": "ok"}),
     Stranger(
@@ -91,5 +91,4 @@ def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.Monkey
 def test_a_kernel_of_the_default_stream_is_limited_to_it() -> None:
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), loss="mse", quick=True))
 
-    assert verdict.right, verdict.reasons
-    assert verdict.facets["streams_and_graphs"].startswith(("limited", "raises"))
+    assert verdict.word in ("RIGHT BUT NO GRADIENT", "RIGHT WITHIN LIMITS"), verdict.reasons

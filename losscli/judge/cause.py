@@ -18,9 +18,10 @@ from torch import Tensor
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.requests import Answer
+from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import LOSS
+from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem, operand_of
 
 CLOSE = 1e-4
@@ -106,9 +107,68 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
     for each in problems:
         with suppress(SubjectError, LosscliError):
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
+            if found := _of_shape(each, subject) or _of_calls(each, subject):
+                return found
             answers = [subject.send(own.call(own.usual)) for own in draws]
             if found := _mistake(draws, answers) or _factor(each, answers[0]):
                 return found
+            if found := _of_places(each, answers[0]):
+                return found
+    return ""
+
+
+def _of_shape(problem: Problem, subject: Subject) -> str:
+    """Say over which dimension alone a mean or a sum was taken."""
+    loss, shape = subject.send(Forward(problem.operands)), tuple(problem.prediction.shape)
+    if problem.case.reduction == "none" or len(shape) != 2 or not loss.dim():
+        return ""
+    rows, columns = shape
+    along = {columns: "rows", rows: "columns"}.get(loss.numel(), "")
+    return f"its {problem.case.reduction} is over the {along} alone" if along else ""
+
+
+def _of_calls(problem: Problem, subject: Subject) -> str:
+    """Say whether results differ from call to call, or between training and inference."""
+    call = problem.call(problem.usual)
+    first, second = subject.send(call), subject.send(call)
+    if not _alike(first, second):
+        return "two calls with the same operands give different results"
+    if not _close(subject.send(Forward(problem.operands)), first.loss):
+        wrong = problem.judge_loss(first.loss)[0].status == FAIL
+        return f"its loss is wrong {'with' if wrong else 'without'} a gradient alone"
+    return ""
+
+
+def _of_places(problem: Problem, answer: Answer) -> str:
+    """Say on which elements alone the loss is wrong, and how far off the others are."""
+    if problem.case.reduction != "none" or len(truths := [*problem.value()]) != 1:
+        return ""
+    got, due = answer.loss.detach().double(), truths[0].value
+    if got.shape != due.shape or got.numel() < FEWEST:
+        return ""
+    if bool((got == got.flatten()[0]).all()):
+        return f"its loss is {float(got.flatten()[0]):.6g} everywhere"
+    relative = (got - due).abs() / due.abs().clamp(min=1e-3 * float(due.abs().max()))
+    wrong = ~(relative <= CLOSE)
+    spec, x = problem.case.spec, problem.prediction.detach().double()
+    if bool(wrong.any()) and not bool(wrong.all()) and x.shape == wrong.shape:
+        kinks = x.new_tensor(spec.kinks(problem.case.params))
+        operands = (each.detach().double() for each in problem.operands.values())
+        sides = torch.bucketize(spec.branch_coordinate(*operands), kinks) if len(kinks) else x
+        off = sides[wrong].unique()
+        if len(kinks) and not bool((~wrong & torch.isin(sides, off)).any()):
+            names = spec.branches(problem.case.params)
+            told = " and ".join(repr(names[int(n)]) for n in off)
+            return f"its loss is wrong on the branch {told} alone"
+        low, high = float(x[~wrong].min()), float(x[~wrong].max())
+        if bool(((x[wrong] < low) | (x[wrong] > high)).all()):
+            return f"its loss is right for inputs from {low:.3g} to {high:.3g} alone"
+    spread = float(relative.square().mean().sqrt())
+    for dtype in (torch.float16, torch.bfloat16):
+        unit = torch.finfo(dtype).eps / 2
+        if unit / 4 < spread < 2 * unit:
+            name = str(dtype).removeprefix("torch.")
+            return f"its elements are off by {spread:.1g} of themselves, as those of {name} are"
     return ""
 
 

@@ -31,6 +31,7 @@ from losscli.losses import (
     Shape,
     Spec,
 )
+from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 
@@ -150,7 +151,12 @@ def _recognised(
         if not _close(answer, truth.send(Forward(own.operands)), dtype):
             continue
         incoming = own.usual
-        got, due = (each.send(own.call(incoming)).gradients for each in (subject, truth))
+        try:
+            got, due = (each.send(own.call(incoming)).gradients for each in (subject, truth))
+        except SubjectError as error:
+            if error.code != Code.NO_GRADIENT:
+                raise
+            return given, reduction
         wrt = incoming.wrt[:1] if dtype != "float64" else incoming.wrt
         if all(_close(got[name], due[name], dtype) for name in wrt):
             return given, reduction

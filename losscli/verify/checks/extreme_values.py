@@ -17,7 +17,7 @@ from losscli.verify.geometry.geometry import of_shape
 BEYOND_TRAINING = ("infinity", "NaN", "of zeros", "1e4", "short vectors", "thousands")
 """What the names of values have that training does not meet: a kernel may have its limit there."""
 
-AT_LARGEST, MILD_ULP = "logits of 100", 1024.0
+AT_LARGEST, MILD_ULP = "logits around 100", 1024.0
 """At the largest logits of training rounding takes digits of a gradient: fewer ulp are a limit."""
 
 

@@ -81,6 +81,7 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
     units=(ELEMENT,),
     asks=takes_one_row,
     needs="losses whose target may be one row",
+    limits=lambda variant, _: True,
     recompiles=True,
 )
 def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:

@@ -90,8 +90,7 @@ SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square input, target of one column": ((37, 1), as_is, as_is),
 }
 """The shape of the target, and how operands lie of which the input is square."""
-CONTIGUOUS = [name for name in SQUARE if not name.endswith("transposed")]
-REPEATED = ("of one row", "of one column", "of one number")
+CONTIGUOUS = [name for name in SQUARE if not name.endswith(("transposed", "row", "column"))]
 FIVE = (3, 4, 5, 6, 7)
 PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "five dimensions, the input permuted": ((4, 1, 3, 0, 2), (0, 1, 2, 3, 4)),
@@ -164,8 +163,8 @@ class ElementGeometry(Geometry):
         return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
 
     def is_ordinary(self, layout: str) -> bool:
-        """Tell whether a layout is that of contiguous operands or a broadcast of one."""
-        return layout in (*broadcast_shapes(1, 1), *CONTIGUOUS) or layout.endswith(REPEATED)
+        """Tell whether a layout is that of contiguous operands of one shape."""
+        return layout in CONTIGUOUS
 
 
 ROWS, COLUMNS = 67, 301

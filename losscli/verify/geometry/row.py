@@ -114,7 +114,7 @@ CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
     LOGITS: {
         "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
         "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
-        "logits of 100": lambda logits: (logits * 50).clamp(-TRAINED, TRAINED),
+        "logits around 100": lambda logits: logits + TRAINED,
         "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
         "logits around 1e4": lambda logits: logits + LARGE,
         "logits around -1e4": lambda logits: logits - LARGE,
