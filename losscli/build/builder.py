@@ -74,8 +74,7 @@ class Builder:
 
         Raises:
             UnfitError: a build needs a tool that is missing or too old, or the cache cannot be
-                written or
-                is open to others.
+                written or is open to others.
             BuildError: a compiler failed.
         """
         return self.finish([self.resolve(target) for target in targets])

@@ -150,11 +150,7 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
-    """Plan a library without its tools.
-
-    Raises:
-        UnfitError: csrc has nothing to compile for it.
-    """
+    """Plan a library without its tools; UnfitError if csrc has nothing to compile for it."""
     sources = read_sources(csrc, target)
     flags = _flags(target, torch)
     units = [source for source in sources if is_unit(source)]

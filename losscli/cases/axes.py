@@ -1,6 +1,6 @@
-"""The allowed values of each axis of a run (dtypes, passes, layouts, ...), by their public names.
+"""The values of each axis of a run (dtypes, passes, layouts, ...).
 
-The losses, the implementations and the reductions have their own registries.
+Losses, implementations and reductions have their own registries.
 """
 
 from __future__ import annotations

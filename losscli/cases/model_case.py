@@ -1,7 +1,7 @@
-"""The case of a ``Model``: a module of any arguments, whose formula only its own code knows.
+"""The case of a ``Model``: a module whose formula only its own code knows.
 
-A Model has the shapes of its ``get_inputs``, so a case of it keeps them whatever a check asks for.
-Parameters and buffers are operands too: a candidate gets those of the reference with each call.
+A Model has the shapes of its ``get_inputs``, so its case keeps them. Parameters and buffers are
+operands too: a candidate gets the reference's with each call.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """What is known of an argument of a Model, or of one of its parameters and buffers."""
+    """An argument of a Model, or one of its parameters and buffers."""
 
     name: str = ""
     shape: Shape | None = None
@@ -61,7 +61,7 @@ class Argument(msgspec.Struct, frozen=True):
 
     @property
     def is_floating(self) -> bool:
-        """Whether it is a tensor of floating values."""
+        """Whether it is a floating-point tensor."""
         return self.dtype in ITEM_BYTES
 
     @property
@@ -72,13 +72,13 @@ class Argument(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
-    """The operands of a Model; that it can be called is known to the workers alone."""
+    """The operands of a Model; only workers can call it."""
 
     unit: ClassVar[Unit] = MODEL
 
 
 class ModelCase(Case, frozen=True):
-    """A case of a Model: the other fields of a case follow from its arguments."""
+    """A Model's case; the other fields follow from its arguments."""
 
     model: str = ""
     """The file with the Model, as an implementation is named."""
@@ -96,29 +96,29 @@ class ModelCase(Case, frozen=True):
 
     @property
     def tensors(self) -> tuple[Argument, ...]:
-        """The arguments and the state that are operands, one with a gradient first if there is."""
+        """The tensor arguments and the state, with a differentiable argument first if possible."""
         given = [a for a in self.arguments if a.shape is not None]
         first = max(given, key=lambda a: (a.differentiable, a.is_floating))
         return (first, *(a for a in given if a is not first), *self.state)
 
     @property
     def spec(self) -> Spec:
-        """The operands, as those of a loss."""
+        """The operands, as a loss's."""
         return _spec(self.tensors)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """The shape of each operand by its name."""
+        """Each operand's shape, by name."""
         return {a.name: a.shape or () for a in self.tensors}
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """The dtype of each operand by its name."""
+        """Each operand's dtype, by name."""
         return {a.name: a.dtype for a in self.tensors}
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of the elements of each operand by its name."""
+        """Bytes of each operand's elements, by name."""
         return {a.name: a.bytes for a in self.tensors}
 
     @property
@@ -138,12 +138,12 @@ class ModelCase(Case, frozen=True):
 
     @property
     def mixes_dtypes(self) -> bool:
-        """Whether the target has another dtype, which concerns losses of a known formula."""
+        """Return False: only losses with a known formula have targets."""
         return False
 
     @property
     def impossible(self) -> Reason | None:
-        """Nothing, for its shapes are those of ``get_inputs``."""
+        """None: its shapes are those of ``get_inputs``."""
         return None
 
     @property
@@ -157,7 +157,7 @@ class ModelCase(Case, frozen=True):
         return self.largest // max(math.prod(self.output), 1)
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the shapes and dtypes of the arguments, in their order."""
+        """Return the arguments' shapes and dtypes, in order."""
         named = [
             str(a.plain) if a.shape is None else f"{format_size(a.shape)} {a.dtype}"
             for a in self.arguments
@@ -169,12 +169,12 @@ class ModelCase(Case, frozen=True):
         return self
 
     def floor_bytes(self, pass_: PassName) -> int:
-        """Return the bytes of operands and results; a Model that reads less of them moves fewer."""
+        """Return the bytes of operands and results; a Model may read less."""
         gradient = self.elements * self.item_bytes if pass_ == FORWARD_BACKWARD else 0
         return self.stored_bytes + self.loss_bytes + gradient
 
     def of_dtype(self, dtype: str) -> ModelCase:
-        """Return the case of modules and floating arguments that are cast to a dtype."""
+        """Return the case with modules and floating arguments cast to a dtype."""
 
         def cast(given: Iterable[Argument]) -> tuple[Argument, ...]:
             return tuple(replace(a, dtype=dtype) if a.is_floating else a for a in given)
@@ -184,7 +184,7 @@ class ModelCase(Case, frozen=True):
         return replace(self, arguments=arguments, state=state, **changes)
 
     def settled(self) -> ModelCase:
-        """Return the case with the shape and the dtype of its first operand."""
+        """Return the case with its first operand's shape and dtype."""
         first = self.tensors[0]
         changes: dict[str, Any] = {"shape": first.shape, "dtype": first.dtype}
         return replace(self, **changes)
@@ -192,7 +192,7 @@ class ModelCase(Case, frozen=True):
     def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
         """Return the case with what is known of its result.
 
-        ``given``: the operands of which there are gradients.
+        ``given``: the operands with gradients.
         """
 
         def known(arguments: Iterable[Argument]) -> tuple[Argument, ...]:
@@ -203,7 +203,7 @@ class ModelCase(Case, frozen=True):
         return replace(self, arguments=arguments, state=state, **changes).settled()
 
     def of_rows(self, rows: int) -> ModelCase | None:
-        """Return the case with fewer rows; None where its arguments have none in common, or few."""
+        """Return the case with fewer rows, or None if arguments differ in rows or have few."""
         given = [a.shape for a in self.arguments if a.shape is not None]
         extents = {shape[0] if shape else 0 for shape in given}
         if len(extents) != 1 or extents.pop() <= rows:
@@ -230,7 +230,7 @@ def _spec(tensors: tuple[Argument, ...]) -> Spec:
 
 
 def _domain(argument: Argument) -> Domain:
-    """Return the domain of an argument: one that is not real is drawn again as it was."""
+    """Return an argument's domain; one that is not real is redrawn as it was."""
     if argument.content == "any" and argument.is_floating:
         return REAL
     low, high = RANGES.get(argument.content, (argument.low, argument.high))

@@ -1,4 +1,4 @@
-"""The keys of a config: how each is read, and the JSON Schema of what it takes."""
+"""The keys of a config: their readers and JSON Schema."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Key:
-    """A key: the reader of its value, and the JSON Schema of what the reader takes."""
+    """A key's reader and its JSON Schema."""
 
     read: Callable[[Located], object]
     schema: Schema
     description: str = ""
 
     def json_schema(self) -> Schema:
-        """Return the schema with the description, which editors show."""
+        """Return the schema with the description for editors."""
         return ({"description": self.description} if self.description else {}) | dict(self.schema)
 
 
@@ -49,7 +49,7 @@ _POWERS: Schema = {
 
 
 def _some(item: Schema) -> Schema:
-    """Return the schema of one value or a list of them."""
+    """Return the schema of one value or a list."""
     return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
 
 
@@ -72,7 +72,7 @@ def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
 
 
 def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, object]:
-    """Read a mapping of known keys, each with its own reader."""
+    """Read a mapping of known keys with their readers."""
 
     def read(name: str, item: Located) -> tuple[str, object]:
         fields.check_key(name, item, keys, "key")
@@ -256,7 +256,7 @@ TABLE_KEYS = tuple(key for key in FIELDS if key not in ("device", "columns"))
 
 
 def json_schema() -> Schema:
-    """Return the JSON Schema of a config, for editors and other programs."""
+    """Return a config's JSON Schema."""
     properties = {name: key.json_schema() for name, key in FIELDS.items()}
     extends = {
         "description": "Name of the config to extend: a file beside this one, or a shipped config. "

@@ -1,4 +1,4 @@
-"""A config as frozen data: the result of a YAML file, its `extends` and the command line."""
+"""A config as frozen data: a YAML file, its `extends` and the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from losscli.units import format_size
 
 @dataclass(frozen=True)
 class LossChoice:
-    """One loss and the values of its parameters; several values of one make several cases."""
+    """A loss and its parameter values; several values make several cases."""
 
     name: str
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vector
 
 
 def off_default(spec: Spec) -> dict[str, float]:
-    """Return parameters that all differ from their defaults, which a kernel may assume."""
+    """Return non-default values for all parameters."""
     return {parameter.name: parameter.off_default for parameter in spec.parameters}
 
 
@@ -62,7 +62,7 @@ MOST_PROCESSES = 100
 
 @dataclass(frozen=True)
 class Inputs:
-    """How input values are made."""
+    """How to make input values."""
 
     distributions: tuple[Distribution, ...] = ("uniform",)
     scale: float = 1.0
@@ -72,7 +72,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Timing:
-    """The rules that stop the sampling of a case; times are in seconds."""
+    """When to stop sampling a case, in seconds."""
 
     min_time: float = 0.2
     max_time: float = 10.0
@@ -92,7 +92,7 @@ class Timing:
         return self.processes is not None and self.processes > 1
 
     def on(self, device: str) -> Timing:
-        """Return the timing on a device, with the number of processes filled in."""
+        """Return the timing for a device, with its number of processes."""
         if self.processes is not None:
             return self
         return replace(self, processes=PROCESSES[device.partition(":")[0]])
@@ -100,7 +100,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Rows that match every given field are left out."""
+    """Excludes rows that match every given field."""
 
     loss: str | None = None
     size: Shape | None = None
@@ -116,19 +116,19 @@ class Exclude:
 
     @property
     def conditions(self) -> dict[str, object]:
-        """The values that a row has to match, by the keys of a config."""
+        """The values to match, by config key."""
         found = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         return {k: v for k, v in found.items() if k != "reason" and v is not None}
 
     def __str__(self) -> str:
-        """Return the rule as a config has it, without the reason."""
+        """Return the rule as in a config, without the reason."""
         words = self.conditions | ({"size": format_size(self.size)} if self.size else {})
         return "{" + ", ".join(f"{key}: {value}" for key, value in words.items()) + "}"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One part of a filter: ``dtype=bfloat16``, or ``dtype!=float64`` where it is negated."""
+    """One condition of a filter: ``dtype=bfloat16``, or negated ``dtype!=float64``."""
 
     axis: str
     """A key of a rule of ``exclude``, a parameter of a loss, ``distribution`` or ``table``."""
@@ -143,7 +143,7 @@ Filter = tuple[Condition, ...]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A tolerance that loosens one case by name; the table shows it."""
+    """A looser tolerance for one named case; the table shows it."""
 
     case: str
     ulp: float
@@ -151,7 +151,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Config:
-    """Every axis of a run, and its timing. Empty ``losses`` stand for all losses."""
+    """All axes of a run, and its timing. Empty ``losses`` means all."""
 
     title: str = ""
     """The title above the table of results."""
@@ -185,9 +185,9 @@ class Config:
 
     @property
     def blocks(self) -> tuple[Config, ...]:
-        """The configs whose cases are run: the tables, or this one."""
+        """The configs to run: the tables, or this one."""
         return self.tables or (self,)
 
     def changed(self, change: Callable[[Config], Config]) -> Config:
-        """Return the config after a change of it and of each table."""
+        """Apply a change to this config and each table."""
         return replace(change(self), tables=tuple(map(change, self.tables)))

@@ -1,4 +1,4 @@
-"""Writes a config out in full: each key with its value, and where the value came from."""
+"""Writes a config in full, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Keys = dict[str, Any]
 
 
 def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
-    """Return every key with what is shown of it; ``tables`` is a list of the same.
+    """Return every key with its value and origin; ``tables`` is a list of the same.
 
-    ``given`` says where the keys come from that are overridden: the command line, or a variable.
+    ``given`` names the origin of overridden keys: the command line, or a variable.
     """
     keys = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
@@ -61,7 +61,7 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """Return the values of a config without its tables, as a config file has them."""
+    """Return a config's values without tables, as in a file."""
     values: dict[str, Any] = {
         "title": config.title,
         "device": config.device,
@@ -99,7 +99,7 @@ def _rule(rule: Exclude) -> dict[str, object]:
 
 
 def as_yaml(keys: Keys) -> str:
-    """Return the keys as YAML that losscli reads back, with a comment on each origin."""
+    """Return the keys as readable YAML with a comment on each origin."""
     return "\n".join(_lines(keys)) + "\n"
 
 

@@ -31,12 +31,12 @@ def is_on(variable: str) -> bool:
 
 
 def note(text: str) -> None:
-    """Write a line for the user, unless they asked for quiet."""
+    """Write a line for the user, unless quiet."""
     say(f"losscli: {text}")
 
 
 def say(text: str) -> None:
-    """Write text, as ``note`` does, but for control characters; the status line moves below it."""
+    """Write text without control characters, as ``note`` does, above the status line."""
     if is_quiet():
         return
     # The line may be that of another process, which started this one.
@@ -46,7 +46,7 @@ def say(text: str) -> None:
 
 
 def status(text: str) -> None:
-    """Replace the status line, which only a terminal has; an empty text clears it."""
+    """Replace the status line of a terminal; an empty text clears it."""
     global _shown
     if not has_status():
         return
@@ -57,5 +57,5 @@ def status(text: str) -> None:
 
 
 def has_status() -> bool:
-    """Tell whether there is a status line: on a terminal, unless the user asked for quiet."""
+    """Tell whether there is a status line: on a terminal, unless quiet."""
     return sys.stderr.isatty() and not is_quiet()

@@ -15,7 +15,7 @@ LONGEST_WAIT = 600.0
 
 
 class Progress:
-    """A context that tells how far a command is, and how long the rest may take."""
+    """A context that reports progress and the remaining time."""
 
     def __init__(
         self,
@@ -27,9 +27,9 @@ class Progress:
         """Begin.
 
         Args:
-            weights: how long the jobs take, each beside the others.
-            guess: how many seconds all of them may take, until the first is finished.
-            clock: seconds that never go back.
+            weights: the jobs' relative times.
+            guess: total seconds, used until the first job is finished.
+            clock: monotonic seconds.
         """
         self.weights, self._guess, self._clock = list(weights), guess, clock
         """How long the jobs take, each beside the others; a build learns of its jobs one by one."""
@@ -47,7 +47,7 @@ class Progress:
         status("")
 
     def working_on(self, name: str) -> None:
-        """Show the job that begins, or goes on; nothing once all are finished."""
+        """Show the current job; nothing once all are finished."""
         if self.weights and self.finished >= len(self.weights):
             return
         of = f" of {len(self.weights)}" if self.weights else ""  # or nobody knows
@@ -64,7 +64,7 @@ class Progress:
         self.finished += 1
 
     def seconds_left(self) -> float | None:
-        """Return how long the rest may take, from the jobs that are finished; None if unknown."""
+        """Return the estimated remaining time, or None."""
         done, all_ = sum(self.weights[: self.finished]), sum(self.weights)
         elapsed = self._clock() - self._start
         if not done:

@@ -253,11 +253,7 @@ def besiege(
     command: Sequence[str] = (),
     progress: Callable[[str], None] = lambda tries: None,
 ) -> Siege:
-    """Try all attacks in workers of a device.
-
-    Raises:
-        UnfitError: no worker can be started.
-    """
+    """Try all attacks in workers of a device; UnfitError if no worker can be started."""
     user = "root" if os.getuid() == 0 else "a user"
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()

@@ -27,11 +27,7 @@ class NoAnswerError(Exception):
 
 
 def ask(question: str, *arguments: str) -> dict[str, Any]:
-    """Ask a question in a separate process.
-
-    Raises:
-        NoAnswerError: it crashed, failed or timed out.
-    """
+    """Ask a question in a separate process; NoAnswerError if it crashed, failed or timed out."""
     command = [sys.executable, "-m", "losscli.doctor.questions", question, *arguments]
     with tempfile.TemporaryFile() as told, Process(command, errors=told.fileno()) as process:
         try:

@@ -1,4 +1,4 @@
-"""Where files of this user are kept, and whether other users could change them."""
+"""The user's directories, and whether other users could change them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NAME = "losscli"
 
 
 def cache_directory(what: str) -> Path:
-    """Return the cache of this user; see :func:`user_directory`."""
+    """Return the user's cache; see :func:`user_directory`."""
     return user_directory("cache", CACHE_VARIABLE, what)
 
 
 def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> Path:
-    """Return a directory of this user: the variable's, or losscli's own in ``$XDG_..._HOME``.
+    """Return a user's directory: the variable's, or losscli's in ``$XDG_..._HOME``.
 
     Args:
-        kind: which of the platform's directories it is without the variable.
+        kind: the platform's directory without the variable.
         variable: an environment variable that names another.
-        what: what is kept there, for the message.
+        what: the contents, for the message.
 
     Raises:
-        UsageError: it lies in a home directory that is not there.
+        UsageError: its home directory does not exist.
     """
     import platformdirs
 
@@ -50,11 +50,11 @@ def private_folder(what: str, name: str) -> Path:
     """Return a folder of the cache, made or not, that no other user can write.
 
     Args:
-        what: is kept there, for the message.
-        name: of the folder.
+        what: the contents, for the message.
+        name: the folder's name.
 
     Raises:
-        UnfitError: other users could change what is in it.
+        UnfitError: other users could change its contents.
     """
     folder = cache_directory(what) / name
     require_private(folder.parent)
@@ -63,11 +63,11 @@ def private_folder(what: str, name: str) -> Path:
 
 
 def make_private(folder: Path, mode: int = 0o700) -> None:
-    """Make a folder whose permissions are no more than ``mode``, whatever the umask is.
+    """Make a folder with at most the permissions ``mode``, whatever the umask.
 
     Raises:
         OSError: it cannot be made.
-        UnfitError: it is there, and other users could change what is in it.
+        UnfitError: it exists, and other users could change its contents.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
@@ -79,11 +79,7 @@ def make_private(folder: Path, mode: int = 0o700) -> None:
 
 
 def require_private(path: Path) -> None:
-    """Refuse a file or folder of the cache that other users could change, if it is there.
-
-    Raises:
-        UnfitError: they could.
-    """
+    """Reject an existing path that other users could change; UnfitError if they could."""
     if weakness := weakness_of(path):
         own = path.stat().st_uid == os.geteuid()
         mend = f"Run `chmod go-w {path}` if you trust what it holds, or n" if own else "N"
@@ -94,10 +90,7 @@ def require_private(path: Path) -> None:
 
 
 def weakness_of(path: Path) -> str:
-    """Return which other users could change a file or folder; empty where none could.
-
-    A path that cannot be looked at has no weakness: to use it is an error of its own.
-    """
+    """Return which users could change a path; empty if none, or if it cannot be read."""
     try:
         found = path.stat()
     except OSError:
@@ -111,7 +104,7 @@ def weakness_of(path: Path) -> str:
 
 
 def weakness_along(path: Path) -> str:
-    """Return which other users could replace a file, itself or by a folder above it; or nothing."""
+    """Return which users could replace a file or a folder above it, or an empty string."""
     found = ""
     for each in (path.absolute(), *path.absolute().parents):
         mode = each.stat().st_mode
@@ -124,10 +117,7 @@ def weakness_along(path: Path) -> str:
 
 
 def note_use(path: Path) -> None:
-    """Note when something was last used, if that can be noted.
-
-    A clock that is set back for a while makes nothing look old.
-    """
+    """Record the time of use, if possible; a clock set back ages nothing."""
     with contextlib.suppress(OSError):
         if path.stat().st_mtime < time.time():
             os.utime(path)

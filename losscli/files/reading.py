@@ -1,4 +1,4 @@
-"""Reads a file that a user names, up to a limit: a device, or a pipe without an end, is refused."""
+"""Reads a user's file up to a limit; devices and endless pipes are rejected."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PIECE = 2**20
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:
-    """Return what a file, or what a pipe gives until its end, if it is no more than `most` bytes.
+    """Return the contents of a file or pipe of at most `most` bytes.
 
     Raises:
-        OSError: the file cannot be read, is neither a file nor a pipe, or is larger; `strerror`
-            says what it is.
+        OSError: it cannot be read, is neither a file nor a pipe, or is larger; `strerror` says
+            which.
     """
     with open(path, "rb", buffering=0) as file:
         found = os.fstat(file.fileno())

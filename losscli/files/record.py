@@ -1,4 +1,4 @@
-"""What is kept as JSON: structs that are written, and read back, by their own fields."""
+"""Structs that are written to JSON and read back by their fields."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 
 def _public(name: str) -> str:
-    """Return what JSON calls a field: the ``_`` that makes ``pass_`` a name is Python's."""
+    """Return a field's JSON name, without the ``_`` of names such as ``pass_``."""
     return name.rstrip("_")
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
-    """What JSON holds as an object, with a key for each field.
+    """A JSON object with a key per field.
 
-    A record is part of no cycle, so the garbage collector passes over it.
+    A record is never part of a cycle, so the garbage collector skips it.
     """
 
     derived: ClassVar[Mapping[str, str]] = {}
@@ -25,13 +25,13 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
     behind. They follow from the fields, so they are not read."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds."""
+        """Return the JSON object."""
         return {key: _plain(getattr(self, name)) for key, name in _keys(type(self))}
 
 
 @cache
 def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
-    """Return the keys of a record in JSON, each with the name of what it holds."""
+    """Return a record's JSON keys, each with its attribute."""
     keys = []
     for key, name in zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True):
         keys.append((key, name))
@@ -42,7 +42,7 @@ def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a field as lists, dictionaries and what these hold."""
+    """Return a value as plain lists and dictionaries."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Record):

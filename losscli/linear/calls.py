@@ -1,4 +1,4 @@
-"""The calls of the losses of hidden states: checks, the choice of a plan, results as asked for."""
+"""Calls of fused linear losses: checks, choice of a plan, and reduction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_TOKEN = int(NO_INDEX)
 
 
 class Given(NamedTuple):
-    """What all losses of hidden states are given."""
+    """The arguments that all fused linear losses share."""
 
     hidden: Tensor
     linear_weight: Tensor
@@ -51,7 +51,7 @@ def settings_of(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Settings:
-    """Return the settings of a cross entropy as its caller gives them."""
+    """Return a cross entropy's settings from public arguments."""
     ignored = -100 if ignore_index is None else ignore_index
     return Settings(ignored, label_smoothing, temperature, softcap, z_loss)
 
@@ -67,7 +67,7 @@ def compute_cross_entropy(
     memory_budget: int | None,
     **of_logits: Any,
 ) -> Any:
-    """Return what :func:`losscli.linear.linear_cross_entropy` does; ``of_logits``: its settings."""
+    """Compute :func:`losscli.linear.linear_cross_entropy`; ``of_logits`` are its settings."""
     settings = settings_of(**of_logits)
     check_settings(name, settings, reduction)
     hidden, linear_weight, target, bias, of_shard, wide = given
@@ -109,7 +109,7 @@ def compute_token_log_probs(
     entropy: bool,
     memory_budget: int | None,
 ) -> Any:
-    """Return what :func:`losscli.linear.linear_token_log_probs` does."""
+    """Compute :func:`losscli.linear.linear_token_log_probs`."""
     hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
@@ -128,14 +128,14 @@ def compute_token_log_probs(
 
 
 def check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
-    """Raise what cross entropy does for a reduction or a setting out of its domain."""
+    """Raise cross entropy's error for an invalid reduction or setting."""
     calls = Calls(name)
     calls.parameters = find_loss("cross_entropy").parameters
     calls.check({"reduction": reduction, **settings._asdict()})
 
 
 def check_class_weight(name: str, weight: Tensor | None) -> None:
-    """Raise ValueError for weights of classes that want a gradient, which no kernel has."""
+    """Raise ValueError for class weights that require grad, which no kernel computes."""
     if weight is not None and weight.requires_grad:
         raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
 
@@ -155,7 +155,7 @@ def _compute(
     *,
     with_log_sums: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the losses, of rows in the shape of the hidden states without their width."""
+    """Return the losses; unreduced ones have the hidden states' shape without the width."""
     hidden, target = operands.hidden, operands.class_numbers
     classes = len(operands.weight) if shard is None else shard.classes
     kept = None
@@ -251,7 +251,6 @@ def _weighted(
     reduction: str,
     shard: Shard | None,
 ) -> Tensor:
-    """Return the losses times the weights of their rows, reduced."""
     weights = token_weight.to(losses.dtype)
     losses = losses * weights
     if reduction == "none":

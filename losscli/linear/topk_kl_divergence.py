@@ -1,6 +1,6 @@
-"""Composes the divergence from k classes of a teacher of the kernels for rows.
+"""Composes the top-k divergence from row kernels.
 
-``losscli/losses/rows/topk_kl_divergence.py`` says what it is, and has its public function.
+``losscli/losses/rows/topk_kl_divergence.py`` defines it and has the public function.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _loss(
     reverse: float,
     temperature: float,
 ) -> Tensor:
-    """Return the loss; traced and transformed, of PyTorch's operators."""
+    """Return the loss; under tracing and transforms, from PyTorch's operators."""
     _check(input, classes, target, mask)
     classes, target = harmless(classes, target, mask)
     rows = input.reshape(-1, input.shape[-1])
@@ -83,7 +83,7 @@ def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) 
 
 
 class _Bins(torch.autograd.Function):
-    """The bins of rows; second derivatives are those of PyTorch's operators."""
+    """The bins of rows; second derivatives use PyTorch's operators."""
 
     @staticmethod
     def forward(
@@ -130,12 +130,12 @@ class _Bins(torch.autograd.Function):
 def _others(
     logits: Tensor, classes: Tensor, instead: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows, so many that a cache holds them, and their logits but those of the classes.
+    """Yield slices of rows that fit a cache, with logits that exclude the classes.
 
     Args:
         logits: ``(N, C)``.
         classes: ``(N, k)``.
-        instead: what the copy has in place of their logits, ``(N, k)``.
+        instead: replaces the classes' logits in the copy, ``(N, k)``.
         mask: the rows that count, ``(N)``; the others are 0.
     """
     size = max(_CHUNK // max(logits.shape[1] * logits.element_size(), 1), 1)

@@ -98,11 +98,7 @@ def operators_for(name: str) -> tuple[str, ...]:
 
 
 def find_loss(name: str) -> Spec:
-    """Look up the spec of any loss.
-
-    Raises:
-        UsageError: the name is unknown.
-    """
+    """Look up the spec of any loss; UsageError if the name is unknown."""
     found = EVERY_LOSS.get(name)
     if found is None:
         every = (*LOSSES, *WEIGHTED, *ROW_FORMS, *LINEAR_LOSSES)

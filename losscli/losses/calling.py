@@ -110,9 +110,8 @@ class Calls:
         Args:
             name: the loss's name.
             by_weights: divide a weighted mean by the sum of the weights. Then grad_output changes
-                with the
-                weights, and forward soon stops computing gradients if the weights are new in each
-                    step.
+                with the weights, and forward soon stops computing gradients if the weights are new
+                in each step.
             shapes: the accepted shapes, as PyTorch's; None for any that broadcast.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes

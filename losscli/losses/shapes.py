@@ -22,11 +22,7 @@ Shape = tuple[int, ...]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the broadcast shape.
-
-    Raises:
-        ValueError: the shapes do not broadcast.
-    """
+    """Return the broadcast shape; ValueError if the shapes do not broadcast."""
     dimensions = max(map(len, shapes), default=0)
     whole = []
     full = [(1,) * (dimensions - len(shape)) + tuple(shape) for shape in shapes]
@@ -95,11 +91,7 @@ def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int
 def broadcast_tensors(
     loss: str, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Broadcast tensors.
-
-    Raises:
-        RuntimeError: they do not broadcast.
-    """
+    """Broadcast tensors; RuntimeError if they do not broadcast."""
     import torch
 
     try:

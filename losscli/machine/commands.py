@@ -1,4 +1,4 @@
-"""Runs commands: those that environment variables name, and the output that they print."""
+"""Runs commands and returns their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 10
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the words of a command in an environment variable; none where it is not set.
+    """Return the words of a command in an environment variable; empty if unset.
 
     Raises:
         UnfitError: a quote is not closed.
@@ -35,7 +35,7 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
 def run_losscli(
     words: Sequence[str], environ: Mapping[str, str], where: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run losscli with these arguments in a directory, with nothing to read; keep what it says."""
+    """Run losscli in a directory without input; capture its output."""
     return subprocess.run(
         [sys.executable, "-m", "losscli", *words],
         cwd=where,
@@ -49,12 +49,12 @@ def run_losscli(
 
 
 def first_line(command: list[str]) -> str | None:
-    """Run a program and return the first line it prints, or None."""
+    """Run a program and return its first line of output, or None."""
     return next(iter((printed(command) or "").splitlines()), None)
 
 
 def printed(command: list[str]) -> str | None:
-    """Run a program and return what it prints; None where it is missing, fails or hangs."""
+    """Run a program and return its output, or None if it is missing, fails or hangs."""
     if not shutil.which(command[0]):
         return None
     try:

@@ -23,7 +23,7 @@ GPU_FACTS = (
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Return the facts that a result depends on, flat and fit for JSON; None where unknown."""
+    """Return the facts that a result depends on, as flat JSON; None where unknown."""
     import torch
 
     facts: dict[str, Any] = {
@@ -52,15 +52,15 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of losscli's own sources, ``+`` after it where files were changed.
+    """Return losscli's commit, with ``+`` if files changed.
 
-    None where losscli is not a checkout: an installed losscli may lie in another repository.
+    None if losscli is not a checkout; an installed one may lie in another repository.
     """
     return commit_of(SOURCES) if (SOURCES / ".git").exists() else None
 
 
 def compiler() -> str | None:
-    """Return what the C++ compiler says it is, or None."""
+    """Return the C++ compiler's version line, or None."""
     try:
         return first_line([*(command_in("CXX") or ["c++"]), "--version"])
     except UnfitError:

@@ -1,4 +1,4 @@
-"""The differences between the machines of two runs, and whether their times are comparable."""
+"""Differences between two runs' machines, and whether times are comparable."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact that two environments do not share."""
+    """A fact that differs between two environments."""
 
     fact: str
     before: Any
@@ -54,9 +54,9 @@ class Difference:
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
 ) -> list[Difference]:
-    """Return what differs between two environments, the decisive first.
+    """Return the differences of two environments, the decisive first.
 
-    ``host`` says whether what calls cost the host is compared, which another CPU makes another.
+    ``host`` tells whether host time is compared, which depends on the CPU.
     """
     kind, other = _kind(before), _kind(after)
     if kind != other:
@@ -74,7 +74,7 @@ def differences(
 
 
 def _fact(facts: Mapping[str, Any], fact: str) -> Any:
-    """Return a fact; records from before the allocator was set say nothing of it."""
+    """Return a fact; old records lack the allocator."""
     return facts.get(fact, DEFAULT if fact == "allocator" else None)
 
 
@@ -84,7 +84,6 @@ def parts_ways(difference: Difference) -> bool:
 
 
 def _kind(facts: Mapping[str, Any]) -> str:
-    """Return ``cpu`` or ``cuda``."""
     device = str(facts.get("device", CPU)).partition(":")[0]
     return device if device in _DECISIVE else CPU
 

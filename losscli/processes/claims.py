@@ -1,6 +1,6 @@
-"""Folders that belong to a process until it ends, in a folder that processes of many hosts share.
+"""Folders owned by a process until it ends, in a folder shared by many hosts.
 
-Each holds a lock in its own: a number of a process says nothing in another container.
+Each holds a lock, because process ids mean nothing in another container.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PREFIX = "judge-"
 
 
 def claim_folder(parent: Path) -> Path:
-    """Make a folder that is this process's own until it ends.
+    """Create a folder that this process owns until it ends.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
         UnfitError: the file system has no locks.
     """
     while True:
@@ -34,7 +34,7 @@ def claim_folder(parent: Path) -> Path:
 
 
 def remove_unclaimed(parent: Path) -> None:
-    """Remove the folders of processes that have ended."""
+    """Remove the folders of ended processes."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if not (folder / LOCK).exists():

@@ -1,7 +1,7 @@
-"""A lock between processes, on an open file; the kernel releases it when its holder ends.
+"""A lock between processes on an open file; the kernel releases it when its holder ends.
 
-A message names the holder: the kernel lists the processes of this machine that hold locks. One of
-another machine, which shares the file, writes its name into it.
+Messages name the holder: the kernel lists local processes that hold locks, and one on another
+machine writes its name into the file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as it is written into the lock's file."""
+    """The process that holds a lock, as written in its file."""
 
     pid: int = 0
     """0 where it is unknown."""
@@ -47,7 +47,7 @@ class Holder:
 
     @classmethod
     def read(cls, file: IO[str]) -> Holder:
-        """Read the holder of a lock, which may have changed since."""
+        """Read a lock's holder, which may have changed since."""
         file.seek(0)
         try:
             return cls(**json.loads(file.read()))
@@ -55,7 +55,7 @@ class Holder:
             return cls()
 
     def write(self, file: IO[str]) -> None:
-        """Write it into the file of a lock that is held; a full disk is no error."""
+        """Write it into a held lock's file; a full disk is ignored."""
         with contextlib.suppress(OSError):
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), json.dumps(asdict(self)).encode())
@@ -71,13 +71,13 @@ class HeldError(LosscliError):
     """A lock was not free in time."""
 
     def __init__(self, holder: str, *, waits_for_us: bool = False) -> None:
-        """``holder`` is for a message; ``waits_for_us``: it would never have released it."""
+        """``holder`` is for messages; ``waits_for_us``: it would never release the lock."""
         self.holder, self.waits_for_us = holder, waits_for_us
         super().__init__(f"{holder} holds the lock")
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open the file of a lock, which no other user may open: reading it is enough to lock it.
+    """Open a lock's file so that no other user can; reading it is enough to lock it.
 
     Raises:
         OSError: it cannot be opened, or is a link.
@@ -93,7 +93,7 @@ def open_lock(path: Path) -> IO[str]:
 
 
 def try_lock(file: IO[str], *, shared: bool = False) -> bool:
-    """Take the lock if it is free, alone or shared with others; tell whether it was taken.
+    """Take the lock if it is free, exclusively or shared; tell whether it was taken.
 
     Raises:
         UnfitError: the file system has no locks.
@@ -114,7 +114,7 @@ def try_lock(file: IO[str], *, shared: bool = False) -> bool:
 
 
 def unlock(file: IO[str]) -> None:
-    """Release the lock; closing the file would not do where another process has inherited it."""
+    """Release the lock; closing is not enough if another process inherited the file."""
     import fcntl
 
     fcntl.flock(file, fcntl.LOCK_UN)
@@ -128,13 +128,13 @@ def locked(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock of a build within the block, waiting for it as long as it takes.
+    """Hold a build's lock within the block, waiting without limit.
 
     Args:
-        file: the file to lock, open for reading and appending; other holders opened their own.
-        notify: told once, after a second of waiting, whom the wait is for.
-        clock: seconds, monotonic.
-        sleep: waits so many seconds.
+        file: the file to lock, open for reading and appending.
+        notify: told once, after a second, who holds the lock.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
 
     Raises:
         UnfitError: the file system has no locks.
@@ -167,11 +167,11 @@ def held(
         file: see :func:`locked`.
         notify: told once who holds it.
         notify_after: seconds of waiting before that.
-        shared: with others that share it.
-        until: the time by the clock after which no more is waited.
-        waits_for_us: tells whether a process that holds it would never release it meanwhile.
-        clock: seconds, monotonic.
-        sleep: waits so many seconds.
+        shared: share it with others.
+        until: the clock time to stop waiting.
+        waits_for_us: tells whether a holder would never release it meanwhile.
+        clock: monotonic seconds.
+        sleep: waits for seconds.
 
     Raises:
         HeldError: it was not free in time.
@@ -203,7 +203,6 @@ def held(
 
 
 def _holder(file: IO[str]) -> str:
-    """Return who holds the lock, which may have changed since."""
     holders, signed = _holders(file), Holder.read(file)
     if not holders or signed.pid in holders:
         return str(signed)
@@ -225,7 +224,7 @@ def _holders(file: IO[str]) -> list[int]:
 
 
 def _named(pid: int) -> str:
-    """Return the number of a process and the name of its program."""
+    """Return a process's id and program name."""
     try:
         name = (_PROC / str(pid) / "comm").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads the counters of kernels by Nsight Compute, ``ncu``."""
+"""Reads kernel counters with Nsight Compute, ``ncu``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _NANOSECONDS = 1e-9
 
 
 class NoCountersError(UnfitError):
-    """The counters of the GPU cannot be read; the message says why, and what to do."""
+    """The GPU's counters cannot be read; the message says why, and what to do."""
 
 
 def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
@@ -73,11 +73,11 @@ def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
 
 
 def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[Launch, ...]:
-    """Run a command of ``command``; return the launches that it marked.
+    """Run a command of ``command``; return the marked launches.
 
     Raises:
         NoCountersError: the counters cannot be read.
-        UnfitError: what ran under the profiler failed.
+        UnfitError: the profiled command failed.
     """
     ended = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     said = ended.stdout + ended.stderr
@@ -104,7 +104,7 @@ def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[
 
 
 def read(text: str) -> tuple[Launch, ...]:
-    """Return the launches of a report as ncu prints it: ``--csv --page raw``."""
+    """Return the launches of ncu's output for ``--csv --page raw``."""
     table = text[text.index('"ID"') :] if '"ID"' in text else ""
     rows = list(csv.DictReader(io.StringIO(table)))
     return tuple(map(_launch, rows[1:]))  # the first row has the units

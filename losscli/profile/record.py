@@ -1,4 +1,4 @@
-"""What a profile holds: the launches of one call, and what bounds the call."""
+"""The contents of a profile: a call's launches, and what bounds it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Bound = Literal[
 
 
 class Launch(Record, frozen=True):
-    """One launch of a kernel on a GPU, or all calls of one operator on a CPU.
+    """One kernel launch on a GPU, or all calls of one operator on a CPU.
 
-    What a profiler does not tell is None. Shares are from 0 to 1.
+    Unknown values are None. Shares are from 0 to 1.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Launch(Record, frozen=True):
 
     @property
     def dram_gbps(self) -> float | None:
-        """The rate at which the launch moved bytes of the GPU's memory."""
+        """The rate of GPU memory traffic."""
         return self._rate(self.dram_bytes)
 
     @property
     def l2_gbps(self) -> float | None:
-        """The rate at which it moved bytes between L1 and L2."""
+        """The rate of traffic between L1 and L2."""
         return self._rate(self.l2_bytes)
 
     def _rate(self, moved: float | None) -> float | None:
@@ -72,7 +72,7 @@ class Launch(Record, frozen=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What a profiler says of one call, beside what `losscli bench` says of it."""
+    """A profiler's and `losscli bench`'s results for one call."""
 
     case: str
     implementation: str
@@ -99,7 +99,7 @@ class Profile(Record, frozen=True, kw_only=True):
 
     @property
     def busy_seconds(self) -> float:
-        """The time of all launches together."""
+        """The total time of all launches."""
         return sum(each.seconds for each in self.launches)
 
     derived: ClassVar = {"launches": "busy_seconds"}

@@ -1,4 +1,4 @@
-"""Profiles one call: times it, runs it under a profiler, and decides what bounds it."""
+"""Profiles a call: times it, runs it under a profiler, and decides what bounds it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def profile(
     bare: Sequence[str],
     notify: Callable[[str], None] = lambda note: None,
 ) -> tuple[Profile, bytes]:
-    """Profile what was timed; return the profiler's own report as well: of ncu, or a trace.
+    """Profile what was timed; also return the profiler's report: ncu's, or a trace.
 
     Args:
-        result: of `losscli bench`.
-        bare: the command that makes the calls alone.
-        notify: is told the command that runs.
+        result: a result of `losscli bench`.
+        bare: the command that only makes the calls.
+        notify: receives the running command.
 
     Raises:
         UnfitError: the command fails under the profiler.
@@ -87,7 +87,7 @@ def profile(
 
 
 def bare_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that makes the calls of `losscli profile` with these arguments alone."""
+    """Return the command that only makes the calls of `losscli profile` with these arguments."""
     return (sys.executable, "-m", "losscli", *arguments, "--bare")
 
 

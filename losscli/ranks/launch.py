@@ -1,4 +1,4 @@
-"""Starts this command again in several ranks, by PyTorch's own torchrun."""
+"""Restarts this command in several ranks with torchrun."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ AT_ONCE_SECONDS = 1
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
-    """Run ``losscli ARGUMENTS`` in ranks on this machine; return the exit code of the first rank.
+    """Run ``losscli ARGUMENTS`` in local ranks; return the first rank's exit code.
 
-    On a CPU they share its cores, unless OMP_NUM_THREADS says how many threads each has.
+    On a CPU they share its cores, unless OMP_NUM_THREADS is set.
 
     Raises:
         RankError: a rank was killed; it is named.
@@ -50,7 +50,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
 
 
 def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
-    """Return the exit code of ranks of which some failed, by rank.
+    """Return the exit code of failed ranks.
 
     Raises:
         RankError: a signal ended one, which the others only noticed.

@@ -1,4 +1,4 @@
-"""The place of this process among the ranks, as torchrun tells it in variables. Needs no torch."""
+"""This process's place among the ranks, from torchrun's variables; without torch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Place:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Place | None:
-        """Return the place that torchrun has given this process; None where no rank was started.
+        """Return this process's place, or None if it is not a rank.
 
         Raises:
-            UsageError: some of torchrun's variables are missing, or hold no numbers.
+            UsageError: some of torchrun's variables are missing or invalid.
         """
         missing = [name for name in VARIABLES if not environ.get(name)]
         if len(missing) == len(VARIABLES):
@@ -53,7 +53,7 @@ def seconds_of_collectives() -> int:
     """Return how long a rank waits for the others.
 
     Raises:
-        UsageError: the variable holds no number of seconds.
+        UsageError: the variable is not a number of seconds.
     """
     given = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
     if not given.isdecimal() or int(given) == 0:
@@ -71,10 +71,10 @@ _taken: list[Place] = []
 
 
 def take(place: Place) -> None:
-    """Remember that this process acts as a rank."""
+    """Record that this process is a rank."""
     _taken[:] = [place]
 
 
 def is_silent() -> bool:
-    """Tell whether this process acts as a rank other than the first, which speaks for all."""
+    """Tell whether this process is a rank other than the first, which reports."""
     return any(place.rank for place in _taken)

@@ -77,10 +77,7 @@ def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
 
 
 def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Reject well-typed but impossible records.
-
-    Consecutive results of a case share its object.
-    """
+    """Reject well-typed but impossible records. Consecutive results of a case share its object."""
     case = None
     seen: dict[object, int] = {}
     for index, result in enumerate(results):

@@ -21,11 +21,7 @@ def runs_directory() -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether a path exists.
-
-    Raises:
-        UsageError: a directory on the way cannot be searched.
-    """
+    """Tell whether a path exists; UsageError if a directory on the way cannot be searched."""
     try:
         os.stat(path)
     except PermissionError as error:

@@ -1,9 +1,8 @@
-"""The gate before and after a measurement: no wrong implementation gets a time.
+"""The gate around a measurement: a wrong implementation gets no time.
 
-PyTorch's own functions, which losscli's kernels are compared with, lose digits of some elements:
-that of a logit which fits its label, or the gradient of log-cosh where it is small. Without a time
-of theirs the comparison would be one with slower formulas. So where the norm of the error is within
-the ulp that an element is allowed, ``functional`` gets a warning in place of a failure.
+PyTorch's functions lose digits of some elements, such as a logit that fits its label or a small
+gradient of log-cosh. They must be timed all the same, as the baseline. So if the norm of the error
+is within an element's allowed ULP, ``functional`` gets a warning instead of a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CHECK = "gate"
 
 
 class Gate:
-    """Judges the implementations of one case, which share the oracle's results."""
+    """Judges a case's implementations with shared oracle results."""
 
     def __init__(
         self,
@@ -36,13 +35,13 @@ class Gate:
         loosened: float | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """Take operands.
+        """Take the operands.
 
         Args:
-            case: which case.
-            operands: of the case.
-            loosened: ULP that the config grants this case by name.
-            reference: what computes the truth of a Model.
+            case: the case.
+            operands: the case's operands.
+            loosened: ULP that the config grants this case.
+            reference: computes the truth of a Model.
         """
         values = {name: operand.detach() for name, operand in operands.items()}
         third_party = ThirdParty(reference=reference) if reference else None
@@ -56,14 +55,14 @@ class Gate:
         *gradients: Tensor | None,
         incoming: float = 1.0,
     ) -> VerifyResult:
-        """Judge what an implementation called ``name`` computed.
+        """Judge an implementation's results.
 
         Args:
-            name: of the implementation.
-            pass_: ``forward``, or ``forward_backward``, where ``gradients`` are judged as well.
+            name: the implementation.
+            pass_: ``forward``, or ``forward_backward``, which also judges ``gradients``.
             loss: the loss.
-            gradients: those that a step of training asks for, in the order of the operands.
-            incoming: the number that came in for it, or each element of what did.
+            gradients: those of a training step, in operand order.
+            incoming: the grad_output, as one number.
         """
         worst = Worst()
         outcome, loss_errors = self.problem.judge_loss(loss)
@@ -81,7 +80,7 @@ class Gate:
         return worst.result(self.problem, name, CHECK, to_error(loss_errors, found.errors))
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
-        """Return a failure of single elements as a warning where those do not count."""
+        """Turn a failure of single elements into a warning where they do not matter."""
         implementation = IMPLEMENTATIONS.get(name)
         if outcome.status != FAIL or errors is None:
             return outcome

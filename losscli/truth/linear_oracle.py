@@ -1,12 +1,10 @@
-"""The oracle of losses of hidden states: cross entropy in float64, streamed over rows and classes.
+"""The oracle of fused linear losses: float64 cross entropy streamed over rows and classes.
 
-Logits are made in blocks of rows, and in float64 never more than a block of them; of the weight no
-more than a block of classes is float64 at once. A gradient is kept whole, as it is a sum over rows
-or over classes.
+Only a block of logits and a block of the weight's classes are float64 at once. Gradients are kept
+whole, because they are sums over rows or classes.
 
-Beside each result the oracle says how far roundings may move it, see ``tolerances``: an
-implementation rounds the logits to the dtype of the hidden states, and so is the gradient of the
-logits that the other two products take.
+The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
+round logits and their gradient to the hidden states' dtype.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ whole: which of two classes has it is decided by roundings, once or not."""
 
 
 class _Settings(NamedTuple):
-    """The parameters that change the value."""
+    """The parameters that affect the value."""
 
     label_smoothing: float = 0.0
     temperature: float = 1.0
@@ -50,7 +48,7 @@ class _Settings(NamedTuple):
 
 
 class _Logits(NamedTuple):
-    """The logits of some rows in float64, as the exponentials take them, and how far they move."""
+    """Some rows' float64 logits after temperature and softcap, and how far they may move."""
 
     value: Tensor
     slope: Tensor | float
@@ -63,7 +61,7 @@ class _Logits(NamedTuple):
 
 @dataclass(frozen=True)
 class LinearOracle(Oracle):
-    """The oracle of one case of a loss of hidden states."""
+    """The oracle of a fused linear loss."""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -72,16 +70,16 @@ class LinearOracle(Oracle):
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The shape of the hidden states without their width."""
+        """The hidden states' shape without the width."""
         return self.shape[:-1]
 
     @cached_property
     def divisor(self) -> float:
-        """How many rows count in a mean."""
+        """The number of rows in a mean."""
         return float(len(self._counted)) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Tell that each element has a tolerance of its own, sums among them."""
+        """Return False: each element has its own tolerance."""
         return False
 
     def value(self) -> Iterator[Truth]:
@@ -101,11 +99,11 @@ class LinearOracle(Oracle):
         yield Truth((), totals[0], totals[1], rounding=totals[2])
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield the gradient of an operand, block by block, for an incoming gradient."""
+        """Yield an operand's gradient, block by block."""
         yield from self.gradients((name,), grad_output)[name]
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return the gradients of operands for an incoming gradient, each whole."""
+        """Return operands' gradients, each whole."""
         hidden, _, weight, *bias = self.case.spec.names
         rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
         matrices = {hidden: (rows, width), weight: (classes, width)}
@@ -147,7 +145,7 @@ class LinearOracle(Oracle):
 
     @cached_property
     def _counted(self) -> Tensor:
-        """The places of the rows that are not ignored."""
+        """The positions of rows that are not ignored."""
         ignored = ignored_index(self.case.params)
         kept = torch.ones_like(self._numbers, dtype=torch.bool)
         return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
@@ -163,7 +161,7 @@ class LinearOracle(Oracle):
 
     @property
     def _rounding(self) -> float:
-        """One rounding of the sums in float32; in float64 the oracle rounds as well."""
+        """The rounding of float32 sums; in float64 the oracle rounds too."""
         if self._dtype == torch.float64:
             return 2 * unit_roundoff(torch.float64)
         return unit_roundoff(torch.float32)
@@ -173,7 +171,7 @@ class LinearOracle(Oracle):
         return logits_block_elements(self.device.type)
 
     def _blocks_of_rows(self) -> Iterator[Tensor]:
-        """Yield the places of some rows that count."""
+        """Yield positions of rows that count, in blocks."""
         most = max(self._limit // max(len(self._weight), 1), 1)
         yield from self._counted.split(most) if len(self._counted) else ()
 
@@ -185,7 +183,7 @@ class LinearOracle(Oracle):
     def _logits(self, place: Tensor, *, rounded: bool = False) -> _Logits:
         """Return the logits of some rows.
 
-        ``rounded``: to the dtype of the hidden states, as an implementation rounds them.
+        ``rounded``: round to the hidden states' dtype, as an implementation does.
         """
         hidden, classes = self._hidden_rows[place], len(self._weight)
         value = torch.empty((len(place), classes), dtype=torch.float64, device=self.device)
@@ -218,14 +216,14 @@ class LinearOracle(Oracle):
         return _Logits(value, slope, _finite(moved), slope_moved)
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
-        """Return the logarithm of each row's sum, and how far roundings move it."""
+        """Return the log-sum-exps, and how far roundings move them."""
         found = _log_sums(logits.value)
         moved = torch.logsumexp(logits.value + logits.moved, 1) - found
         rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
         return found, _finite(moved) + self._rounding * _finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses of rows, and how far roundings move them."""
+        """Return the losses, and how far roundings move them."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums, moved = self._log_sums(logits)
         own = numbers.unsqueeze(1)
@@ -240,7 +238,7 @@ class LinearOracle(Oracle):
         return self._spec.sign * loss, _finite(off)
 
     def _gradient_of_logits(self, place: Tensor, grad_output: Tensor) -> _Gradient:
-        """Return the gradient of what the product gives, of some rows."""
+        """Return the gradient of some rows' raw logits."""
         incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
         if self.case.reduction == "none":
             incoming = incoming[place]
@@ -280,7 +278,7 @@ class LinearOracle(Oracle):
         return _Gradient(value * incoming, _finite(moved), once)
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the derivative for each logit, its probability, and the log of the row's sum."""
+        """Return each logit's derivative and probability, and the log-sum-exp."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums = _log_sums(x).unsqueeze(1)
         p = torch.softmax(x, 1)  # the exponential of x - log_sums is 1 for each of two huge ones
@@ -295,7 +293,7 @@ class LinearOracle(Oracle):
 
 
 class _Gradient(NamedTuple):
-    """The gradient of the logits of some rows."""
+    """The gradient of some rows' logits."""
 
     value: Tensor
     """float64."""
@@ -309,7 +307,7 @@ class _Gradient(NamedTuple):
         return self._changed(lambda matrix: matrix[:, classes])
 
     def t(self) -> _Gradient:
-        """Return the gradient with a row for each class."""
+        """Return the gradient transposed."""
         return self._changed(Tensor.t)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
@@ -318,7 +316,7 @@ class _Gradient(NamedTuple):
 
 
 class _Sum:
-    """The gradient of an operand, to which products are added: a matrix of ``rows x columns``."""
+    """An operand's gradient, accumulated from products: a ``rows x columns`` matrix."""
 
     def __init__(self, operand: Tensor, rows: int, columns: int) -> None:
         self.operand = operand
@@ -327,7 +325,7 @@ class _Sum:
         self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
 
     def add(self, gradient: _Gradient, other: Tensor, place: Tensor | slice) -> None:
-        """Add the product of the gradient of the logits and another matrix at some rows."""
+        """Add the product of the logits' gradient and another matrix at some rows."""
         wide = other.double()
         self.value[place] += gradient.value @ wide
         self.moved[place] += gradient.moved @ wide.abs()
@@ -344,11 +342,10 @@ class _Sum:
             yield Truth(block, value[block], rounding=rounding, once_rounded=once)
 
     def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the norm of the error of one product of what is rounded once, over the norm.
+        """Return the relative error of one product of once-rounded values, at least one rounding.
 
-        At least one rounding.
-
-        None of few elements, or where that is large: there the error of another product may differ.
+        None if there are few elements or the error is large: another product's error may then
+        differ.
         """
         if self.once is None or self.value.numel() < _FEWEST:
             return None
@@ -363,11 +360,11 @@ class _Sum:
 
 
 def _log_sums(x: Tensor) -> Tensor:
-    """Return the logarithm of each row's sum of exponentials; NaN beside infinity."""
+    """Return the log-sum-exps of rows; NaN wins over infinity."""
     found = torch.logsumexp(x, 1)
     return found.masked_fill(found == math.inf, math.nan)
 
 
 def _finite(values: Tensor) -> Tensor:
-    """Return how far roundings move values; 0 of what is no number, which has to be just that."""
+    """Return how far roundings move values; 0 for non-finite ones, which must match."""
     return values.nan_to_num(nan=0.0, posinf=0.0)

@@ -1,4 +1,4 @@
-"""One case with its inputs and its oracle, shared by all implementations and checks of the case."""
+"""A case with its inputs and oracle, shared by implementations and checks."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ _SMALL = -3 / 1024
 
 
 def operand_of(gradient: str) -> str:
-    """Return the name of the operand whose gradient a part of an answer is."""
+    """Return the operand whose gradient a part of an answer is."""
     return gradient.removesuffix(" gradient")
 
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """An incoming gradient and the operands whose gradients it is for. Hashed by identity."""
+    """A grad_output and the operands to differentiate. Hashed by identity."""
 
     name: str
     wrt: tuple[str, ...]
@@ -87,7 +87,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class ThirdParty:
-    """What is known where a kernel of others is judged, not one of losscli's own."""
+    """Facts about a judged third-party kernel."""
 
     lacking: tuple[str, ...] = ()
     """Operands of which it refuses a gradient, as PyTorch's own function does."""
@@ -97,7 +97,7 @@ class ThirdParty:
 
 @dataclass(frozen=True)
 class Problem:
-    """A case with its inputs, on which implementations are judged."""
+    """A case with inputs on which implementations are judged."""
 
     case: Case
     operands: Operands
@@ -128,13 +128,13 @@ class Problem:
         *,
         third_party: ThirdParty | None = None,
     ) -> Problem:
-        """Make the inputs of a case."""
+        """Make a case's inputs."""
         operands = make_inputs(case, third_party.reference if third_party else None)
         return cls(case, operands, loosened, third_party=third_party, beside=beside)
 
     @property
     def of_others(self) -> bool:
-        """Whether a kernel of others is judged."""
+        """Whether a third-party kernel is judged."""
         return self.third_party is not None
 
     @property
@@ -144,33 +144,33 @@ class Problem:
 
     @property
     def wrt(self) -> tuple[str, ...]:
-        """The names of the operands whose gradients are asked for."""
+        """The names of the operands to differentiate."""
         lacking = self.third_party.lacking if self.third_party else ()
         return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
     @property
     def refused(self) -> bool:
-        """Whether the public function refuses operands of these shapes."""
+        """Whether the public function rejects these operand shapes."""
         shapes = [tuple(operand.shape) for operand in self.operands.values()]
         return bool(self.case.spec.refused(shapes))
 
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
-        """Return a problem of other operands; of the same case if none is given."""
+        """Return a problem with other operands, of the same case by default."""
         return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
 
     @property
     def chooses_order(self) -> bool:
-        """Whether the order of a sum may be another one on another stream or in a capture."""
+        """Whether sums may have another order on another stream or in a capture."""
         return self.case.spec.chooses_order and self.case.device != "cpu"
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
-        """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
+        """Return the problem with other shapes; see :meth:`Case.reshaped`."""
         case = self.case.reshaped(shape, target_shape)
         return Problem.of(case, self.loosened, third_party=self.third_party)
 
     @property
     def tolerance(self) -> str:
-        """The tolerance that config or loss loosened, a loss's with its reason; or nothing."""
+        """The loosened tolerance of config or loss, with the loss's reason, or an empty string."""
         own = self.case.spec.tolerance
         if self.granted is None:
             return ""
@@ -180,13 +180,13 @@ class Problem:
 
     @property
     def terms(self) -> str:
-        """The reason that errors are measured at the largest terms of an element, or nothing."""
+        """The reason that errors are relative to the largest terms, or an empty string."""
         own = self.case.spec.terms
         return own.reason if own else ""
 
     @property
     def granted(self) -> float | None:
-        """ULP that the config grants this case by name, or that belong to its loss."""
+        """ULP that the config or the loss grants."""
         own = self.case.spec.tolerance
         given = [] if self.loosened is None else [self.loosened]
         # The roundings of a row in 16 bits are those of float32, which its terms allow for.
@@ -196,12 +196,12 @@ class Problem:
 
     @cached_property
     def oracle(self) -> Oracle:
-        """The truth."""
+        """The oracle."""
         return self._oracle()
 
     @cached_property
     def _constant(self) -> Oracle:
-        """The truth of the contents that the operands have now, for results that are kept."""
+        """The oracle of the operands' current contents, whose results are kept."""
         return self._oracle(constant=True)
 
     def _oracle(self, *, constant: bool = False) -> Oracle:
@@ -211,7 +211,7 @@ class Problem:
 
     @property
     def _reference(self) -> Implementation:
-        """What computes the truth of a Model."""
+        """The implementation that computes a Model's truth."""
         assert self.third_party
         assert self.third_party.reference
         return self.third_party.reference
@@ -223,7 +223,7 @@ class Problem:
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
-        """The share of the elements on each branch of the loss."""
+        """The fraction of elements on each branch of the loss."""
         counts = self.oracle.branch_counts()
         names = self.case.spec.branches(self.case.params)
         return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
@@ -234,7 +234,7 @@ class Problem:
         return Problem.of(case, self.loosened, third_party=self.third_party)
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
-        """Return a problem derived from this one; it is made once."""
+        """Return a problem derived from this one, made once."""
         if name not in self._variants:
             self._variants[name] = make()
             if self._marks:
@@ -243,14 +243,14 @@ class Problem:
         return self._variants[name]
 
     def mark(self) -> None:
-        """Store what the operands are now."""
+        """Mark the operands' current contents."""
         for name, operand in self.operands.items():
             self._marks[name] = Mark.of(operand)
 
     def spoiled(self, *, used: bool = False) -> str:
-        """Return the name of an operand, of this or a variant, that changed since ``mark``.
+        """Return an operand of this or a variant that changed since ``mark``, or an empty string.
 
-        ``used``: look only at those variants that were asked for since the last time.
+        ``used``: check only variants requested since the last time.
         """
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
@@ -260,19 +260,19 @@ class Problem:
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
     def call(self, incoming: Incoming) -> Call:
-        """Return the call that asks for the loss and the gradients of an incoming one."""
+        """Return the call for the loss and the gradients of a grad_output."""
         return Call(self.operands, incoming.wrt, incoming.grad_output)
 
     @cached_property
     def ones(self) -> Tensor:
-        """An incoming gradient of 1, in the shape of the loss."""
+        """A grad_output of ones."""
         one = torch.ones((), dtype=self.oracle.dtype, device=self.oracle.device)
         return one.expand(self.oracle.loss_shape())
 
     def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
-        """Return an incoming gradient of one number, in the shape of the loss; it is made once.
+        """Return a constant grad_output, made once.
 
-        ``wrt``: the operands whose gradients it is for; the prediction alone if none is named.
+        ``wrt``: the operands to differentiate; the prediction by default.
         """
         wrt = wrt or self.wrt[:1]
         key = value, wrt
@@ -286,14 +286,14 @@ class Problem:
 
     @cached_property
     def alone(self) -> tuple[Incoming, ...]:
-        """An incoming gradient of 1 for each operand alone."""
+        """A grad_output of 1 for each operand alone."""
         return tuple(self.filled(1.0, (name,)) for name in self.wrt)
 
     @cached_property
     def usual(self) -> Incoming:
-        """The usual incoming gradient: the case's number, or the first of those that change.
+        """The usual grad_output: the case's number, or the first of changing ones.
 
-        Without a reduction an incoming gradient of 1 is replaced by a tensor of normal values.
+        For an unreduced loss, 1 is replaced by normal values.
         """
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
@@ -302,12 +302,12 @@ class Problem:
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients other than 1; the last is for the gradients of all operands.
+        """Other grad_outputs; the last is for all operands.
 
-        32768, a usual scale of mixed precision, is for the prediction alone, as in training.
-        A small one shows gradients that are taken for zero where they are small. In float16, where
-        they are, and where sums times 32768 overflow, there is -3 instead, and for a mean about N,
-        because with 1 the gradient underflows and zeros would pass.
+        32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
+        small one reveals gradients that are treated as zero. In float16, where these underflow and
+        sums times 32768 overflow, -3 is used instead, and about N for a mean, because with 1 the
+        gradient underflows and zeros would pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
@@ -326,13 +326,13 @@ class Problem:
     def judge(
         self, part: str, got: Tensor | None, incoming: Incoming
     ) -> tuple[Outcome, Errors | None]:
-        """Judge a part of an answer by the name that the answer gives it."""
+        """Judge a part of an answer by its name."""
         if part == LOSS:
             return self.judge_loss(got)
         return self.judge_gradient(operand_of(part), got, incoming)
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
-        """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
+        """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
@@ -364,9 +364,9 @@ class Problem:
         *,
         any_for_nan: bool = False,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge the gradient of an operand for an incoming gradient.
+        """Judge an operand's gradient for a grad_output.
 
-        ``any_for_nan``: any value passes where the truth is NaN.
+        ``any_for_nan``: accept any value where the truth is NaN.
         """
         operand = self.operands[name]
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
@@ -412,20 +412,20 @@ class Problem:
         torchs: Iterable[Tensor | None],
         judge: Callable[[Errors], Outcome],
     ) -> Outcome:
-        """Return a failure as a warning where PyTorch's own formulas are as wrong."""
+        """Turn a failure into a warning where PyTorch's formulas are as wrong."""
         noisy, of_rows = self.of_others, self.case.spec.unit == ROW and result.dtype.itemsize == 2
         bar = ONCE_ROUNDED_ULP if noisy and of_rows else ELEMENT_ULP
         return excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype) -> Outcome:
-        """Judge what belongs to one element, or to one row, each."""
+        """Judge results per element or row."""
         if self.case.spec.unit == ROW:
             length = self.case.spec.terms_in_sum(tuple(self.prediction.shape))
             return judge_rows(errors, dtype, length, self.granted)
         return judge_elements(errors, self.granted)
 
     def granted_sum(self, dtype: torch.dtype) -> float | None:
-        """ULP that are granted to a gradient that is a sum; see tolerances.py."""
+        """Return the ULP granted to a gradient that is a sum; see tolerances.py."""
         if self.case.spec.unit != ROW or dtype.itemsize < 4:
             return self.granted
         lost = lost_in_sum(self.oracle.unreduced_shape.numel())
@@ -433,9 +433,10 @@ class Problem:
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's own formulas, where there is room for them.
+        """Whether a failure is compared with PyTorch's formulas.
 
-        What is right at a small size would else be wrong at a large one, where no formula was run.
+        They may not fit in memory at a large size; a result must not be right at a small size but
+        wrong there.
         """
         if not self.excuses:
             return False
@@ -454,13 +455,13 @@ class Problem:
         return [bind(each, case) for each in able]
 
     def formulas_losses(self) -> Iterator[Tensor]:
-        """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""
+        """Yield the losses of PyTorch's and textbook formulas that accept the operands."""
         for own in self.torchs_own:
             with suppress(SubjectError):
                 yield own.send(Forward(self.operands))
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
-        """Yield the results of PyTorch's own formulas; a large case's are made again each time."""
+        """Yield the results of PyTorch's formulas; those of a large case are recomputed."""
         if incoming in self._torchs:
             return iter(self._torchs[incoming])
         if not self._keeps and self.case.spec.unit != MODEL:
@@ -477,7 +478,7 @@ class Problem:
             yield self._scaled(self.torchs_own[0], incoming)
 
     def _scaled(self, own: Subject, incoming: Incoming) -> Answer:
-        """Return the answer of a kernel that rounds gradients before it knows what comes in."""
+        """Return the answer of a kernel that rounds gradients before multiplying by grad_output."""
         answer = own.send(self.call(self.filled(1.0, incoming.wrt)))
         scaled = {
             name: None if each is None else (each * incoming.grad_output).to(each.dtype)
@@ -487,7 +488,7 @@ class Problem:
 
     @property
     def _keeps(self) -> bool:
-        """Whether truths of full size are kept: small ones, and those that take products."""
+        """Whether whole truths are kept: small ones, and those that need matrix products."""
         is_small = self.oracle.shape.numel() <= KEPT_ELEMENTS
         return is_small or self.case.spec.unit == HIDDEN_STATE
 
@@ -497,12 +498,12 @@ class Problem:
         return tuple(self._constant.value())
 
     def value(self) -> Iterable[Truth]:
-        """The truth of the loss; streamed again each time where it is large."""
+        """The truth of the loss; recomputed if large."""
         small = self.case.reduction != "none" or self._keeps
         return self._whole_value if small else self.oracle.value()
 
     def gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
-        """The truth of a gradient; streamed again each time where it is large."""
+        """The truth of a gradient; recomputed if large."""
         if not self._keeps:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)

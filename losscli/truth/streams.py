@@ -1,4 +1,4 @@
-"""Streams of random numbers: several for each seed, all different from those of other seeds."""
+"""Several streams of random numbers per seed, all distinct from other seeds'."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ _MOST_STREAMS = 16
 
 
 def make_generator(seed: int, stream: Stream, device: str = "cpu") -> torch.Generator:
-    """Return a generator of the numbers of one stream of a seed."""
+    """Return the generator of one stream of a seed."""
     number = (_MOST_STREAMS * seed + STREAMS.index(stream)) % 2**64
     return torch.Generator(device).manual_seed(number)

@@ -78,12 +78,10 @@ def kl_div(
     Args:
         input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
-            ``input``,
-            aligned at the last dimension.
+            ``input``, aligned at the last dimension.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
-            ``()``).
-            ``mean`` divides by the number of elements; ``batchmean`` divides by the first extent of
-            ``input``, as the divergence of distributions is defined.
+            ``()``). ``mean`` divides by the number of elements; ``batchmean`` divides by the first
+            extent of ``input``, as the divergence of distributions is defined.
         log_target: whether the target holds logarithms.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None

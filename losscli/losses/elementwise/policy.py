@@ -173,13 +173,11 @@ def policy_loss(
         log_probs: the policy's token log-probabilities, ``(..., T)`` for sequences of T tokens;
             differentiable.
         old_log_probs: those of the policy that sampled the tokens; broadcastable with
-            ``log_probs``.
-            None for ``log_probs``, so that the ratio is 1.
+            ``log_probs``. None for ``log_probs``, so that the ratio is 1.
         advantages: per token, or ``(..., 1)`` per sequence; broadcastable with ``log_probs``.
         reference_log_probs: those of the reference; only needed with ``kl_coefficient``.
         mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
-            all.
-            The other losses are multiplied by 0, so they must be finite.
+            all. The other losses are multiplied by 0, so they must be finite.
         clip_low: how far the ratio may fall below 1; from 0 to 1.
         clip_high: how far the ratio may rise above 1; at least 0.
         dual_clip: the largest ratio for a negative advantage; above 1, or 0 for none.
@@ -191,8 +189,7 @@ def policy_loss(
         divisor: divides ``sum`` and ``sequence_sum``, for example a token count; a number or a
             one-element tensor.
         weight: multiplies the loss of each token, but not the divergence, for example to correct
-            for
-            another sampler; broadcastable with the others, and differentiable.
+            for another sampler; broadcastable with the others, and differentiable.
 
     Raises:
         ValueError: an unknown reduction, an invalid setting, a ``kl_coefficient`` without

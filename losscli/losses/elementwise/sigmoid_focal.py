@@ -100,9 +100,8 @@ def sigmoid_focal_loss(
     Args:
         inputs: logits, any shape.
         targets: probabilities, or labels 0 and 1; broadcastable with ``inputs``, aligned at the
-            last
-            dimension. Differentiable. The loss is NaN if a target outside [0, 1] makes ``m``
-                negative.
+            last dimension. Differentiable. The loss is NaN if a target outside [0, 1] makes ``m``
+            negative.
         alpha: weight of target 1; target 0 has 1 - alpha. Negative for none.
         gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
     """

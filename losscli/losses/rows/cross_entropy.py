@@ -266,11 +266,9 @@ def cross_entropy(
     Args:
         input: logits, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` for C classes.
         target: class indices in int64, int32 or uint8, in the shape of ``input`` without C; or
-            class
-            probabilities in the shape of ``input``, which are differentiable.
+            class probabilities in the shape of ``input``, which are differentiable.
         weight: a factor for each class, ``(C)``; differentiable. With class indices, the mean
-            divides by
-            the sum of the targets' weights.
+            divides by the sum of the targets' weights.
         ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
         label_smoothing: share of each target spread equally over all classes, from 0 to 1.
         temperature: divides the logits; above 0.

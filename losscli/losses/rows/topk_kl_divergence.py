@@ -50,8 +50,7 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     Args:
         log_probs: ``(..., k)``.
         impossible: ``(..., 1)``: the student's remainder is 0. A teacher's remainder that may come
-            from
-            rounding is 0 there too; otherwise the divergence would be infinite.
+            from rounding is 0 there too; otherwise the divergence would be infinite.
     """
     import torch
 
@@ -222,17 +221,14 @@ def topk_kl_divergence(
     Args:
         input: the student's logits, ``(..., C)`` for C classes; differentiable.
         classes: indices of k distinct classes per row, in int64, int32 or uint8, ``(..., k)``, in
-            any
-            order.
+            any order.
         target: the teacher's log-probabilities of these, ``(..., k)``; differentiable. If they sum
-            to
-            more than 1, they are divided by their sum.
+            to more than 1, they are divided by their sum.
         reverse: whether the student's distribution weighs the logarithms.
         temperature: divides the student's logits; above 0. The teacher's log-probabilities already
             include the teacher's temperature.
         mask: bool, ``(...)``: the rows that count; None for all. The other rows have loss and
-            gradients
-            0, whatever they hold.
+            gradients 0, whatever they hold.
         reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count) or ``sum``
             (shape ``()``).
 
@@ -243,8 +239,7 @@ def topk_kl_divergence(
         ValueError: an unknown reduction, a temperature not above 0, or shapes that do not fit.
         TypeError: class indices of another dtype, or logits that are not floating-point.
         IndexError: on the CPU, a class of a counted row is out of range. On a GPU that row's loss
-            and
-            gradients are NaN.
+            and gradients are NaN.
     """
     operands = (input, classes, target, mask)
     return Arguments(operands, reduction, (float(reverse), temperature))  # type: ignore[arg-type]

@@ -179,8 +179,7 @@ def triplet_margin_loss(
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
             depends on two operands only: between one-element vectors it has one term, whatever the
-                third
-            operand's length.
+            third operand's length.
         margin: how much nearer the positive must be; above 0.
         p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
         eps: added to each difference.

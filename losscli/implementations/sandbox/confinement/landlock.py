@@ -46,8 +46,8 @@ def restrict(
 
     Args:
         writable: paths that may be read and written.
-        hidden: paths that may not be read. Folders above them cannot be listed, because a rule on
-            a folder allows everything below it.
+        hidden: paths that may not be read. Folders above them cannot be listed, because a rule on a
+            folder allows everything below it.
         needed: paths inside hidden folders that may be read.
 
     Returns:
