@@ -29,11 +29,6 @@ def gencode_flags(
     LOSSCLI_CUDA_ARCHITECTURES ("90;100") has priority, then the GPUs present, then sm_90. Unless
     the code is only for the GPUs present, PTX of the newest architecture is added for newer GPUs.
 
-    Args:
-        capabilities: compute capabilities of the GPUs present, such as ``(9, 0)``.
-        environ: environment variables.
-        cuda: nvcc's version.
-
     Raises:
         UnfitError: all GPUs are older than sm_70 or than nvcc supports.
         UsageError: LOSSCLI_CUDA_ARCHITECTURES names one that nvcc does not support.
@@ -92,11 +87,7 @@ def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> b
 
 
 def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; commas and spaces also separate.
-
-    Raises:
-        UsageError: it holds anything else.
-    """
+    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; UsageError if it holds anything else."""
     names = [name for name in re.split(r"[;,\s]+", environ.get(VARIABLE, "")) if name]
     for name in names:
         if not re.fullmatch(r"\d{2,3}[af]?", name):

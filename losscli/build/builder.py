@@ -137,7 +137,6 @@ class Builder:
         return outcomes
 
     def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
-        """Report plans whose cached library is damaged."""
         damaged = {}
         for plan in plans:
             damage = self.cache.damage(plan)
@@ -179,13 +178,6 @@ def build(
     ``auto`` skips CUDA, with a reason, if PyTorch has no CUDA or sees no GPU, or if there is no
     nvcc. ``cuda`` also compiles without a GPU and, as a check, for a PyTorch without CUDA.
 
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
-        targets_of: returns the libraries to build for ``cpu`` or ``cuda``.
-        force: rebuild what is in the cache.
-        notify: receives progress notes, one line each.
-        progress: receives each step of a build.
-
     Raises:
         UnfitError: a compiler is missing or too old, or the cache cannot be written.
         BuildError: a compiler failed.
@@ -217,7 +209,6 @@ def build(
 
 
 def _require_gpu(compilers: Compilers) -> None:
-    """Raise UnfitError if PyTorch cannot use CUDA kernels."""
     compilers.require_cuda()
     if not compilers.torch.cuda:
         why = f"torch {compilers.torch.version} is built without CUDA"
@@ -229,7 +220,6 @@ def _require_gpu(compilers: Compilers) -> None:
 
 
 def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildResult:
-    """Note if this PyTorch cannot run CUDA kernels."""
     if target.device != CUDA or torch.cuda:
         return outcome
     reason = f"torch {torch.version} is built without CUDA"

@@ -122,12 +122,7 @@ class Cache:
         return _damage(folder, plan.library) if folder.is_dir() else ""
 
     def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
-        """Return the newest intact library of the same sources by any compiler.
-
-        Args:
-            plan: the plan, without tools.
-            fits: tells from a manifest whether this machine can run the library.
-        """
+        """Return the newest library of the same sources by any compiler that fits."""
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
             known = _read_manifest(folder)
@@ -267,7 +262,6 @@ def _damage(folder: Path, library: str) -> str:
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
-    """Read a folder's manifest, or None if it is missing or invalid."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
         return Manifest(**{**found, "gencode": tuple(found["gencode"])})
@@ -281,10 +275,7 @@ def _file_digest(path: Path) -> str:
 
 
 def copy_sources(sources: Sources, folder: Path) -> None:
-    """Make a folder hold exactly these sources.
-
-    Only changed files are written, because ninja compares times.
-    """
+    """Make a folder hold exactly these sources; write only changed ones, for ninja's sake."""
     if folder.exists():
         for path in folder.rglob("*"):
             if path.is_file() and path.relative_to(folder).as_posix() not in sources:
@@ -294,9 +285,9 @@ def copy_sources(sources: Sources, folder: Path) -> None:
 
 
 def _newest(folder: Path) -> int:
-    """Return the latest file time; one in the future means the clock was set back.
+    """Return the latest file time.
 
-    ninja would then take an old object for newer than an edited source.
+    After a clock was set back, ninja would trust too new objects.
     """
     return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 

@@ -97,11 +97,7 @@ def find_ninja() -> Path:
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of parallel compilations: $MAX_JOBS, or what cores and memory allow.
-
-    Raises:
-        UsageError: MAX_JOBS is not a positive whole number.
-    """
+    """Return the number of parallel compilations: $MAX_JOBS, or what cores and memory allow."""
     given = environ.get("MAX_JOBS", "").strip()
     if not given:
         return max(1, min(cores, int(free_bytes // _JOB_BYTES)))

@@ -130,7 +130,6 @@ def _look_at(command: tuple[str, ...]) -> Tool:
 
 
 def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each place to search and its nvcc candidates."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]

@@ -137,11 +137,7 @@ def installed_torch() -> TorchInstall:
 
 
 def csrc_root() -> Path:
-    """Return the folder of the C++ sources, in an installed package or a checkout.
-
-    Raises:
-        UnfitError: neither exists.
-    """
+    """Return the folder of the C++ sources; UnfitError if there is none."""
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
         if (root / "losses" / "elementwise" / "loss.h").is_file():

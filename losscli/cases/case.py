@@ -191,7 +191,6 @@ class Case(Record, frozen=True):
         return dtypes | {each.name: self._dtype_of(each) for each in others}
 
     def _dtype_of(self, operand: Operand, *, mixed: bool = False) -> str:
-        """Return the dtype of an operand other than the prediction."""
         if operand.kind == MASK:
             return "bool"
         if operand.kind == CLASS_NUMBERS:
@@ -304,10 +303,8 @@ class Case(Record, frozen=True):
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
         """Return the case with contiguous operands of other shapes.
 
-        Args:
-            shape: the case's shape; for hidden states also tokens and classes at the same width.
-            target_shape: None is the loss's default for this shape.
-            changes: values of other fields.
+        ``shape`` may be tokens and classes of hidden states; a missing ``target_shape`` is the
+        default.
         """
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
@@ -317,10 +314,7 @@ class Case(Record, frozen=True):
         return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
     def operations(self, pass_: PassName) -> int:
-        """Return the operations that limit a pass; 0 if memory does.
-
-        Split operands count for the rank with the most classes, also in bytes.
-        """
+        """Return the operations that limit a pass, on the first rank; 0 if memory does."""
         return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
@@ -351,10 +345,7 @@ class Case(Record, frozen=True):
 
 
 def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
-    """Return each case's name, including parameters that vary among the cases.
-
-    Cases with equal names also get the fields that differ.
-    """
+    """Return each case's name, with parameters that vary and fields that tell equal names apart."""
     cases = list(cases)
     swept: dict[tuple[str, str], set[float]] = {}
     for case in cases:
@@ -374,7 +365,6 @@ def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
 
 
 def _written(value: object) -> str:
-    """Write a field's value in one word."""
     if isinstance(value, Parameters):
         return ",".join(f"{name}={number!r}" for name, number in value.items())
     return format_size(value) if isinstance(value, tuple) else str(value)

@@ -190,10 +190,7 @@ class ModelCase(Case, frozen=True):
         return replace(self, **changes)
 
     def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
-        """Return the case with what is known of its result.
-
-        ``given``: the operands with gradients.
-        """
+        """Return the case with its result's shape and dtype; ``given`` operands have gradients."""
 
         def known(arguments: Iterable[Argument]) -> tuple[Argument, ...]:
             return tuple(replace(a, differentiable=a.name in given) for a in arguments)

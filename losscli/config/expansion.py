@@ -48,7 +48,6 @@ def keeps(
 
 
 def _row(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
-    """Return a row's values by axis."""
     names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
     return {
         **case.params,
@@ -68,18 +67,13 @@ def _keeps(filter: Filter, row: Mapping[str, object]) -> bool:
 
 
 def _meets(given: object, values: tuple[object, ...]) -> bool:
-    """Tell whether a value is among the given ones or matches a pattern."""
     if isinstance(given, str):
         return given in values or any(fnmatchcase(given, str(value)) for value in values)
     return given in values
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield a config's distinct cases in order, on a concrete device.
-
-    A loss without the reduction uses its own first one. Sizes that a loss does not take are
-    skipped.
-    """
+    """Yield a config's distinct cases in order. Unknown reductions become the loss's first one."""
     return iter(dict.fromkeys(_expand(config, device)))
 
 

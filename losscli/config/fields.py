@@ -129,14 +129,12 @@ def text(read: Callable[[str], T]) -> Callable[[Located], T]:
 
 
 def _items(node: Located, what: str) -> list[Located]:
-    """Return a list's items, or one value as a list."""
     if isinstance(node.value, dict) or node.value in (None, []):
         node.fail(f"expected {what} or a list of them, found {node.describe()}.")
     return node.value if isinstance(node.value, list) else [node]
 
 
 def _number(node: Located) -> float:
-    """Return a finite number, not a boolean."""
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         node.fail(f"expected a finite number, found {node.describe()}.")
@@ -234,7 +232,6 @@ def check_loss(name: str) -> str:
 
 
 def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
-    """Read a loss's parameters, each a number or a list."""
     if node.value is None:
         return {}
     if not spec.parameters and node.value != {}:

@@ -44,8 +44,6 @@ def _condition(part: str, text: str) -> Condition:
 
 
 def _named(kind: str, candidates: Collection[str]) -> Read:
-    """Return a reader of a name or a pattern."""
-
     def read(text: str) -> tuple[str, ...]:
         found = tuple(name for name in candidates if fnmatchcase(name, text))
         if not found:

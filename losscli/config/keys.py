@@ -49,7 +49,6 @@ _POWERS: Schema = {
 
 
 def _some(item: Schema) -> Schema:
-    """Return the schema of one value or a list."""
     return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
 
 
@@ -72,8 +71,6 @@ def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
 
 
 def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, object]:
-    """Read a mapping of known keys with their readers."""
-
     def read(name: str, item: Located) -> tuple[str, object]:
         fields.check_key(name, item, keys, "key")
         return name, keys[name].read(item)

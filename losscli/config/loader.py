@@ -54,8 +54,7 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
             keep the file's parameters; ``seed`` is the seed.
 
     Raises:
-        ConfigError: the file is missing or wrong, with file, line and column; ConfigErrors for
-            several.
+        ConfigError: the file is missing or wrong, with file, line and column.
     """
     return load(path, overrides).config
 
@@ -85,7 +84,6 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
 
 
 def _check_sizes(config: Config) -> None:
-    """Raise UsageError for a loss that accepts none of its sizes."""
     sizes: dict[str, set[Shape]] = {}
     for block in config.blocks:
         for choice in block.losses:
@@ -106,7 +104,6 @@ def _config(keys: Mapping[str, Located]) -> Config:
 
 
 def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
-    """Return the keys of each uniquely titled table."""
     example = "{title: Large, sizes: 32Kx32K}"
     tables: dict[object, dict[str, Located]] = {}
     with problems.caught():
@@ -165,7 +162,6 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[
 
 
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
-    """Return the file that a file extends; reject cycles."""
     if not isinstance(extends.value, str):
         extends.fail(f"expected the name of a config file, found {extends.describe()}.")
     parent = file.parent / extends.value
@@ -201,7 +197,6 @@ def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[s
 
 
 def _check_tolerances(config: Config, node: Located) -> None:
-    """Reject a tolerance for an unknown case."""
     from losscli.config.expansion import expand  # cases take a while to import
 
     cases = {case.name for block in config.blocks for case in expand(block, "cpu")}

@@ -23,10 +23,7 @@ Keys = dict[str, Any]
 
 
 def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
-    """Return every key with its value and origin; ``tables`` is a list of the same.
-
-    ``given`` names the origin of overridden keys: the command line, or a variable.
-    """
+    """Return every key with its value and origin; ``given`` names origins of overridden keys."""
     keys = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
         base = plain(loaded.config)

@@ -64,7 +64,6 @@ def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ..
 
 
 def _extent(part: str, text: str) -> int:
-    """Parse an extent: digits and perhaps K, M or G."""
     match = _EXTENT.fullmatch(part)
     if match is None:
         _refuse(part, text)
@@ -85,7 +84,6 @@ def _refuse(part: str, text: str) -> NoReturn:
 
 
 def _plausible(shape: Shape, text: str) -> Shape:
-    """Reject implausibly many elements."""
     if math.prod(max(extent, 1) for extent in shape) > LARGEST:
         raise UsageError(f"'{text}' has more than 2^{LARGEST.bit_length() - 1} elements.")
     return shape

@@ -24,13 +24,7 @@ class Progress:
         guess: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
-
-        Args:
-            weights: the jobs' relative times.
-            guess: total seconds, used until the first job is finished.
-            clock: monotonic seconds.
-        """
+        """Begin; ``guess`` is the total seconds, used until the first job is finished."""
         self.weights, self._guess, self._clock = list(weights), guess, clock
         """How long the jobs take, each beside the others; a build learns of its jobs one by one."""
         self.finished = 0

@@ -47,12 +47,7 @@ def prepare() -> None:
 
 
 def emit(text: str = "", end: str = "\n") -> None:
-    """Write text to standard output at once.
-
-    Raises:
-        UnfitError: it cannot be written, for example on a full disk.
-        BrokenPipeError: its reader has ended.
-    """
+    """Write text to standard output; UnfitError if it is full."""
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:
@@ -62,11 +57,7 @@ def emit(text: str = "", end: str = "\n") -> None:
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Write text to standard error at once; a full disk is ignored.
-
-    Raises:
-        BrokenPipeError: its reader has ended.
-    """
+    """Write text to standard error; a full disk is ignored."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except BrokenPipeError:

@@ -29,10 +29,7 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
 def find_variable(scene: Scene) -> str:
-    """Search this process's writable memory for a variable.
-
-    The name is split in two, or the search would find itself.
-    """
+    """Search this process's writable memory for a variable named in two halves."""
     first, second = (re.escape(half.encode()) for half in scene["secret"])
     wanted = re.compile(first + b"(?=" + second + b")")
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:

@@ -143,7 +143,6 @@ def without(machine: Machine, error: LosscliError) -> Answer:
 
 
 def _has_cache(machine: Machine) -> bool:
-    """Tell whether the user has a cache directory."""
     try:
         return bool(machine.cache)
     except UsageError:

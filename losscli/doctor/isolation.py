@@ -174,7 +174,6 @@ class Scene:
         }
 
     def _segment(self) -> int:
-        """Create System V memory; return its key."""
         key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
         found = libc.shmget(key, 4096, _IPC_CREATE)
         self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)

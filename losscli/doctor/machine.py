@@ -182,7 +182,6 @@ class Machine:
 
 
 def _rows(query: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
-    """Query a table from nvidia-smi."""
     text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
     if text is None:
         return None

@@ -46,7 +46,6 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
 
 
 def _torch(asked: str) -> dict[str, Any]:
-    """Describe torch, its device, and whether that computes."""
     from losscli.build.architectures import present_capabilities
     from losscli.build.plan import installed_torch
     from losscli.machine.devices import resolve_device
@@ -73,7 +72,6 @@ def _torch(asked: str) -> dict[str, Any]:
 
 
 def _driver() -> dict[str, Any]:
-    """Describe the driver's GPUs."""
     from losscli.machine.devices import driver_cuda, find_gpus, gpu_uuid
 
     gpus = [{**asdict(gpu), "uuid": gpu_uuid(gpu.name)} for gpu in find_gpus()]

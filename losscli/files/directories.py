@@ -25,11 +25,6 @@ def cache_directory(what: str) -> Path:
 def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> Path:
     """Return a user's directory: the variable's, or losscli's in ``$XDG_..._HOME``.
 
-    Args:
-        kind: the platform's directory without the variable.
-        variable: an environment variable that names another.
-        what: the contents, for the message.
-
     Raises:
         UsageError: its home directory does not exist.
     """
@@ -47,15 +42,7 @@ def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> 
 
 
 def private_folder(what: str, name: str) -> Path:
-    """Return a folder of the cache, made or not, that no other user can write.
-
-    Args:
-        what: the contents, for the message.
-        name: the folder's name.
-
-    Raises:
-        UnfitError: other users could change its contents.
-    """
+    """Return a cache folder, made or not; UnfitError if other users could change it."""
     folder = cache_directory(what) / name
     require_private(folder.parent)
     require_private(folder)
@@ -63,12 +50,7 @@ def private_folder(what: str, name: str) -> Path:
 
 
 def make_private(folder: Path, mode: int = 0o700) -> None:
-    """Make a folder with at most the permissions ``mode``, whatever the umask.
-
-    Raises:
-        OSError: it cannot be made.
-        UnfitError: it exists, and other users could change its contents.
-    """
+    """Make a folder with at most the permissions ``mode``, which no other user can change."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=mode if path == folder else 0o755, exist_ok=True)

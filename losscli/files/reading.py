@@ -20,12 +20,7 @@ _PIECE = 2**20
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:
-    """Return the contents of a file or pipe of at most `most` bytes.
-
-    Raises:
-        OSError: it cannot be read, is neither a file nor a pipe, or is larger; `strerror` says
-            which.
-    """
+    """Return the contents of a file or pipe of at most `most` bytes, or raise OSError."""
     with open(path, "rb", buffering=0) as file:
         found = os.fstat(file.fileno())
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):

@@ -15,10 +15,7 @@ def _public(name: str) -> str:
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
-    """A JSON object with a key per field.
-
-    A record is never part of a cycle, so the garbage collector skips it.
-    """
+    """A JSON object with a key per field; never in a cycle, so garbage collection skips it."""
 
     derived: ClassVar[Mapping[str, str]] = {}
     """Properties that are written too, each by the name of the field, or property, that it stands
@@ -31,7 +28,6 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
 
 @cache
 def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
-    """Return a record's JSON keys, each with its attribute."""
     keys = []
     for key, name in zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True):
         keys.append((key, name))
@@ -42,7 +38,6 @@ def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as plain lists and dictionaries."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Record):

@@ -160,11 +160,7 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
 
 
 def check_implementation(name: str) -> str:
-    """Return the name of an implementation or of a file that can be judged.
-
-    Raises:
-        UsageError: the name is unknown, or the file cannot be judged.
-    """
+    """Return the name of an implementation or judgeable file; UsageError if it is neither."""
     find_implementation(name)
     return name
 

@@ -1,7 +1,4 @@
-"""The part of the GPU's L2 cache that a process reserved for persisting data.
-
-PyTorch has no function for this, so we call the driver library that it loaded.
-"""
+"""The part of the GPU's L2 cache reserved for persisting data, by the driver's library."""
 
 from __future__ import annotations
 

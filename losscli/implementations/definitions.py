@@ -64,11 +64,8 @@ class Signature:
         """Return the operands to pass by position, in order; the others go by keyword.
 
         An argument is matched by its own name, then by the usual names of an input or a target.
-        Other operands go to the remaining arguments without defaults, in the loss's order.
-
-        Args:
-            operands: names of the loss's operands.
-            given: the user's order; empty to infer it from the names.
+        Other operands go to the remaining arguments without defaults. ``given`` is the user's
+        order.
 
         Raises:
             NotJudgeableError: operands and required arguments do not match.

@@ -108,15 +108,7 @@ def reference_bytes(case: Case, tensors: int) -> int:
 
 
 def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
-    """Return losscli's plan for computing the logits of a case in slices.
-
-    None if the loss has no logits to compute, or if no plan fits the budget.
-
-    Args:
-        case: a case of any loss.
-        gradients: whether gradients are needed.
-        free: free bytes; a case without a budget may use half.
-    """
+    """Return losscli's plan for a case's logits, or None if there is none that fits."""
     if not isinstance(case.spec, LinearSpec):
         return None
     given = case.shape, case.item_bytes, case.reduction, case.params

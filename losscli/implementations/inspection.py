@@ -20,10 +20,7 @@ _SCRATCH = tuple(2**power for power in range(3, 21))
 def shared_memory(
     first: Gradients, second: Gradients, operands: Operands
 ) -> tuple[str, str] | None:
-    """Return the first result of two calls that shares memory, and what it shares memory with.
-
-    Results have the names that reports use. None if nothing is shared.
-    """
+    """Return the first result of two calls that shares memory, and with what, by report names."""
     taken = {f"the {name}": operand for name, operand in operands.items()}
     for number, results in enumerate((first, second), 1):
         for name, got in results.items():
@@ -62,11 +59,7 @@ def poison(
 
 
 def growth(call: Callable[[], object], largest_bytes: int, device: str) -> int:
-    """Return the bytes that GROWTH_CALLS further calls keep; 0 if it is noise.
-
-    It measures twice, so that a cache may fill. ``largest_bytes`` is the size of the largest
-    operand.
-    """
+    """Return the bytes that GROWTH_CALLS further calls keep, measured twice; 0 if it is noise."""
     footprint = Footprint(device, largest_bytes)
     footprint.settle()
     for _ in range(_WARM_UPS):

@@ -21,10 +21,7 @@ _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
 
 
 def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Binding:
-    """Return how a case calls a definition, with reduction and parameters fixed.
-
-    Operands in ``order`` are passed by position, the others by keyword.
-    """
+    """Return how a case calls a definition; operands in ``order`` are passed by position."""
     from losscli.implementations.sandbox.program import Binding  # imports torch
 
     made = definition.constructor

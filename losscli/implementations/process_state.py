@@ -71,7 +71,6 @@ class Facet:
 
 
 def _unlike(before: Any, after: Any) -> str:
-    """Report a change of a value that is too long to print."""
     return "" if before == after else " (changed)"
 
 
@@ -117,7 +116,6 @@ def _flushes() -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without variables that torch.compile sets."""
     return {name: os.environ[name] for name in os.environ if name not in _OF_COMPILERS}
 
 
@@ -196,8 +194,6 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
 def _modes(
     of: str, length: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], object]
 ) -> Facet:
-    """Return the facet of a stack of torch modes."""
-
     def read() -> list[Any]:
         return [at(number) for number in range(length())]
 
@@ -224,7 +220,6 @@ def _others_kernels(before: set[str], after: set[str]) -> str:
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
-    """Return the facet of a flag stored in an attribute."""
     return Facet(
         name,
         lambda: getattr(owner, attribute),
@@ -233,7 +228,6 @@ def _attribute(name: str, owner: Any, attribute: str) -> Facet:
 
 
 def _autocast(device: str) -> Facet:
-    """Return the facet of a device's autocast setting."""
     return Facet(
         f"autocast of {device}",
         lambda: torch.is_autocast_enabled(device),

@@ -186,10 +186,7 @@ class Accumulate(Request[Gradients], frozen=True):
 
 
 class SecondDerivatives(Request[Gradients], frozen=True):
-    """Differentiate the product of the gradients with tensors, by operands and grad_output.
-
-    A missing derivative is None. NoSecondDerivativesError if gradients are not differentiable.
-    """
+    """Differentiate the gradients' product with tensors; NoSecondDerivativesError if impossible."""
 
     operands: Operands
     grad_output: Tensor
@@ -231,10 +228,7 @@ class Head:
 
 
 class JointGradients(Request[list[Gradients]], frozen=True):
-    """Run one backward pass through a weighted sum of losses; return each head's gradients.
-
-    All heads use one implementation.
-    """
+    """Run one backward pass through a weighted sum of one implementation's losses."""
 
     heads: Sequence[Head]
 

@@ -44,22 +44,14 @@ class Source:
 
     @classmethod
     def read(cls, named: str) -> Source:
-        """Read a file for a worker to import; see :meth:`find`.
-
-        Raises:
-            UsageError: see ``find``; also if the path is not text.
-        """
+        """Read a file for a worker; see :meth:`find`. UsageError also if the path is not text."""
         found = cls.find(named)
         _require_text(found.path)
         return found
 
     @classmethod
     def find(cls, named: str) -> Source:
-        """Read a file, at a revision if one is named.
-
-        Raises:
-            UsageError: the file or revision does not exist.
-        """
+        """Read a file, at a revision if named; UsageError if either does not exist."""
         match = _PATTERN.match(named)
         if not match:
             expected = "FILE.py, FILE.py:NAME or FILE.py@REVISION"
@@ -105,10 +97,7 @@ class Source:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it imports and names no file of its own folder.
-
-        Names assembled at run time are not seen.
-        """
+        """Whether it imports and names no file of its folder, as far as its text shows."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
         return not (
@@ -118,11 +107,7 @@ class Source:
         )
 
     def definition(self, loss: str) -> Definition:
-        """Return the definition of a loss.
-
-        Raises:
-            NotJudgeableError: no definition fits, or several do.
-        """
+        """Return a loss's definition; NotJudgeableError if none or several fit."""
         parsed = self.parsed
         found = parsed.definitions
         if self.name:
@@ -182,11 +167,7 @@ class Source:
         return None
 
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
-        """Return why the operands cannot be passed, or an empty string.
-
-        Raises:
-            NotJudgeableError: see :meth:`Signature.order`.
-        """
+        """Return why the operands cannot be passed, or an empty string."""
         signature = definition.signature
         if lacks := signature.lacks(spec.names, given):
             return f"{definition.name} takes no {lacks}"
@@ -215,7 +196,6 @@ def path_of(named: str) -> Path:
 
 
 def _require_text(path: Path) -> None:
-    """Reject a path that a message to a worker cannot hold."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -235,7 +215,6 @@ def _now(path: Path) -> bytes:
 
 
 def _at_revision(path: Path, revision: str) -> bytes:
-    """Return a file's content at a git revision."""
     import subprocess
 
     directory = path.absolute().parent

@@ -56,7 +56,6 @@ def _custom(case: Case) -> BoundLoss:
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
-    """Return a formula of full logits, which each rank gathers."""
     from losscli.ranks.shards import PutTogether, SumOfGradients
 
     settings = {"reduction": case.reduction, **case.params}
@@ -89,7 +88,6 @@ def _reference(case: Case) -> BoundLoss:
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
-    """Return the formula of the logits of hidden states."""
     from losscli.losses import find_loss
 
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
@@ -118,7 +116,6 @@ def _no_functional(case: Case) -> Reason | None:
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    """Return PyTorch's DTensor cross entropy under ``loss_parallel``."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
 
@@ -231,7 +228,6 @@ def _of_logits_alone(
 
 
 def _is_there(module: str) -> bool:
-    """Tell whether a module can be imported; old package versions may lack it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:

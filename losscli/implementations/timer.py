@@ -138,11 +138,8 @@ class CpuTimer:
     ) -> None:
         """Make a timer for a rank or a single process.
 
-        Args:
-            evict: empties the cache before each sample; None leaves it.
-            clock: this process's clock.
-            agree: makes ranks agree on a number that calls depend on.
-            meet: waits for other ranks before each sample.
+        ``evict`` empties the cache before each sample. Ranks ``agree`` on numbers that calls depend
+        on, and ``meet`` before each sample.
         """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
 
@@ -187,11 +184,7 @@ class CpuTimer:
 
 
 class HostTimer(CpuTimer):
-    """Times a loop of GPU calls on the host and waits for the GPU at the end.
-
-    This is launch time or work time, whichever is longer. The cache cannot be evicted inside the
-    loop.
-    """
+    """Times a loop of GPU calls on the host: launch time or work time, whichever is longer."""
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
 
@@ -292,7 +285,6 @@ class CudaTimer:
             self.margin *= 2
 
     def _run(self, batch: Sequence[Warm]) -> bool:
-        """Run a batch; tell whether the GPU was busy until everything was queued."""
         host_seconds = sum(warm.host_seconds + BETWEEN_CALLS_SECONDS for warm in batch)
         torch.cuda.synchronize()
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
@@ -325,7 +317,6 @@ class CudaTimer:
 
 
 def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
-    """Yield batches in order; a call that waits is a batch of its own."""
     for waits, together in groupby(queue, key=lambda warm: warm.waits):
         calls, size = list(together), 1 if waits else QUEUED
         for first in range(0, len(calls), size):
@@ -357,10 +348,7 @@ def _settle_memory(
     clock: Clock,
     fresh_bytes: Callable[[], int] = allocator.fresh_bytes,
 ) -> list[float]:
-    """Measure until calls reuse freed blocks.
-
-    A call that frees several large blocks needs a dozen calls to settle.
-    """
+    """Measure until calls reuse freed blocks, which may take a dozen calls."""
     start, steady = clock(), 0
     seconds: list[float] = []
     while steady < STEADY_CALLS and len(seconds) < FRESH_CALLS:

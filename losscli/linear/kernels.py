@@ -56,15 +56,10 @@ def losses_in_place(
 
 
 def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
-    """Return the numbers of a part of the classes, ``(3, N)``.
+    """Return the numbers of a part of the classes, ``(3, N)``, from logits before the softcap.
 
     They are the log-probability of a row's class within the part, the largest logit before the
     temperature, and the log-sum-exp relative to it; if requested, also the entropy within the part.
-
-    Args:
-        logits: ``(N, c)`` of at least one class, before the softcap.
-        number: a class of each row.
-        settings: the loss's settings.
     """
     call = torch.ops.losscli.token_log_probs
     rest = ("none", settings.divisor, _OF_PART + settings.entropy)

@@ -93,10 +93,7 @@ def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> No
 def check_shape(
     name: str, said: str, tensor: Tensor | None, shape: torch.Size, of: str, way: str = ""
 ) -> None:
-    """Raise ValueError for a tensor of another shape; ``of`` describes the expected one.
-
-    ``way``: what to do, if it cannot be inferred from the shapes.
-    """
+    """Raise ValueError for a tensor of another shape; ``of`` and ``way`` complete the message."""
     if tensor is not None and tensor.shape != shape:
         raise ValueError(
             f"{name}: {said} must have {of} {list(shape)}, but is {list(tensor.shape)}"
@@ -114,14 +111,7 @@ def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> No
 
 
 def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bool = True) -> None:
-    """Raise IndexError for an out-of-range class index that counts.
-
-    Args:
-        name: the loss's name.
-        numbers: ``(N)``, or ``(N, k)`` for several per row.
-        classes: the number of classes.
-        counted: which indices count, in the shape of ``numbers``.
-    """
+    """Raise IndexError for an out-of-range class index that counts; several per row are allowed."""
     wrong = ((numbers < 0) | (numbers >= classes)) & counted
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())

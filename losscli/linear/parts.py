@@ -89,8 +89,8 @@ def join(
         widths: each part's number of classes, ``(parts)``.
         classes: the range of classes that all parts cover.
         total_weight: the sum of class weights, if label smoothing needs it.
-        rank: the part whose first class must be that of the rows; -1 to skip the check. If it is
-            another, or classes are left over, the rows are NaN.
+        rank: the part whose first class must be that of the rows, or -1. If it is another, or
+            classes are left over, the rows are NaN.
     """
     if total_weight is not None:
         total_weight = total_weight.to(numbers.dtype)
@@ -113,14 +113,10 @@ class Found(NamedTuple):
 def finished(
     rows: Rows, parts: list[Tensor], width: int, classes: int, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, Found]:
-    """Return the losses, the log-sum-exps, and what backward needs.
+    """Return the losses, the log-sum-exps, and what backward needs, from the parts' numbers.
 
-    Args:
-        rows: the rows.
-        parts: the numbers of each part of this rank's classes.
-        width: the classes of each part; the last may have fewer.
-        classes: the classes of all parts.
-        shard: this rank's shard, if other ranks have classes too.
+    ``width`` is each part's number of classes, except the last's; ``shard`` is set if ranks have
+    others.
     """
     if shard is not None and len(parts) == 1:
         whole = shard.exchange(rows, parts[0])

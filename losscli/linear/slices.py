@@ -78,5 +78,4 @@ def backward(
 
 
 def _among_all(rows: Rows, classes: slice) -> slice:
-    """Return the layer's classes as a range of all ranks' classes."""
     return slice(rows.first + classes.start, rows.first + classes.stop)

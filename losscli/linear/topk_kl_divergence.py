@@ -68,7 +68,6 @@ OPERATORS[_NAME] = _loss
 
 
 def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) -> None:
-    """Raise an error for operands that do not fit."""
     check_floating(_NAME, "input", input)
     check_floating(_NAME, "target", target)
     check_numbers(_NAME, "classes", classes)
@@ -130,14 +129,7 @@ class _Bins(torch.autograd.Function):
 def _others(
     logits: Tensor, classes: Tensor, instead: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of rows that fit a cache, with logits that exclude the classes.
-
-    Args:
-        logits: ``(N, C)``.
-        classes: ``(N, k)``.
-        instead: replaces the classes' logits in the copy, ``(N, k)``.
-        mask: the rows that count, ``(N)``; the others are 0.
-    """
+    """Yield slices of rows that fit a cache; the classes' logits are replaced by ``instead``."""
     size = max(_CHUNK // max(logits.shape[1] * logits.element_size(), 1), 1)
     for first in range(0, len(logits), size):
         rows = slice(first, first + size)

@@ -107,12 +107,9 @@ class Calls:
     ) -> None:
         """Describe the calls of a loss.
 
-        Args:
-            name: the loss's name.
-            by_weights: divide a weighted mean by the sum of the weights. Then grad_output changes
-                with the weights, and forward soon stops computing gradients if the weights are new
-                in each step.
-            shapes: the accepted shapes, as PyTorch's; None for any that broadcast.
+        ``by_weights``: divide a weighted mean by the sum of the weights. grad_output then changes
+        with them, so forward soon stops computing gradients. ``shapes``: PyTorch's accepted shapes,
+        if not all.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
         self._unweighted = shapes if shapes and shapes.of_operands else None

@@ -89,13 +89,7 @@ def row_loss(
 
 
 def describe(arguments: Callable[..., Any], common: Mapping[str, str], returns: str = "") -> None:
-    """Complete a function's docstring with all arguments and the result.
-
-    Args:
-        arguments: the function.
-        common: descriptions of arguments that its docstring lacks.
-        returns: the Returns section, unless it has one.
-    """
+    """Complete a function's docstring with common arguments and the result."""
     head, *sections = re.split(
         r"\n\n(?=Args:|Returns:|Raises:)", inspect.cleandoc(arguments.__doc__ or "")
     )
@@ -129,7 +123,6 @@ def _public(
     kept: Sequence[str],
     fields: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return a spec's fields with its functions and module."""
     calls.parameters = tuple(fields.get("parameters", ()))
     loss = calls.function(arguments)
     names = [operand.name for operand in fields["operands"]]

@@ -44,10 +44,7 @@ def broadcasts_to(shape: Shape, whole: Shape) -> bool:
 
 
 def remedy(name: str, shape: Shape, due: Shape) -> str:
-    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string.
-
-    csrc/torch/rows_checks.cpp does the same for operands of kernels.
-    """
+    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string."""
     shape, due = tuple(shape), tuple(due)
     for dim in range(max(len(shape), len(due))):
         if shape[dim : dim + 1] == (1,) and shape[:dim] + shape[dim + 1 :] == due:
@@ -65,15 +62,7 @@ def remedy(name: str, shape: Shape, due: Shape) -> str:
 
 
 def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int) -> str:
-    """Return code that moves classes to the right dimension, to end a message.
-
-    Args:
-        first: the name of the logits.
-        whole: the shape of the logits.
-        name: the name of the class indices.
-        shape: the shape of the class indices, which lacks another dimension of the logits.
-        classes: the dimension of the classes.
-    """
+    """Return code that moves classes to dimension ``classes``, to end a message."""
     last = len(whole) - 1
     for dim in range(last, -1, -1):
         if dim == classes or (*whole[:dim], *whole[dim + 1 :]) != tuple(shape):

@@ -254,10 +254,7 @@ class Spec:
         return found
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with fixed reduction and parameters.
-
-        Names are bound here, so that a call costs as much as a user's own.
-        """
+        """Return the public function with fixed settings, as fast as a user's call."""
         if self.bind_loss:
             return self.bind_loss(reduction, parameters)
         return named_call(
@@ -345,10 +342,7 @@ class Spec:
 
     @property
     def term_tensors(self) -> int:
-        """The number of float64 tensors of a block for the oracle's terms, for memory plans.
-
-        One for the loss and each gradient, plus four intermediates.
-        """
+        """Number of the oracle's float64 term tensors: loss, gradients and four intermediates."""
         return 5 + len(self.differentiable) if self.terms else 0
 
     @property
@@ -357,10 +351,7 @@ class Spec:
         return {operand.name: operand.domain for operand in self.operands}
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return intercept and slope of the branch coordinate, which is affine in the prediction.
-
-        ``others``: the other operands, with shapes that broadcast.
-        """
+        """Return intercept and slope of the branch coordinate, affine in the prediction."""
         import torch
 
         zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)

@@ -50,7 +50,6 @@ def _cpu_peak(call: Callable[[], object]) -> int:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Discard what torch's profiler writes to stderr."""
     kept = os.dup(2)
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 2)
@@ -84,9 +83,6 @@ class Footprint:
         return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
     def noise(self, calls: int) -> int:
-        """Return insignificant growth: on a GPU, less than a block per call.
-
-        On the host, where other threads allocate too, a quarter of an operand per call.
-        """
+        """Return insignificant growth: below a GPU block, or a quarter operand, per call."""
         least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
         return calls * least

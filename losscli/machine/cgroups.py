@@ -14,11 +14,7 @@ from losscli.machine import kernel_files
 
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:
-    """Yield version (2 or 1) and folder of each group, from the innermost outwards.
-
-    Args:
-        controller: ``memory`` or ``cpu``; version 1 has a tree for each.
-    """
+    """Yield version (2 or 1) and folder of each group of ``memory`` or ``cpu``, innermost first."""
     try:
         lines = (kernel_files.PROC / "self/cgroup").read_text().splitlines()
     except OSError:

@@ -17,11 +17,7 @@ SECONDS = 10
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the words of a command in an environment variable; empty if unset.
-
-    Raises:
-        UnfitError: a quote is not closed.
-    """
+    """Return a variable's command as words, empty if unset; UnfitError if a quote is not closed."""
     text = environ.get(variable, "").strip()
     try:
         return tuple(shlex.split(text))

@@ -40,12 +40,7 @@ def commits_over(revisions: str, directory: Path) -> list[str]:
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git in a directory and return its output without the last newline.
-
-    Raises:
-        UnfitError: git is not installed.
-        UsageError: git fails; the message is git's.
-    """
+    """Run git and return its output; UsageError with git's message if it fails."""
     done = run_git(directory, *arguments)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).partition("\n")[0]

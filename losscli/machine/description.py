@@ -52,10 +52,7 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return losscli's commit, with ``+`` if files changed.
-
-    None if losscli is not a checkout; an installed one may lie in another repository.
-    """
+    """Return losscli's commit, with ``+`` if files changed; None if it is not a checkout."""
     return commit_of(SOURCES) if (SOURCES / ".git").exists() else None
 
 

@@ -107,11 +107,7 @@ def resolve_device(name: str) -> str:
 
 
 def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
-    """Make idle OpenMP threads sleep in programs with this environment.
-
-    By default they spin for some milliseconds, which takes cores from other processes. The user's
-    setting has priority.
-    """
+    """Make idle OpenMP threads sleep, not spin, unless the user set otherwise."""
     environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
@@ -123,10 +119,7 @@ def set_threads(count: int) -> None:
 
 
 def is_broken(device: str) -> bool:
-    """Tell whether this process can no longer use a GPU, as after a crashed kernel.
-
-    Then every call reports the error; other errors are reported once.
-    """
+    """Tell whether a crashed kernel made a GPU unusable: every call then reports the error."""
     if device == "cpu":
         return False
     import torch

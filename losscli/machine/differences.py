@@ -54,10 +54,7 @@ class Difference:
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
 ) -> list[Difference]:
-    """Return the differences of two environments, the decisive first.
-
-    ``host`` tells whether host time is compared, which depends on the CPU.
-    """
+    """Return environments' differences, the decisive first; ``host``: compare host time too."""
     kind, other = _kind(before), _kind(after)
     if kind != other:
         return [Difference("device", kind, other, decisive=True)]

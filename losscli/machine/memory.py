@@ -75,7 +75,6 @@ def memory_bytes() -> int:
 
 
 def _meminfo(key: str) -> int:
-    """Read a line of /proc/meminfo, in bytes."""
     match = re.search(
         rf"^{key}:\s+(\d+) kB", (kernel_files.PROC / "meminfo").read_text(), re.MULTILINE
     )

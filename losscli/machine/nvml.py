@@ -22,11 +22,7 @@ class Nvml(NamedTuple):
 
 
 def open_nvml(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Nvml:
-    """Return NVML for a torch device; ``uuid_of`` returns a GPU's UUID.
-
-    Raises:
-        UnreadableError: nvidia-ml-py is not installed, or NVML fails.
-    """
+    """Return NVML for a torch device; UnreadableError if it is missing or fails."""
     try:
         pynvml = importlib.import_module("pynvml")
     except ImportError:

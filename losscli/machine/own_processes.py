@@ -48,10 +48,7 @@ def _first() -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return a process's children, including adopted orphans.
-
-    Empty if /proc belongs to another namespace.
-    """
+    """Return a process's children with adopted orphans; empty if /proc is another namespace's."""
     if not (kernel_files.PROC / "self").exists():
         return []
     if threads := [*(kernel_files.PROC / str(pid) / "task").glob("*/children")]:
@@ -76,7 +73,6 @@ def ancestors(pid: int) -> list[int]:
 
 
 def _read(pid: str) -> _Process | None:
-    """Return /proc's facts about a process, or None."""
     try:
         told = (kernel_files.PROC / pid / "stat").read_bytes()
     except OSError:

@@ -121,10 +121,7 @@ class _Batch:
         )
 
     def operands(self, reduction: str = "none", of_each_sample: Sequence[int] = ()) -> list[Tensor]:
-        """Return the operands for one call: samples first, then aligned dimensions.
-
-        ``of_each_sample``: shared operands that need a gradient per sample.
-        """
+        """Return the operands for one call; ``of_each_sample`` need a gradient per sample."""
         found = [
             self.aligned(operand, dim, expand=k in of_each_sample)
             for k, (operand, dim) in enumerate(zip(self.given, self.dims, strict=True))
@@ -154,10 +151,7 @@ class _Batch:
     def incoming(
         self, grad_output: Tensor, dim: int | None, reduction: str, *, one: bool | None = None
     ) -> Tensor:
-        """Return each element's grad_output.
-
-        ``one``: whether it has one element per sample, as for a reduced loss.
-        """
+        """Return each element's grad_output; ``one``: it has one element per sample."""
         if reduction == "mean":
             # In float64, so that it is rounded once.
             grad_output = grad_output.double() / self.divisor(reduction)
@@ -187,12 +181,10 @@ class _Batch:
 
 
 def _summed(dtype: torch.dtype) -> torch.dtype:
-    """Return the accumulation dtype."""
     return torch.float32 if dtype in _NARROW else dtype
 
 
 def _shape(tensor: Tensor, dim: int | None) -> torch.Size:
-    """Return one sample's shape."""
     if dim is None:
         return tensor.shape
     return torch.Size((*tensor.shape[:dim], *tensor.shape[dim + 1 :]))

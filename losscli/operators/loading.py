@@ -89,7 +89,6 @@ def build_ahead(targets: Sequence[Target]) -> None:
 
 
 def _obtain(targets: Sequence[Target]) -> list[Path]:
-    """Return libraries from the user's cache, building missing ones."""
     from losscli.build.builder import Builder
     from losscli.build.cache import user_cache
     from losscli.build.compilers import require_platform
@@ -126,7 +125,6 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def _attach(target: Target, library: ctypes.CDLL) -> None:
-    """Pass a library's entry points to the operators."""
     if target.part == TORCH:
         for loss in LOSSES | WEIGHTED:
             _call(library, "losscli_attach_loss", loss.encode())

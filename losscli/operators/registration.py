@@ -73,7 +73,6 @@ class _Stub:
         return self.namespace == BENCH_NAMESPACE
 
     def _refuse(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise NotImplementedError for tensors that no library accepts."""
         for name, tensor in tensors.items():
             if wrong := no_kernel_takes(tensor):
                 raise NotImplementedError(f"{self.namespace}::{self.name}: {name} {wrong}")
@@ -108,7 +107,6 @@ def _is_traced(tensor: Tensor) -> bool:
 
 
 def _take_dtensors() -> None:
-    """Register the operators' handlers for DTensors."""
     from . import sharding
 
     if not sharding.is_supported():

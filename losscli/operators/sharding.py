@@ -40,7 +40,6 @@ def register(operator: OpOverload, suffix: str, count: int) -> None:
 def _handle(
     rule: Callable[..., Any], count: int, operator: OpOverload, arguments: Any, named: Any
 ) -> Any:
-    """Call an operator on its arguments' local tensors."""
     names = [argument.name for argument in operator._schema.arguments]
     given = dict(zip(names, arguments, strict=False)) | dict(named)
     every = [
@@ -157,7 +156,6 @@ class _Plan:
         """The part of all elements that this rank has."""
 
     def _sharded(self, operands: Sequence[Tensor], of: int) -> int | None:
-        """Return the loss dimension that a mesh dimension shards."""
         for operand in operands:
             placement = operand.placements[of] if isinstance(operand, DTensor) else None
             if type(placement) is Shard:

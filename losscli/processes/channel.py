@@ -22,11 +22,7 @@ class Channel:
     """One end of a connection between processes; a context that closes it."""
 
     def __init__(self, end: socket.socket, go_on: Callable[[], None] | None = None) -> None:
-        """Take over one end of a socket pair.
-
-        ``go_on`` resumes the other process in case something stopped it. It is called repeatedly
-        while waiting for a message without a limit.
-        """
+        """Take over a socket's end; ``go_on`` resumes the other process during unlimited waits."""
         self.socket, self._go_on = end, go_on
 
     def __enter__(self) -> Channel:
@@ -86,11 +82,7 @@ class Channel:
             self.put(error)
 
     def each(self) -> Iterator[Any]:
-        """Yield the values of an :meth:`answer`, or raise its exception.
-
-        Raises:
-            EOFError: the other end is closed.
-        """
+        """Yield an :meth:`answer`'s values, or raise its exception, or EOFError."""
         for value in self:
             if isinstance(value, Exception):
                 raise value

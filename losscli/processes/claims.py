@@ -18,12 +18,7 @@ _PREFIX = "judge-"
 
 
 def claim_folder(parent: Path) -> Path:
-    """Create a folder that this process owns until it ends.
-
-    Raises:
-        OSError: it cannot be created.
-        UnfitError: the file system has no locks.
-    """
+    """Create a folder that this process owns until it ends."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         # Until it is locked, another process may take it for one that was left, and remove it.

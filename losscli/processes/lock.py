@@ -77,11 +77,7 @@ class HeldError(LosscliError):
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open a lock's file so that no other user can; reading it is enough to lock it.
-
-    Raises:
-        OSError: it cannot be opened, or is a link.
-    """
+    """Open a lock's file so that no other user can, as reading suffices to lock it; no links."""
 
     def opened(name: str, flags: int) -> int:
         found = os.open(name, flags | os.O_NOFOLLOW, 0o600)
@@ -93,11 +89,7 @@ def open_lock(path: Path) -> IO[str]:
 
 
 def try_lock(file: IO[str], *, shared: bool = False) -> bool:
-    """Take the lock if it is free, exclusively or shared; tell whether it was taken.
-
-    Raises:
-        UnfitError: the file system has no locks.
-    """
+    """Take the lock if it is free; UnfitError if the file system has no locks."""
     import fcntl  # not there on Windows, where this module is to be importable all the same
 
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -128,17 +120,7 @@ def locked(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold a build's lock within the block, waiting without limit.
-
-    Args:
-        file: the file to lock, open for reading and appending.
-        notify: told once, after a second, who holds the lock.
-        clock: monotonic seconds.
-        sleep: waits for seconds.
-
-    Raises:
-        UnfitError: the file system has no locks.
-    """
+    """Hold a build's lock within the block; after a second, note whom it waits for."""
     with held(
         file,
         lambda holder: notify(f"waiting for {holder} to finish building"),
@@ -163,15 +145,8 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock within the block.
 
-    Args:
-        file: see :func:`locked`.
-        notify: told once who holds it.
-        notify_after: seconds of waiting before that.
-        shared: share it with others.
-        until: the clock time to stop waiting.
-        waits_for_us: tells whether a holder would never release it meanwhile.
-        clock: monotonic seconds.
-        sleep: waits for seconds.
+    ``notify`` is told who holds it after ``notify_after`` seconds. Waiting stops at the clock time
+    ``until``, or if ``waits_for_us`` says that a holder would never release it.
 
     Raises:
         HeldError: it was not free in time.
@@ -224,7 +199,6 @@ def _holders(file: IO[str]) -> list[int]:
 
 
 def _named(pid: int) -> str:
-    """Return a process's id and program name."""
     try:
         name = (_PROC / str(pid) / "comm").read_text().strip()
     except OSError:

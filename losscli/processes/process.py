@@ -28,11 +28,7 @@ class Process:
         *,
         errors: int | None = None,
     ) -> None:
-        """Start it with this environment; ``errors`` is a descriptor that replaces standard error.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start it; ``errors`` is a descriptor that replaces standard error."""
         if errors is None:  # closed at the start (`2>&-`), another file may have its number
             errors = subprocess.DEVNULL if sys.__stderr__ is None else 2
         ours, theirs = socket.socketpair()
@@ -77,10 +73,7 @@ class Process:
         self._process.terminate()
 
     def end(self, seconds: float = 0.0) -> int:
-        """Wait for the process to end, then kill it and its children.
-
-        Returns its exit code, or the negative number of the signal that ended it.
-        """
+        """Wait, then kill the process and its children; return its exit code or negative signal."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -110,10 +103,7 @@ def kill_all() -> None:
 
 
 def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which ``-m`` imports nothing from the working folder.
-
-    A file there named numpy.py would run in place of NumPy.
-    """
+    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder."""
     root = str(Path(__file__).parents[2])
     found = {**environ, "PYTHONSAFEPATH": "1"}
     if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere

@@ -30,13 +30,9 @@ def decide(
     limit_share: float | None,
     limit_gbps: float | None,
 ) -> tuple[Bound, str]:
-    """Return what bounds a call, and why.
+    """Return what bounds a call, and why; ``seconds`` is its time without a profiler.
 
-    Args:
-        launches: those of one call.
-        seconds: the call's time without a profiler.
-        limit_share: the limit's time over ``seconds``.
-        limit_gbps: the copy kernel's rate; None if matrix products are the limit.
+    ``limit_gbps`` is the copy kernel's rate, or None if matrix products are the limit.
     """
     near = (limit_share or 0.0) >= NEAR
     if near and limit_gbps is None:

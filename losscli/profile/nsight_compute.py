@@ -73,12 +73,7 @@ def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
 
 
 def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[Launch, ...]:
-    """Run a command of ``command``; return the marked launches.
-
-    Raises:
-        NoCountersError: the counters cannot be read.
-        UnfitError: the profiled command failed.
-    """
+    """Run a command of ``command``; return the marked launches, or raise NoCountersError."""
     ended = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     said = ended.stdout + ended.stderr
     if NO_PERMISSION in said:

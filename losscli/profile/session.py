@@ -32,13 +32,7 @@ def profile(
 ) -> tuple[Profile, bytes]:
     """Profile what was timed; also return the profiler's report: ncu's, or a trace.
 
-    Args:
-        result: a result of `losscli bench`.
-        bare: the command that only makes the calls.
-        notify: receives the running command.
-
-    Raises:
-        UnfitError: the command fails under the profiler.
+    ``bare`` is the command that only makes the calls; UnfitError if it fails under the profiler.
     """
     assert result.seconds is not None
     notes: list[str] = []

@@ -14,10 +14,7 @@ _MICROSECONDS = 1e-6
 
 
 def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
-    """Return a trace's launches, and the GPU's idle time between them.
-
-    Without kernels: operators by their own time, the longest first.
-    """
+    """Return a trace's launches (or operators, longest first) and the GPU's idle time."""
     events = [each for each in json.loads(text)["traceEvents"] if each.get("ph") == "X"]
     kernels = sorted((e for e in events if _is_on_gpu(e)), key=lambda each: float(each["ts"]))
     if not kernels:

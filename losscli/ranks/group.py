@@ -38,11 +38,7 @@ class Group(Protocol):
     size: int
 
     def gather(self, step: str, value: T, /) -> list[T]:
-        """Return each rank's value, in rank order.
-
-        Raises:
-            RankError: a rank is missing, or at another step.
-        """
+        """Return each rank's value; RankError if a rank is missing, or at another step."""
         ...
 
     def meet(self) -> None:
@@ -115,11 +111,7 @@ class ProcessGroup:
             self._lost(error)
 
     def close(self) -> None:
-        """Leave the group when all is done.
-
-        Its threads end with the last reference; one that survives frees tensors while Python exits,
-        which aborts.
-        """
+        """Leave the group; a thread that freed tensors while Python exits would abort."""
         del self._agreements
         dist.destroy_process_group()
         gc.collect()
@@ -200,11 +192,7 @@ def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.fre
 
 
 def together(group: Group, call: Callable[[], T]) -> T:
-    """Return a call's result if all ranks made it, or raise its exception on all.
-
-    Raises:
-        RankError: the ranks raised different exceptions, or only some did.
-    """
+    """Return a call's result, or raise its exception on all ranks; RankError if they differ."""
     if group.size == 1:
         return call()
     failure: Exception | None = None

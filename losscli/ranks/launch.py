@@ -50,11 +50,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
 
 
 def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
-    """Return the exit code of failed ranks.
-
-    Raises:
-        RankError: a signal ended one, which the others only noticed.
-    """
+    """Return the exit code of failed ranks; RankError if a signal ended one."""
     first = min((each.timestamp for each in failures.values()), default=0)
     killed = {
         rank: each

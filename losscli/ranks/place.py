@@ -30,11 +30,7 @@ class Place:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Place | None:
-        """Return this process's place, or None if it is not a rank.
-
-        Raises:
-            UsageError: some of torchrun's variables are missing or invalid.
-        """
+        """Return this process's place, or None; UsageError if torchrun's variables are invalid."""
         missing = [name for name in VARIABLES if not environ.get(name)]
         if len(missing) == len(VARIABLES):
             return None
@@ -50,11 +46,7 @@ class Place:
 
 
 def seconds_of_collectives() -> int:
-    """Return how long a rank waits for the others.
-
-    Raises:
-        UsageError: the variable is not a number of seconds.
-    """
+    """Return how long a rank waits for the others; UsageError if the variable is invalid."""
     given = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
     if not given.isdecimal() or int(given) == 0:
         raise UsageError(f"{TIMEOUT_VARIABLE} must be whole seconds, at least 1, but is '{given}'.")

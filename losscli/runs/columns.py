@@ -1,7 +1,4 @@
-"""The columns of bench tables, by the names for `--columns` and configs.
-
-``COLUMNS`` is the only list.
-"""
+"""The columns of bench tables, by the names for `--columns` and configs."""
 
 from __future__ import annotations
 

@@ -56,12 +56,6 @@ def deal(
     The longest case is assigned first, always to the shard with the least work. A case's items stay
     together. The result is the same everywhere.
 
-    Args:
-        items: the items of all shards.
-        part: the shard.
-        case: returns an item's case, hashable.
-        seconds: estimates an item's time.
-
     Raises:
         UsageError: there are fewer cases than shards, and this one is empty.
     """

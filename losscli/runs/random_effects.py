@@ -20,10 +20,7 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 def student_quantile(freedom: int) -> float:
-    """Return Student's 95% quantile by degrees of freedom.
-
-    Beyond the table it is a series with an error below 0.003.
-    """
+    """Return Student's 95% quantile; beyond the table, by a series with an error below 0.003."""
     if freedom <= len(_T95):
         return _T95[freedom - 1]
     first = (Z95**3 + Z95) / 4
@@ -38,14 +35,10 @@ def deviation(logs: Sequence[float]) -> float:
 
 
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
-    """Return the 95% half-width for the next run's mean log.
+    """Return the 95% half-width for the next run's mean log, from two or more processes.
 
     It is at least the half-width from samples within processes, because few processes may agree by
-    luck.
-
-    Args:
-        logs: each process's measurement; at least two.
-        errors: each one's standard error, from its samples.
+    luck. ``errors`` are the processes' standard errors.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count

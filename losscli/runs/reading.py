@@ -35,9 +35,7 @@ _Fields = dict[str, msgspec.Raw]
 
 
 def read_run(path: Path, kind: Kind) -> Run:
-    """Return the run in a file.
-
-    An incomplete last line of JSONL, which a killed run may leave, is dropped.
+    """Return the run in a file, without an incomplete last line of JSONL.
 
     Raises:
         UsageError: the file is missing, not losscli's, of another kind, or of a later version.
@@ -63,7 +61,6 @@ def read_run(path: Path, kind: Kind) -> Run:
 
 
 def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
-    """Reject a file that is not losscli's, of another kind, or of a later version."""
     version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)

@@ -42,11 +42,7 @@ def check_run_name(text: str) -> str:
 
 
 def prepare(name: str) -> Path:
-    """Return the path to save a run at, and create its directory.
-
-    Raises:
-        UnfitError: the directory cannot be made or written.
-    """
+    """Return the path to save a run at, and create its directory; UnfitError if that fails."""
     folder = runs_directory()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,11 +79,7 @@ def killed_runs() -> dict[str, Path]:
 
 
 def find_run(name: str) -> Path:
-    """Return the file of a path or a saved run's name; a path comes first.
-
-    Raises:
-        UsageError: neither exists.
-    """
+    """Return the file of a path or else a saved run; UsageError if neither exists."""
     path = Path(name)
     there = name and is_there(path)
     if there and not os.path.isdir(path):

@@ -99,7 +99,6 @@ def _where(name: str, spec: RowSpec) -> str:
 def _places(
     layout: Layout, spec: RowSpec, operand: Any, k: int, first: Tensor, dim: int
 ) -> list[Any]:
-    """Return an operand's placements, from the first operand's."""
     if spec.operands[k].shared:
         return layout.placements(None, 0)
     if operand is not None and operand.dim() == first.dim():
@@ -108,14 +107,7 @@ def _places(
 
 
 def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str, Any]) -> Any:
-    """Return a fused linear loss of operands that include DTensors.
-
-    Args:
-        name: the function's name.
-        compute: computes it on plain tensors: a function of :mod:`losscli.linear.calls`.
-        operands: the function's arguments by name; hidden states, weight, class indices and bias
-            first.
-    """
+    """Return a fused linear loss of DTensors; ``compute`` computes it on plain tensors."""
     said, of_weight, of_numbers, of_bias = list(operands)[:4]
     hidden, weight = operands[said], operands[of_weight]
     for called, each in ((said, hidden), (of_weight, weight)):
@@ -169,7 +161,6 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
 
 
 def _of_linear(name: str, hidden: DTensor, weight: DTensor) -> Layout:
-    """Return the layout of hidden states and weight."""
     of_weight = Layout.of(name, weight, 0)
     if of_weight.rows:
         raise NotImplementedError(

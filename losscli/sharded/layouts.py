@@ -49,9 +49,8 @@ class Layout:
     def placements(self, of_rows: Callable[[int], int] | None, classes: int | None) -> list[Any]:
         """Return a tensor's placements.
 
-        Args:
-            of_rows: maps a dimension of the rows to the tensor's; None without rows.
-            classes: the tensor's class dimension; None without.
+        ``of_rows`` maps a dimension of the rows to the tensor's; ``classes`` is its class
+        dimension.
         """
         found: list[Placement] = [Replicate()] * self.mesh.ndim
         for k, dim in self.rows.items():
@@ -97,15 +96,8 @@ class Layout:
     def reduced(self, mean: bool, parts: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
         """Return the sum or mean over all ranks' rows, with one float64 all-reduce.
 
-        Args:
-            mean: whether to divide by the weights of all rows.
-            parts: returns this rank's losses, and their weights in a mean.
-
-        Returns:
-            The same number on all ranks, in the losses' dtype.
-
-        Raises:
-            RuntimeError: on the CPU, ``parts`` raised an error on another rank.
+        ``parts`` returns this rank's losses and their weights in a mean. On the CPU, RuntimeError
+        if it raised an error on another rank.
         """
         try:
             losses, counts = parts()

@@ -68,8 +68,7 @@ class Ranks:
         Raises:
             RuntimeError: there is no process group.
             TypeError: ``group`` or ``sizes`` has the wrong type.
-            ValueError: this process is not in the group, ``sizes`` does not fit, or no rank has a
-                class.
+            ValueError: this process is not in the group, or sizes do not fit or are all 0.
         """
         group = _process_group(name, group)
         rank, count = distributed.get_rank(group), distributed.get_world_size(group)
@@ -100,15 +99,12 @@ class Ranks:
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
     def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
-        """All-gather numbers per row, ``(numbers, N)``, with one collective.
-
-        Args:
-            numbers: dense.
-            words: further numbers of shape ``(1)``.
+        """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
         Raises:
             ValueError: on the CPU, ranks differ in rows, classes or settings. On a GPU nothing
-                waits to check: the sum of :attr:`Gathered.widths` tells.
+                waits to
+                check: the sum of :attr:`Gathered.widths` tells.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -162,7 +158,6 @@ class Ranks:
         return both.view(torch.float32)
 
     def _check(self, found: list[list[int]], rows: int) -> None:
-        """Raise ValueError if the ranks' numbers of classes or rows do not fit."""
         known = [[size, rows] for size in self.sizes]
         if found == known:
             return
@@ -229,7 +224,6 @@ def _process_group(name: str, group: Any) -> Any:
 
 
 def _all_gathered(mine: Tensor, group: Any) -> Tensor:
-    """All-gather a flat tensor, ``(ranks, ...)``."""
     count = distributed.get_world_size(group)
     found = mine.new_empty(count * mine.numel())
     gather_into(found, mine, group)
@@ -260,7 +254,6 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 def _taken_sizes(
     name: str, given: Sequence[int], rank: int, count: int, width: int
 ) -> tuple[int, ...]:
-    """Validate the caller's sizes."""
     try:
         sizes = tuple(map(operator.index, given))
     except TypeError:

@@ -52,8 +52,7 @@ def excused(
         truths: computes the truth block by block.
         torchs: results of PyTorch's formulas; None if one has no result.
         judge: judges the errors that PyTorch does not share.
-        noisy: accept PyTorch's errors at other elements of the same size too, as a sum in another
-            order is wrong elsewhere.
+        noisy: accept PyTorch's errors at other elements of the same size too.
         bar: ULP up to which PyTorch counts as right.
     """
     for own in torchs:
@@ -117,7 +116,6 @@ class _Noise:
 
 
 def _exponents(values: Tensor) -> Tensor:
-    """Return exponents as indices of a table."""
     values = values.double().nan_to_num()
     exponents = torch.frexp(values).exponent.long() + EXPONENTS // 2
     return exponents.where(values != 0, 0).clamp(0, EXPONENTS - 1 - NEAR)

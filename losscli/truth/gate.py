@@ -35,14 +35,7 @@ class Gate:
         loosened: float | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """Take the operands.
-
-        Args:
-            case: the case.
-            operands: the case's operands.
-            loosened: ULP that the config grants this case.
-            reference: computes the truth of a Model.
-        """
+        """Take operands, the config's ``loosened`` ULP, and a Model's reference."""
         values = {name: operand.detach() for name, operand in operands.items()}
         third_party = ThirdParty(reference=reference) if reference else None
         self.problem = Problem(case, values, loosened, excuses=False, third_party=third_party)
@@ -55,15 +48,7 @@ class Gate:
         *gradients: Tensor | None,
         incoming: float = 1.0,
     ) -> VerifyResult:
-        """Judge an implementation's results.
-
-        Args:
-            name: the implementation.
-            pass_: ``forward``, or ``forward_backward``, which also judges ``gradients``.
-            loss: the loss.
-            gradients: those of a training step, in operand order.
-            incoming: the grad_output, as one number.
-        """
+        """Judge a loss and, for ``forward_backward``, a training step's gradients."""
         worst = Worst()
         outcome, loss_errors = self.problem.judge_loss(loss)
         worst.add(self._as_a_whole(name, outcome, loss_errors), loss_errors, "loss: ")

@@ -72,10 +72,7 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 
 
 def make_inputs(case: Case, reference: Implementation | None = None) -> Operands:
-    """Return a case's operands by name, on its device.
-
-    ``reference``: computes the truth of a Model and has its parameters.
-    """
+    """Return a case's operands by name; ``reference`` computes the truth of a Model."""
     if isinstance(case, ModelCase):
         assert reference
         return make_model_inputs(case, reference)
@@ -110,7 +107,6 @@ def make_grad_output(case: Case) -> Tensor:
 
 
 def _empty_input(case: Case) -> Tensor:
-    """Allocate the prediction in its layout."""
     dtype, shape = getattr(torch, case.dtype), next(iter(case.shapes.values()))
     if case.layout == SLICED:
         return _wider(shape, dtype, case.device)[..., :-1]
@@ -121,7 +117,6 @@ def _empty_input(case: Case) -> Tensor:
 
 
 def _empty_other(case: Case, name: str) -> Tensor:
-    """Allocate another operand in its layout."""
     dtype, shape = getattr(torch, case.dtypes[name]), case.shapes[name]
     if case.layout == SLICED and shape:
         return _wider(shape, dtype, case.device)[..., 1:]

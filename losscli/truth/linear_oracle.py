@@ -145,7 +145,6 @@ class LinearOracle(Oracle):
 
     @cached_property
     def _counted(self) -> Tensor:
-        """The positions of rows that are not ignored."""
         ignored = ignored_index(self.case.params)
         kept = torch.ones_like(self._numbers, dtype=torch.bool)
         return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
@@ -156,7 +155,6 @@ class LinearOracle(Oracle):
 
     @property
     def _dtype(self) -> torch.dtype:
-        """The dtype of the logits."""
         return self._hidden.dtype
 
     @property
@@ -171,7 +169,6 @@ class LinearOracle(Oracle):
         return logits_block_elements(self.device.type)
 
     def _blocks_of_rows(self) -> Iterator[Tensor]:
-        """Yield positions of rows that count, in blocks."""
         most = max(self._limit // max(len(self._weight), 1), 1)
         yield from self._counted.split(most) if len(self._counted) else ()
 
@@ -181,10 +178,7 @@ class LinearOracle(Oracle):
             yield slice(start, min(start + most, len(self._weight)))
 
     def _logits(self, place: Tensor, *, rounded: bool = False) -> _Logits:
-        """Return the logits of some rows.
-
-        ``rounded``: round to the hidden states' dtype, as an implementation does.
-        """
+        """Return some rows' logits, ``rounded`` to the hidden states' dtype."""
         hidden, classes = self._hidden_rows[place], len(self._weight)
         value = torch.empty((len(place), classes), dtype=torch.float64, device=self.device)
         moved = torch.empty_like(value)
@@ -216,14 +210,12 @@ class LinearOracle(Oracle):
         return _Logits(value, slope, _finite(moved), slope_moved)
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
-        """Return the log-sum-exps, and how far roundings move them."""
         found = _log_sums(logits.value)
         moved = torch.logsumexp(logits.value + logits.moved, 1) - found
         rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
         return found, _finite(moved) + self._rounding * _finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses, and how far roundings move them."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums, moved = self._log_sums(logits)
         own = numbers.unsqueeze(1)
@@ -238,7 +230,6 @@ class LinearOracle(Oracle):
         return self._spec.sign * loss, _finite(off)
 
     def _gradient_of_logits(self, place: Tensor, grad_output: Tensor) -> _Gradient:
-        """Return the gradient of some rows' raw logits."""
         incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
         if self.case.reduction == "none":
             incoming = incoming[place]
@@ -278,7 +269,6 @@ class LinearOracle(Oracle):
         return _Gradient(value * incoming, _finite(moved), once)
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return each logit's derivative and probability, and the log-sum-exp."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums = _log_sums(x).unsqueeze(1)
         p = torch.softmax(x, 1)  # the exponential of x - log_sums is 1 for each of two huge ones
@@ -342,7 +332,7 @@ class _Sum:
             yield Truth(block, value[block], rounding=rounding, once_rounded=once)
 
     def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the relative error of one product of once-rounded values, at least one rounding.
+        """Return the relative error of one product of once-rounded values.
 
         None if there are few elements or the error is large: another product's error may then
         differ.

@@ -94,7 +94,6 @@ class Reference:
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
-        """Turn failures into errors of the reference."""
         try:
             yield
         except SubjectError as error:
@@ -179,10 +178,7 @@ def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor)
 
 
 def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
-    """Judge a tensor relative to the reference's own error.
-
-    ``terms``: how many elements of an argument make one of the result.
-    """
+    """Judge a tensor by the reference's error; ``terms`` elements make one result."""
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
     if dtype == torch.float64:  # the truth is rounded as well
@@ -208,7 +204,6 @@ def make_model_inputs(case: ModelCase, reference: Implementation) -> Operands:
 
 
 def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor:
-    """Return an argument's contents in float32 or int64."""
     shape = argument.shape or ()
     if not argument.is_floating:
         high = max(argument.high, argument.low) + 1
@@ -253,7 +248,6 @@ def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
 
 
 def _present(gradient: Tensor | None, operand: Tensor) -> Tensor:
-    """Return a gradient, or zeros if there is none."""
     return torch.zeros_like(operand, dtype=torch.float64) if gradient is None else gradient
 
 
@@ -262,5 +256,4 @@ def _copied(operands: Operands) -> Operands:
 
 
 def _wide(operands: Operands) -> Operands:
-    """Return the operands with floating ones in float64."""
     return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}

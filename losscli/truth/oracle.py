@@ -138,17 +138,11 @@ class Oracle:
         return {name: tuple(self._summed(name, [truth])) for name, truth in truths.items()}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block.
-
-        Args:
-            name: the operand.
-            grad_output: in the shape of the loss.
-        """
+        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
         blocks = self._blocks(self.shape)
         return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
 
     def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
-        """Sum an operand's gradient from blocks of the broadcast shape."""
         operand = self.operands[name]
         if operand.shape == self.shape:
             yield from truths
@@ -176,11 +170,9 @@ class Oracle:
         return counts.tolist()
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        """Cut a shape into blocks that suit the device."""
         return blocks(shape, block_elements(self.device.type))
 
     def _loss(self, block: Block) -> Truth:
-        """Return each element's loss in a block."""
         if self._shares:
             values = self._shared[0]
             elements = self._shared[1].detach()
@@ -190,7 +182,6 @@ class Oracle:
         return Truth(block, elements, largest_terms(self.case, LOSS, values, elements))
 
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
-        """Return an operand's gradient in a block's broadcast shape."""
         extent = [cut.stop - cut.start for cut in block]
         values = self._read(block)
         values[name] = values[name].expand(extent).requires_grad_()
@@ -201,7 +192,6 @@ class Oracle:
         return self._with_terms(name, block, values, gradient, incoming)
 
     def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
-        """Return each element's grad_output in a block, in float64."""
         incoming = part(grad_output, block).double()
         if self.case.reduction == "mean":
             incoming = incoming / max(self.shape.numel(), 1)
@@ -210,7 +200,6 @@ class Oracle:
     def _with_terms(
         self, name: str, block: Block, values: Operands, gradient: Tensor, incoming: Tensor
     ) -> Truth:
-        """Return the truth of a gradient in the broadcast shape."""
         return Truth(block, gradient, largest_terms(self.case, name, values, gradient, incoming))
 
     @property
@@ -232,11 +221,9 @@ class Oracle:
             return values, self._elements(values)
 
     def _elements(self, values: Operands) -> Tensor:
-        """Return each element's loss."""
         return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)
 
     def _read(self, block: Block) -> Operands:
-        """Return a block of the operands in float64."""
         return {n: part(each.detach(), block).double() for n, each in self.operands.items()}
 
 

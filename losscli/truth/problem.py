@@ -211,7 +211,6 @@ class Problem:
 
     @property
     def _reference(self) -> Implementation:
-        """The implementation that computes a Model's truth."""
         assert self.third_party
         assert self.third_party.reference
         return self.third_party.reference
@@ -248,10 +247,7 @@ class Problem:
             self._marks[name] = Mark.of(operand)
 
     def spoiled(self, *, used: bool = False) -> str:
-        """Return an operand of this or a variant that changed since ``mark``, or an empty string.
-
-        ``used``: check only variants requested since the last time.
-        """
+        """Return an operand, of this or a (``used``) variant, that changed since ``mark``."""
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
@@ -270,10 +266,7 @@ class Problem:
         return one.expand(self.oracle.loss_shape())
 
     def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
-        """Return a constant grad_output, made once.
-
-        ``wrt``: the operands to differentiate; the prediction by default.
-        """
+        """Return a constant grad_output, made once, for ``wrt`` or else the prediction."""
         wrt = wrt or self.wrt[:1]
         key = value, wrt
         if key not in self._filled:
@@ -291,10 +284,7 @@ class Problem:
 
     @cached_property
     def usual(self) -> Incoming:
-        """The usual grad_output: the case's number, or the first of changing ones.
-
-        For an unreduced loss, 1 is replaced by normal values.
-        """
+        """The usual grad_output: the case's first number; normal values if unreduced and 1."""
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
             return Incoming("of normal values", self.wrt, make_grad_output(self.case))
@@ -364,10 +354,7 @@ class Problem:
         *,
         any_for_nan: bool = False,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge an operand's gradient for a grad_output.
-
-        ``any_for_nan``: accept any value where the truth is NaN.
-        """
+        """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         operand = self.operands[name]
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
@@ -412,7 +399,6 @@ class Problem:
         torchs: Iterable[Tensor | None],
         judge: Callable[[Errors], Outcome],
     ) -> Outcome:
-        """Turn a failure into a warning where PyTorch's formulas are as wrong."""
         noisy, of_rows = self.of_others, self.case.spec.unit == ROW and result.dtype.itemsize == 2
         bar = ONCE_ROUNDED_ULP if noisy and of_rows else ELEMENT_ULP
         return excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
@@ -494,7 +480,6 @@ class Problem:
 
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
-        """The whole truth of the loss."""
         return tuple(self._constant.value())
 
     def value(self) -> Iterable[Truth]:

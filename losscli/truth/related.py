@@ -29,10 +29,7 @@ ANSWERS = 2
 
 
 def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
-    """Return the scale of errors of a loss or gradient.
-
-    ``part``: ``LOSS``, or an operand's name.
-    """
+    """Return the scale of errors of ``part``: ``LOSS``, or an operand's gradient."""
     if part == LOSS:
         shape, truths = problem.oracle.loss_shape(), problem.value()
     else:
@@ -46,15 +43,7 @@ def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
 def judge_pair(
     problem: Problem, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
 ) -> tuple[Outcome, Errors | None]:
-    """Judge a part of an answer against the same part of another, which must be equal.
-
-    Args:
-        problem: gives the tolerances.
-        part: ``LOSS``, or an operand's name.
-        got: the part of one answer.
-        other: the part of the other, in any dtype.
-        scale: the scale of errors.
-    """
+    """Judge a part of an answer against the same part of another, which must be equal."""
     due, dtype = problem.oracle.loss_shape(), problem.oracle.dtype
     if part != LOSS:
         due, dtype = problem.operands[part].shape, problem.operands[part].dtype
@@ -71,7 +60,6 @@ def judge_pair(
 
 
 def _judged(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> Outcome:
-    """Judge a part's errors as against the oracle."""
     if part == LOSS and problem.case.reduction != "none":
         return judge_value(errors, Errors(), dtype, problem.granted)
     if part != LOSS and problem.oracle.is_summed(part):
@@ -82,15 +70,7 @@ def _judged(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> 
 def judge_sum_of_rows(
     problem: Problem, name: str, gradient: Tensor | None, incoming: Incoming, dimension: int
 ) -> tuple[Outcome, Errors | None]:
-    """Judge that each row of a gradient sums to zero.
-
-    Args:
-        problem: the gradient's problem.
-        name: the operand.
-        gradient: its gradient.
-        incoming: the grad_output.
-        dimension: the class dimension.
-    """
+    """Judge that each row of a gradient sums to zero along a dimension."""
     operand = problem.operands[name]
     wrong = misfit(gradient, operand.shape, operand, operand.dtype)
     if wrong or gradient is None:

@@ -70,12 +70,7 @@ class RowOracle(Oracle):
         return {name: tuple(self.gradient(name, grad_output)) for name in names}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block.
-
-        Args:
-            name: the operand.
-            grad_output: in the shape of the loss.
-        """
+        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
         if self.is_summed(name):
             yield self._gradient_of_shared(name, grad_output)
             return
@@ -96,10 +91,7 @@ class RowOracle(Oracle):
             yield Truth(self._place(block, self.operands[name]), gradient, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
-        """Return a shared operand's gradient.
-
-        A mean's divisor may depend on the operand as well.
-        """
+        """Return a shared operand's gradient; a mean's divisor may depend on the operand."""
         operand = self.operands[name]
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
@@ -147,12 +139,10 @@ class RowOracle(Oracle):
             return (found[name] * self._by_element(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
 
     def _share(self, dtype: torch.dtype) -> float:
-        """Return the factor of a result's terms."""
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        """Cut the rows along their first dimension into blocks."""
         if not shape:
             yield ()
             return
@@ -163,7 +153,6 @@ class RowOracle(Oracle):
             yield (slice(start, min(start + most, shape[0])), *rest)
 
     def _place(self, block: Block, operand: Tensor) -> Block:
-        """Return the position of a block of rows in an operand."""
         return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
 
     def _read(self, block: Block) -> Operands:
@@ -182,7 +171,6 @@ class RowOracle(Oracle):
             return super()._elements(values)
 
     def _loss(self, block: Block) -> Truth:
-        """Return each row's loss in a block."""
         values = self._read(block)
         elements = self._elements(values)
         share = self._share(self.dtype)
@@ -190,11 +178,9 @@ class RowOracle(Oracle):
         return Truth(self._of_loss(block), elements, terms)
 
     def _of_loss(self, block: Block) -> Block:
-        """Return the position of a block of rows in a loss, with all values per row."""
         return block if self.spec.values == 1 else (slice(0, self.spec.values), *block)
 
     def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
-        """Return each row's grad_output in a block, in float64."""
         whole = grad_output.detach().double()
         if self.case.reduction == "none":
             return whole[self._of_loss(block)]
@@ -202,12 +188,10 @@ class RowOracle(Oracle):
         return (whole / self.divisor if self.case.reduction == "mean" else whole).expand(extent)
 
     def _by_element(self, incoming: Tensor) -> Tensor:
-        """Expand grad_outputs of rows to their elements."""
         dimension = self.spec.row_dimension(len(self.shape))
         return incoming.unsqueeze(dimension + (self.spec.values > 1))
 
     def _counts(self, values: Operands) -> Tensor:
-        """Return each row's weight in a mean."""
         assert self.spec.counts
         return self.spec.counts(*values.values(), **self.case.params)
 

@@ -31,13 +31,7 @@ def largest_terms(
 ) -> Tensor | None:
     """Return the larger of each element and its terms; None if it has no terms.
 
-    Args:
-        case: the loss's case.
-        part: ``LOSS``, or the operand of a derivative.
-        values: float64 operands that broadcast to the elements' shape.
-        elements: the correct values.
-        incoming: multiplies the derivative.
-        share: a factor of the terms, but not of the elements.
+    ``elements`` are a loss or a derivative times ``incoming``; ``share`` multiplies only the terms.
     """
     if case.spec.terms is None:
         return None

@@ -92,7 +92,6 @@ def _soft_margin(input: Tensor, target: Tensor) -> Tensor:
 
 
 def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
-    """Return each row's element of its class; classes are dimension 1 or the last."""
     dimension = 1 if numbers.dim() and numbers.shape[:1] == rows.shape[:1] else -1
     return rows.gather(dimension, numbers.long().unsqueeze(dimension)).squeeze(dimension)
 
@@ -189,10 +188,7 @@ class _Unwidened(TorchFunctionMode):
 
 
 def _in_16_bits(case: Case) -> Callable[..., Tensor]:
-    """Return the reference with every step rounded to 16 bits.
-
-    If a step overflows, as a mean's sum may, it is the plain reference.
-    """
+    """Return the reference with every step rounded to 16 bits, unless a step overflows."""
     reference = partial(case.spec.reference, reduction=case.reduction, **case.params)
 
     def computed(*operands: Tensor) -> Tensor:

@@ -133,15 +133,9 @@ def lost_in_sum(length: int) -> float:
 
 
 def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
-    """Return the factor of a row's terms for a result with fewer bits.
+    """Return the factor of a row's terms for a result with fewer bits than float32.
 
-    The allowed ULP of the result then equal those of the terms in float32: four, plus what the sum
-    may lose.
-
-    Args:
-        dtype: the result's dtype.
-        length: the row's length.
-        factor: the loss's own tolerance factor.
+    The result's allowed ULP then equal those of the terms: four, plus what the sum may lose.
     """
     if dtype.itemsize >= 4:
         return 1.0
@@ -180,10 +174,7 @@ def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None
 
 
 def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
-    """Judge a 16-bit gradient by its norm.
-
-    ``once_rounded``: the relative error of one product of once-rounded values.
-    """
+    """Judge a 16-bit gradient by its norm, relative to the error of a ``once_rounded`` product."""
     factor = errors.relative / once_rounded if once_rounded else 0.0
     if factor <= ONCE_ROUNDED_FACTOR:
         return Outcome(PASS)

@@ -1,7 +1,4 @@
-"""Carries a file's compiled output from one worker to the next.
-
-It is packed before the file has seen an operand, so it cannot hold results.
-"""
+"""Carries a file's compiled output to the next worker, packed before operands are known."""
 
 from __future__ import annotations
 

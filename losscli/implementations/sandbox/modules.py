@@ -95,7 +95,6 @@ def _described(given: Any) -> Argument:
 
 
 def _content(values: Tensor) -> Content:
-    """Classify the values of a floating-point tensor."""
     if not values.numel() or not bool(values.isfinite().all()):
         return "any"
     low, high = float(values.min()), float(values.max())

@@ -110,7 +110,6 @@ class _Server:
 
 @cache
 def _any_request() -> Any:
-    """Return the union of the concrete request classes of three modules."""
     known = (each for module in _REQUESTS for each in vars(module).values())
     kinds = {each for each in known if isinstance(each, type) and issubclass(each, Request)}
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))

@@ -154,7 +154,6 @@ class TimedPass:
         self.call.prepare()
 
     def _drop_gradients(self) -> int:
-        """Drop all gradients except the prediction's; return their bytes."""
         count = 0
         for leaf in self.leaves:
             count += 0 if leaf.grad is None else leaf.grad.nbytes

@@ -112,7 +112,6 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
 
 
 def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoReturn:
-    """Be the worker: close unneeded files and serve."""
     channel, log, _, operands, results = descriptors
     code = 70
     try:

@@ -132,7 +132,6 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
 
 
 def _is_variance(shape: Shape, input: Shape) -> bool:
-    """Tell whether PyTorch accepts a variance of this shape."""
     if len(shape) != len(input):
         return len(shape) == len(input) - 1 and shape == input[:-1]
     # The sum of the extents that differ: torch takes a single one, of 1.

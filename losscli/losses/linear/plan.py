@@ -106,7 +106,6 @@ def _of_slices(size: Size, classes: int) -> int:
 
 
 def _of_chunk(size: Size) -> int:
-    """Return the bytes per row of a chunk with gradients."""
     return size.classes * size.item + (size.width * 4 if size.item < 4 else 0)
 
 
@@ -162,12 +161,7 @@ def candidates(size: Size, budget: int) -> list[Plan]:
 
 
 def choose(size: Size, budget: int | None, free: int) -> Plan:
-    """Return the fastest plan that fits.
-
-    Args:
-        size: the loss's size.
-        budget: bytes it may use; None for half of the free memory.
-        free: free bytes.
+    """Return the fastest plan within a budget, by default half of the free bytes.
 
     Raises:
         ValueError: no plan fits the budget.

@@ -136,19 +136,7 @@ class LinearSpec(Spec):
         gradients: bool,
         free: int,
     ) -> Plan:
-        """Return losscli's plan for computing the logits.
-
-        Args:
-            shape: tokens, width and classes.
-            item_bytes: bytes per element.
-            reduction: the loss's reduction.
-            parameters: the loss's parameters.
-            gradients: whether gradients are needed.
-            free: free bytes, for a call without a budget.
-
-        Raises:
-            ValueError: no plan fits the budget.
-        """
+        """Return losscli's plan for computing the logits; ValueError if none fits the budget."""
         rows, width, classes = shape
         reduced, bent = reduction != "none", parameters["softcap"] != 0
         size = Size(rows, width, classes, item_bytes, gradients, reduced=reduced, bent=bent)
@@ -171,7 +159,6 @@ def _ordered(
     weight: Tensor,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Call a function with operands in the public order."""
     return function(hidden, weight, numbers, **({} if bias is None else {"linear_bias": bias}))
 
 

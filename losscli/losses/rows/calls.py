@@ -85,7 +85,7 @@ class RowCalls(Calls):
         return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:
-        """Return reduction and parameters for the operator; each combination is checked once."""
+        """Return reduction and parameters, each combination checked once."""
         if operators.is_compiling():
             return (given.reduction, *map(float, given.parameters))
         settings = (given.reduction, given.parameters)
@@ -100,7 +100,6 @@ class RowCalls(Calls):
 
 
 def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
-    """Return the loss's dtype: promoted if the second operand holds rows too."""
     import torch
 
     first, second, *_ = operands

@@ -302,7 +302,6 @@ def cross_entropy(
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
-    """Raise PyTorch's errors for a target in the input's shape."""
     if not target.is_floating_point():
         raise RuntimeError(
             f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
@@ -324,7 +323,6 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
 
 
 def _check_classes(input: Tensor) -> None:
-    """Raise PyTorch's error for logits without a dimension."""
     if not input.dim():
         raise IndexError(
             "cross_entropy: input must have a dimension of classes, but is a single number"

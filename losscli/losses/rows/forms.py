@@ -106,7 +106,6 @@ def _are_numbered(operands: tuple[Operand, ...]) -> bool:
 
 
 def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
-    """Return the tolerance with the roundings that operands add."""
     adding = [operand for operand in operands if operand.roundings]
     if not adding:
         return own
@@ -156,7 +155,6 @@ class _Form:
         return _stacked(loss), gradient
 
     def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
-        """Return the loss's operands in order, None for missing ones."""
         given = dict(zip((each.name for each in self.operands), operands, strict=True))
         return [given.get(each.name) for each in self.spec.operands]
 
@@ -166,7 +164,6 @@ class _Form:
         reduction: Reduction,
         settings: Mapping[str, float],
     ) -> Callable[..., Any]:
-        """Return a public function of the form's operands, with fixed settings."""
         spec = self.spec
         named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
         if len(spec.reductions) > 1:
@@ -186,8 +183,6 @@ def _stacked(found: Any) -> Tensor:
 
 
 def _named(function: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with another's name."""
-
     def called(*operands: Any, **settings: Any) -> Any:
         return function(*operands, **settings)
 

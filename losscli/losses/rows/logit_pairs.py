@@ -54,8 +54,6 @@ ARGUMENTS = {
 
 
 def _function(name: str, docstring: str) -> Callable[..., Arguments]:
-    """Return the public function of a divergence without extra parameters."""
-
     def arguments(
         input: Tensor,
         target: Tensor,
@@ -83,13 +81,8 @@ def _divergence_loss(
 ) -> RowSpec:
     """Return the spec of a divergence of two sets of logits.
 
-    Args:
-        arguments: the function in this file, whose docstring defines the loss.
-        module: the module's name.
-        divergence: the row losses in PyTorch, from both log-probabilities and the settings.
-        terms: the term magnitudes, from two :class:`Softmax`, the temperature and the settings.
-        parameters: all parameters, including the temperature.
-        fields: further fields of the spec.
+    ``divergence`` computes row losses from both log-probabilities and the settings; ``terms`` their
+    magnitudes from two :class:`Softmax`, the temperature and the settings.
     """
     describe(arguments, ARGUMENTS)
     return row_loss(
@@ -115,7 +108,6 @@ def _reference(
     temperature: float = 1.0,
     **settings: float,
 ) -> Tensor:
-    """Compute a divergence in PyTorch, 16 bits in float32."""
     import torch
 
     (first, second), dtype = at_least_float32(input, target)

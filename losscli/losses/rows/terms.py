@@ -40,10 +40,7 @@ class Softmax:
 
     @classmethod
     def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
-        """Return the softmax along the last dimension.
-
-        ``computed``: the logits are rounded too, which also moves the log-sum-exp.
-        """
+        """Return the softmax along the last dimension; ``computed``: the logits are rounded too."""
         import torch
 
         scaled = logits / temperature

@@ -40,17 +40,14 @@ class _Calls(RowCalls):
 
 
 def _of_known_classes(shape: Shape) -> Shape:
-    """The operand has a value per known class of a row's teacher."""
     return *shape[:-1], min((shape[-1] + 1) // 2, _MOST_CLASSES)
 
 
 def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     """Append the remainder's log-probability, computed in float64 to keep digits.
 
-    Args:
-        log_probs: ``(..., k)``.
-        impossible: ``(..., 1)``: the student's remainder is 0. A teacher's remainder that may come
-            from rounding is 0 there too; otherwise the divergence would be infinite.
+    If the student's remainder is ``impossible``, a teacher's that may come from rounding counts as
+    0; otherwise the divergence would be infinite.
     """
     import torch
 
@@ -106,10 +103,7 @@ def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tens
 def harmless(
     classes: Tensor, target: Tensor, kept: Tensor | None, instead: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return int64 classes and the target, with safe values in masked rows.
-
-    ``instead``: the target's value there.
-    """
+    """Return int64 classes and the target, with safe values in rows that are not kept."""
     import torch
 
     classes = classes.long()

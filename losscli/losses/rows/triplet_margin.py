@@ -121,12 +121,7 @@ are as large as the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:
-    """Return the factor of a gradient's terms above a kink.
-
-    Args:
-        above: how far a row is above the kink; a row on it has the derivative.
-        sizes: the largest terms of ``above``; rounding may put a row on the other side.
-    """
+    """Return the factor of a gradient's terms ``above`` a kink, given the sizes of its terms."""
     share = (above >= 0).to(above.dtype)
     return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 

@@ -83,14 +83,7 @@ class Walls:
             self._reached |= {"signals", "network"}
 
     def furnish(self, prefix: str) -> None:
-        """Create the worker's folder and the files that it sees.
-
-        Args:
-            prefix: start of the folder's name where the worker has no private file system.
-
-        Raises:
-            OSError: a required file cannot be made visible.
-        """
+        """Create the worker's files; ``prefix`` starts its folder's name on a shared disk."""
         wanted = self.wanted
         needed = self._needed()
         pipes = wanted.environ.get(MPS_VARIABLE, MPS_PIPES)
@@ -111,11 +104,7 @@ class Walls:
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
-        """Irrevocably drop rights that the worker no longer needs.
-
-        Raises:
-            OSError: a required file would become unreadable.
-        """
+        """Irrevocably drop rights; OSError if a required file would become unreadable."""
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
             capabilities.drop()
@@ -139,7 +128,6 @@ class Walls:
         return [*_needed(self.wanted.environ), *self.wanted.shown, NIXOS_DRIVER]
 
     def _lock_files(self) -> None:
-        """Allow writes to selected files only and, without mounts, restrict reads."""
         writable = [self.scratch, *mounts.devices(self.wanted.device)]
         writable += ["/dev/shm"] if self._has_files else []
         writable += [] if self._on_cpu else ["/proc"]  # CUDA names its threads there

@@ -24,11 +24,7 @@ def holds(capability: int) -> bool:
 
 
 def drop() -> None:
-    """Drop all capabilities of this process and its children, also for root.
-
-    Raises:
-        OSError: the kernel keeps one.
-    """
+    """Drop all capabilities of this process and its children; OSError if the kernel keeps one."""
     kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     kernel.call("prctl", _AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     try:

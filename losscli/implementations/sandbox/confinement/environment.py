@@ -37,10 +37,7 @@ USER = "user"
 
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a candidate may see.
-
-    Call it before a process starts: it cannot find what it never had.
-    """
+    """Return the variables that a candidate may see, before its process starts."""
     return {
         name: value
         for name, value in given.items()

@@ -44,14 +44,8 @@ def restrict(
 ) -> int:
     """Restrict the files that this process and its children may read and write.
 
-    Args:
-        writable: paths that may be read and written.
-        hidden: paths that may not be read. Folders above them cannot be listed, because a rule on a
-            folder allows everything below it.
-        needed: paths inside hidden folders that may be read.
-
-    Returns:
-        The version of Landlock.
+    Folders above ``hidden`` cannot be listed, because a rule on a folder allows everything below
+    it. ``needed`` paths inside hidden folders stay readable.
 
     Raises:
         OSError: Landlock is unavailable.
@@ -84,7 +78,6 @@ def _known(rights: dict[int, int], version: int) -> int:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Allow rights on a path if it exists."""
     with suppress(FileNotFoundError, PermissionError):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -29,13 +29,10 @@ TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 
 
 def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
-    """Set the limits of this process and of each child.
+    """Set limits for this process and each child; 0 bytes or processes means none.
 
-    Args:
-        memory_bytes: limit on file size and data; 0 means none.
-        processes: limit on processes and threads; 0 means none.
-        data: whether to limit data, which CUDA does not survive: it reserves large address ranges.
-        own_users: whether this process has its own user namespace.
+    ``data``: limit data too, which CUDA does not survive, because it reserves large address ranges.
+    ``own_users``: this process has its own user namespace.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
@@ -48,9 +45,9 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 
 def wait(worker: int, watch: Watch) -> int:
-    """Wait for a worker, end it if it exceeds its limits, and return its exit status.
+    """Wait for a worker, or end it at its limits; return its exit status.
 
-    SIGCHLD has to be blocked.
+    SIGCHLD must be blocked.
     """
     excess = 0
     while True:

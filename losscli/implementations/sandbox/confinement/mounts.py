@@ -66,16 +66,13 @@ class Mounted(NamedTuple):
 
 
 def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
-    """Mount the files that this process and its children see.
+    """Mount the files that this process and its children see, or return None if not permitted.
 
     Args:
         device: the worker's compute device.
         bytes: capacity of each of two file systems in memory.
         needed: paths that stay visible, even inside covered folders.
         hidden: paths to hide, except needed paths inside them.
-
-    Returns:
-        Where the file system in memory is; None if the kernel does not permit mounts.
 
     Raises:
         OSError: a needed path cannot be restored.
@@ -121,7 +118,6 @@ def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str])
 
 
 def _roots(needed: Iterable[str], covered: list[str]) -> list[str]:
-    """Return needed paths in covered folders, without duplicates."""
     inside: set[str] = set()
     for path in needed:
         inside |= {path} if any(_is_below(path, place) for place in covered) else set()
@@ -165,14 +161,12 @@ def _bring_back(kept: _Kept) -> None:
 
 
 def _link(given: str, real: str) -> None:
-    """Recreate the links of a path in a covered folder."""
     if not os.path.exists(given):
         os.makedirs(os.path.dirname(given), exist_ok=True)
         os.symlink(real, given)
 
 
 def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
-    """Mount a /dev with selected devices and private shared memory."""
     _mount_small("/dev")
     for node in nodes:
         _bring_back(node)
@@ -184,7 +178,6 @@ def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
 
 
 def _mount_scratch(bytes: int) -> str:
-    """Mount a file system in memory at an empty place; return its path."""
     names = (f"{SCRATCH}{number or ''}" for number in count())
     scratch = next(name for name in names if not os.path.lexists(name))
     os.mkdir(scratch)
@@ -228,7 +221,6 @@ def _remount_read_only(place: str, flags: int) -> None:
 
 
 def _mount_small(place: str) -> None:
-    """Mount an empty file system to hold restored paths."""
     _mount("tmpfs", place, "tmpfs", _SMALL, "size=1m,mode=755")
 
 

@@ -91,12 +91,7 @@ def program(
     families: Iterable[int],
     options: Iterable[int] = (_SET_DEATH_SIGNAL,),
 ) -> bytes:
-    """Return a filter that allows all system calls except the given ones.
-
-    Args:
-        refused: system calls to refuse.
-        families: socket families that may be created; socket pairs are always allowed.
-        options: prctl options to refuse.
+    """Return a filter that refuses system calls, other socket families, and prctl options.
 
     Raises:
         OSError: no filter can be made for this machine.
@@ -127,11 +122,7 @@ def program(
 
 
 def refuse(program: bytes) -> None:
-    """Install a filter for this thread and its children.
-
-    Raises:
-        OSError: the kernel has no filters, or this process may still gain privileges.
-    """
+    """Install a filter for this thread and its children; OSError if the kernel refuses."""
     steps = ctypes.create_string_buffer(program, len(program))
     filter = struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(steps))
     # By default older kernels slow all that a process with a filter computes.
@@ -149,7 +140,6 @@ def _if(operation: int, value: int, then: list[bytes]) -> list[bytes]:
 
 
 def _end(error: int = 0) -> list[bytes]:
-    """Return the end of a filter, which allows the call or returns an error."""
     return [_step(_RETURN, _ERROR | error if error else _ALLOW)]
 
 
