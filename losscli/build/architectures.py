@@ -12,11 +12,11 @@ from .toolchain import dotted
 
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 OLDEST = (7, 0)
-"""Volta: older GPUs have not the instructions that the kernels are written in."""
+"""Volta; older GPUs lack instructions that the kernels use."""
 DROPPED = ((13, 0), (7, 5))
-"""The version of CUDA that compiles for no GPU below that compute capability."""
+"""The CUDA version that drops GPUs below that compute capability."""
 WITHOUT_GPU = ("90",)
-"""What a compile check is for: H100 and H200."""
+"""For compile checks: H100 and H200."""
 
 
 def gencode_flags(

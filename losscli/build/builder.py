@@ -26,11 +26,11 @@ from .targets import CPU, CUDA, TORCH, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 13.0, 5.0, 40.0
-"""The mean time of one compilation, for a line that says how long a build may take."""
+"""The mean time of one compilation, to estimate a build's time."""
 LOG = "build.log"
 
 Notify = Callable[[str], None]
-"""Called with one line that a person should see now."""
+"""Called with one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,12 @@ class BuildResult:
     """The outcome of building one library."""
 
     target: str
-    """Its name; the device where all of its libraries are skipped."""
+    """Its name, or the device if all its libraries are skipped."""
     status: str
     """``built``, ``cached``, ``compiled only`` or ``skipped``."""
     reason: str = ""
     """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None
-    """The library."""
     fresh: bool = False
     """Whether it was built now, not found in the cache."""
 
@@ -67,7 +66,7 @@ class Builder:
     notify: Notify
     progress: Receiver = lambda line: None
     force: bool = False
-    """Whether to build again what is in the cache."""
+    """Whether to rebuild what is in the cache."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
         """Return libraries from the cache after building missing ones in one ninja run.

@@ -43,13 +43,11 @@ from .plan import Plan
 from .targets import Sources
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Folders that are unused for this long are removed at the next build."""
+"""Folders unused for this long are removed at the next build."""
 MANIFEST = "manifest.json"
-"""Beside each finished library: whether it is whole, and what it was built for.
-
-Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
-it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
-"""
+"""Stored with each library: its integrity and target. Size and digest are checked at every load.
+SHA-256 took 1.1 ms per MB on a CPU with instructions for it; operators (360 KB) and a loss's CPU
+kernels (220 KB) take 0.7 ms together, once per process."""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -64,7 +62,7 @@ class Manifest:
     bytes: int
     sha256: str
     portable: str
-    """The key of everything that decides the outcome except the compiler."""
+    """The key of everything but the compiler."""
     cuda: str | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from losscli.processes.lock import locked
 from .cache import user_cache
 
 VARIANTS: dict[str, tuple[str, ...]] = {"plain": (), "optimized": ("-O3",)}
-"""Flags that need a header of their own: one made with -O3 does for -O2."""
+"""Flags that need their own header: one made with -O3 also works for -O2."""
 HEADER = Path("torch", "extension.h")
 
 

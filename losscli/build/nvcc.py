@@ -16,7 +16,7 @@ from .architectures import DROPPED, dropped_by
 from .toolchain import Tool, dotted, read_version, require_program, version_text, which
 
 MINIMUM_CUDA = (12, 0)
-"""The first that generates code for every architecture the kernels are tuned on."""
+"""The first that generates code for every tuned architecture."""
 
 USUAL_PLACE = Path("/usr/local")
 """The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""

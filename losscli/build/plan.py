@@ -25,7 +25,7 @@ STEERING_VARIABLES = (
     "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS",
 )
-"""Environment variables by which compilers take flags that no command shows."""
+"""Environment variables that pass hidden flags to compilers."""
 
 _COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden")
 # The loops must give the same bits whatever the compiler finds clever: no contraction to fma. The
@@ -50,15 +50,15 @@ class Tools:
     """A compiler with this machine's arguments."""
 
     command: tuple[str, ...]
-    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
-    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    """``--version`` output, which reveals wrappers and upgrades."""
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
     cuda: tuple[int, int] | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
-    """The GPUs that nvcc compiles for; among the flags, too."""
+    """The GPUs that nvcc compiles for, also among the flags."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Step:
     flags: tuple[str, ...]
     description: str
     depfile: str = ""
-    """The file in which the compiler lists the headers it read; empty for a link."""
+    """The file in which the compiler lists headers; empty for a link."""
     libraries: tuple[str, ...] = ()
     """At the end of a link."""
 
@@ -95,9 +95,9 @@ class Plan:
     """Compilations, then the link."""
     sources: Sources
     ingredients: Mapping[str, str]
-    """The other facts that decide the outcome, except the tools: PyTorch's version, the CPU."""
+    """Other facts that determine the library, except tools: PyTorch's version, the CPU."""
     tools: Tools | None = None
-    """None as long as no compiler is found."""
+    """None until a compiler is found."""
 
     @property
     def library(self) -> str:

@@ -38,13 +38,12 @@ from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 INTEGER_BYTES = {"int64": 8, "int32": 4}
-"""The dtypes of class numbers, which are no axis of a run: int32 where dtypes are mixed."""
+"""The dtypes of class indices, which are not an axis: int32 if dtypes are mixed."""
 _BYTES = ITEM_BYTES | INTEGER_BYTES | {"bool": 1}
 SECTOR_BYTES = 32
-"""The least that a GPU's memory moves."""
+"""The smallest unit of GPU memory traffic."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
-"""The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
-that every dtype holds them."""
+"""The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
 
 
 class Parameters(Mapping[str, float]):
@@ -84,7 +83,7 @@ class Case(Record, frozen=True):
 
     loss: str
     shape: Shape
-    """That of the prediction; of losses of hidden states tokens, width and classes."""
+    """The prediction's; for fused linear losses tokens, width and classes."""
     target_shape: Shape
     dtype: DType
     reduction: Reduction
@@ -96,12 +95,11 @@ class Case(Record, frozen=True):
     scale: float = 1.0
     layout: Layout = CONTIGUOUS
     grad_output: GradOutput = 1.0
-    """The incoming gradient of the pass ``forward_backward``; without a reduction a tensor filled
-    with it."""
+    """The grad_output of ``forward_backward``; for an unreduced loss a tensor filled with it."""
     ranks: int = 1
-    """The processes over which the operands are split, where a placement says how."""
+    """The number of ranks that split the operands, if there is a placement."""
     placement: Placement = WHOLE
-    """How the operands are split; nothing of ordinary cases, which one process has as a whole."""
+    """How operands are split; empty for ordinary cases."""
 
     def __post_init__(self) -> None:
         """Convert the parameters, so that the case is hashable."""

@@ -23,11 +23,11 @@ from losscli.reasons import Reason
 from losscli.units import format_size
 
 NAME = "Model"
-"""What a case of a Model has in place of the name of a loss."""
+"""A Model case's loss name."""
 Content = Literal[
     "signs", "bits", "probabilities", "log_probabilities", "unit", "not_negative", "any"
 ]
-"""What floating values are: all -1 or 1; all 0 or 1; rows that sum to one, or whose exponentials
+"""Kinds of floating values: all -1 or 1; all 0 or 1; rows that sum to one, or whose exponentials
 do; all in [0, 1]; none negative; anything."""
 RANGES: dict[Content, tuple[float, float]] = {
     "signs": (-1.0, 1.0),
@@ -38,7 +38,7 @@ RANGES: dict[Content, tuple[float, float]] = {
     "not_negative": (0.0, math.inf),
 }
 Draw = Literal["usual", "large", "negative"]
-"""``large`` has larger values and rows with sharp peaks, ``negative`` has no positive ones."""
+"""``large`` has larger values and rows with sharp peaks, ``negative`` no positive ones."""
 _BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
 
 
@@ -47,7 +47,7 @@ class Argument(msgspec.Struct, frozen=True):
 
     name: str = ""
     shape: Shape | None = None
-    """None for what is no tensor."""
+    """None for a non-tensor."""
     dtype: str = ""
     content: Content = "any"
     low: int = 0
@@ -55,9 +55,9 @@ class Argument(msgspec.Struct, frozen=True):
     high: int = 0
     """The largest value of integers."""
     plain: bool | int | float | str | None = None
-    """What is no tensor."""
+    """A non-tensor's value."""
     differentiable: bool = False
-    """Whether the Model has a gradient of it."""
+    """Whether the Model differentiates it."""
 
     @property
     def is_floating(self) -> bool:
@@ -81,13 +81,13 @@ class ModelCase(Case, frozen=True):
     """A Model's case; the other fields follow from its arguments."""
 
     model: str = ""
-    """The file with the Model, as an implementation is named."""
+    """The file with the Model, as an implementation's name."""
     arguments: tuple[Argument, ...] = ()
-    """The arguments of its forward, in order."""
+    """Its forward's arguments, in order."""
     state: tuple[Argument, ...] = ()
     """Its parameters and buffers."""
     cast: str = ""
-    """The dtype that modules are cast to; empty to leave them as they are made."""
+    """The dtype to cast modules to; empty to leave them."""
     made_with: int = 0
     """The seed that modules are made with."""
     output: Shape = ()

@@ -223,7 +223,7 @@ _GROUPS: Mapping[str, list[LossChoice]] = {
         for name, held in ROWS_HOLDING.items()
     },
 }
-"""The losses that a name stands for; those that are not named come last."""
+"""The losses of a group's name; unnamed ones come last."""
 
 
 def check_loss(name: str) -> str:

@@ -80,4 +80,4 @@ _CHOSEN: Mapping[str, str] = {
     "device": "--device",
     "seed": "--seed",
 }
-"""Names that are not axes of a filter, with the option to use instead."""
+"""Other names, with the option to use instead."""

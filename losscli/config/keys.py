@@ -244,12 +244,12 @@ FIELDS: Mapping[str, Key] = {
         "them.",
     ),
 }
-"""Each key of a config and the field of that name of a Config."""
+"""Each key of a config, named as the Config field."""
 
 EXTENDS = "extends"
 TABLES = "tables"
 TABLE_KEYS = tuple(key for key in FIELDS if key not in ("device", "columns"))
-"""The keys of a table: all but the device and the columns, which a run has once."""
+"""A table's keys: all but device and columns, which a run has once."""
 
 
 def json_schema() -> Schema:

@@ -39,7 +39,7 @@ class Loaded:
 
     config: Config
     keys: Mapping[str, Located]
-    """The keys of the file over those of the files that it extends."""
+    """The file's keys over those it extends."""
     tables: tuple[Mapping[str, Located], ...]
     """The same for each table."""
 
@@ -216,7 +216,7 @@ def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
 
 
 _OPTIONS = {"loss": "losses", "pass": "passes"}
-"""Fields of Config whose name is not the key of a rule plus an s."""
+"""Config fields whose name is not a rule's key plus an s."""
 
 
 def _override(config: Config, overrides: Mapping[str, object]) -> Config:

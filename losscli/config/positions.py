@@ -38,7 +38,7 @@ class Located:
     text: str = ""
     """A scalar as written: ``0x10`` may be a size as well as sixteen."""
     key: Located | None = None
-    """The key that a value of a mapping belongs to."""
+    """The key of a mapping's value."""
 
     def fail(self, message: str) -> NoReturn:
         """Raise a ConfigError that points here."""
@@ -148,7 +148,7 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
 
 
 _EXCERPT = 90
-"""The most characters of a line that are shown."""
+"""The most characters shown of a line."""
 
 
 def _context(error: yaml.MarkedYAMLError) -> str:
@@ -176,7 +176,7 @@ _CORE_SCHEMA: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"\.(nan|NaN|NAN)", lambda text: math.nan),
 )
 _LONGEST_NUMBER = 400
-"""Numbers with more digits are read as text: Python refuses to convert more than 4300."""
+"""Longer numbers are read as text: Python refuses to convert more than 4300 digits."""
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:

@@ -15,11 +15,11 @@ from losscli.units import format_size
 
 DEFAULT = "default"
 _MERGED = ("inputs", "timing")
-"""The keys whose values are mappings that a child merges with its parent's, key by key."""
+"""Keys whose mappings merge with the parent's, key by key."""
 
 
 Keys = dict[str, Any]
-"""A value by its key, as YAML has it, with its origin; or such keys again, or a list of them."""
+"""A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
 
 
 def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:

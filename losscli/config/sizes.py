@@ -12,7 +12,7 @@ from losscli.losses import Shape
 LARGEST = 2**44
 """Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
-"""PyTorch's own limit."""
+"""PyTorch's limit."""
 
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _EXTENT = re.compile(r"([0-9]{1,99})([KMG]?)", re.IGNORECASE)

@@ -9,7 +9,7 @@ from losscli.console.notes import has_status, note, status
 from losscli.units import format_duration
 
 FIRST_LINE = 30.0
-"""Seconds after which a log has its first line; each next one comes after twice as many."""
+"""Seconds until a log's first line; each interval doubles."""
 LONGEST_WAIT = 600.0
 """Most seconds between two lines of a log."""
 
@@ -26,9 +26,9 @@ class Progress:
     ) -> None:
         """Begin; ``guess`` is the total seconds, used until the first job is finished."""
         self.weights, self._guess, self._clock = list(weights), guess, clock
-        """How long the jobs take, each beside the others; a build learns of its jobs one by one."""
+        """The jobs' relative times; a build learns of its jobs one by one."""
         self.finished = 0
-        """How many jobs are finished."""
+        """The number of finished jobs."""
         self._start = clock()
         self._wait = FIRST_LINE
         self._next_line = self._start + self._wait

@@ -14,7 +14,7 @@ from losscli.errors import UnfitError
 GREEN, YELLOW, RED = "32", "33", "31"
 NAMES = ("stdout", "stderr")
 ESCAPE = "backslashreplace"
-"""What becomes of characters that a stream or a file cannot hold."""
+"""The treatment of characters that a stream or file cannot hold."""
 
 
 def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 Scene = Mapping[str, Any]
 CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
-"""The calls of the kernel that are made, whose numbers are in ``scene``."""
+"""The attempted system calls, whose numbers are in ``scene``."""
 _NEW_USERS, _PTRACE_SEIZE = 0x10000000, 0x4206
 _PRIVATE_KEYS, _USER_MODE = -4, 1
 _PAUSE_SECONDS = 5

@@ -9,7 +9,7 @@ from losscli.doctor.machine import Machine
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30
-"""Memory in use on a GPU that the driver itself does not take."""
+"""GPU memory in use beyond the driver's own."""
 _NO_SMI = "nvidia-smi does not tell"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 

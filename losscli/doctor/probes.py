@@ -35,7 +35,7 @@ PROBES = (
     Probe(HOST, "allocator", host.memory_allocator),
     Probe(HOST, "isolation", host.isolation),
 )
-"""The probes in the order of the report: each decides a build, a benchmark or isolation."""
+"""In report order; each affects a build, a benchmark or isolation."""
 
 
 def examine(

@@ -19,7 +19,7 @@ from losscli.errors import UnfitError
 from losscli.processes import Process, how_ended, to_parent
 
 SECONDS = 120.0
-"""The longest that an answer may take: importing torch from a slow network drive."""
+"""The maximum time for an answer, such as importing torch from a slow network drive."""
 
 
 class NoAnswerError(Exception):

@@ -13,7 +13,7 @@ from losscli.errors import UnfitError, UsageError
 
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
-"""The folder of the cache in which all locks are."""
+"""The cache's folder of all locks."""
 _NAME = "losscli"
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from losscli.units import format_bytes
 
 RECORD_BYTES = 2**30
-"""The most bytes of a record: a run of 100,000 cases with all samples has some 300 MB."""
+"""The maximum size of a record: a run of 100,000 cases with all samples has some 300 MB."""
 SOURCE_BYTES = 16 * 2**20
 """The most bytes of a source file."""
 CONFIG_BYTES = 2**20
-"""The most bytes of a config: the longest that is shipped has 4 kB."""
+"""The maximum size of a config: the longest shipped one has 4 kB."""
 
 _PIECE = 2**20
 

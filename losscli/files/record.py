@@ -18,8 +18,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
     """A JSON object with a key per field; never in a cycle, so garbage collection skips it."""
 
     derived: ClassVar[Mapping[str, str]] = {}
-    """Properties that are written too, each by the name of the field, or property, that it stands
-    behind. They follow from the fields, so they are not read."""
+    """Properties that are written too, by the field or property that they follow. They are not
+    read."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""

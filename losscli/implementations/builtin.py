@@ -105,7 +105,7 @@ STRATEGIES = {
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
-"""The ways to finish a sum that are not the default, and what each costs."""
+"""Other ways to finish a sum, and what each costs."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: with_split(implementation)
@@ -199,10 +199,10 @@ copyreg.pickle(Implementation, _sent)
 
 
 COMPOSING = ("cross_entropy", "token_log_probs")
-"""The losses whose kernels compute the parts of a row."""
+"""The losses whose kernels compute parts of rows."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
-"""PyTorch's own formulas, whatever is registered by these names later."""
+"""PyTorch's own formulas, whatever is registered under these names later."""
 
 
 def find_implementation(name: str) -> Implementation:

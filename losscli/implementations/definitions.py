@@ -21,7 +21,7 @@ TARGET_NAMES = (
 PAIR = ("input", "target")
 """The names of the operands of most losses."""
 _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
-"""Functions whose result is a compiled module or a library: no loss, whatever name it is given."""
+"""Functions that return a compiled module or library, which is never a loss."""
 
 
 class NotJudgeableError(UsageError):
@@ -38,15 +38,15 @@ class Signature:
     """The arguments of a function definition."""
 
     names: tuple[str, ...]
-    """Those that may be given by position, without ``self``."""
+    """Arguments that may be passed by position, without ``self``."""
     required: int
-    """How many of them, the first ones, have no default."""
+    """How many of the first ones have no default."""
     keywords: frozenset[str]
-    """All that may be given by name."""
+    """Arguments that may be passed by keyword."""
     anything: bool = False
-    """Whether it takes any keyword, or its definition is not in the file."""
+    """Whether it takes any keyword, or is defined elsewhere."""
     needed: frozenset[str] = frozenset()
-    """Those without a default that have to be given by name."""
+    """Keyword-only arguments without a default."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument can be passed by keyword."""
@@ -125,7 +125,7 @@ class Definition:
     signature: Signature
     """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
-    """The arguments with which a module is made; None for a function."""
+    """The arguments of a module's constructor; None for a function."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether the callable, or a module's constructor, accepts a keyword."""
@@ -137,15 +137,14 @@ class Parsed:
     """The top-level definitions of a source, by name."""
 
     definitions: Mapping[str, Definition]
-    """What can be called."""
     compiled: frozenset[str]
-    """Names that are bound to compiled modules."""
+    """Names bound to compiled modules."""
     uses: Mapping[str, frozenset[str]]
     """The names that each definition uses."""
     imports: frozenset[str]
-    """The first words of the modules that it imports; of its own package after their dots."""
+    """The top-level modules that it imports; for its own package, the names after the dots."""
     texts: frozenset[str]
-    """Its literal texts."""
+    """Its string literals."""
     names_itself: bool
     """Whether it uses ``__file__``."""
 

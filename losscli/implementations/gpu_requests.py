@@ -22,10 +22,9 @@ from losscli.implementations.requests import (
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
-"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream starts too
-early."""
+"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream too early."""
 _WARM_UPS = 2
-"""Calls before a capture, in which an implementation does the setup that a capture forbids."""
+"""Calls before a capture, for setup that a capture forbids."""
 
 
 class _Captured(NamedTuple):
@@ -57,10 +56,10 @@ class Replay(Request[Answer], frozen=True):
     """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
-    """The number that the subject gave the graph."""
+    """The graph's number."""
     call: Call
     contents: Operands | None = None
-    """What is copied into the operands before; None leaves them."""
+    """Copied into the operands first; None leaves them."""
 
     def begin(self, local: LocalSubject) -> Answer:
         """Do it without waiting for the GPU."""

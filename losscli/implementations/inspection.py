@@ -14,7 +14,7 @@ from losscli.machine.allocations import Footprint
 GROWTH_CALLS = 100
 _WARM_UPS = 5
 _SCRATCH = tuple(2**power for power in range(3, 21))
-"""Bytes of blocks that scratch memory may be cut from."""
+"""Sizes of scratch blocks in bytes."""
 
 
 def shared_memory(

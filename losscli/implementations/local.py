@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 Operands = dict[str, Tensor]
-"""The operands of a loss by their names, in the spec's order: the prediction is the first."""
+"""A loss's operands by name in spec order; the prediction is first."""
 Gradients = dict[str, Tensor | None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -47,11 +47,11 @@ class LocalSubject:
     function: BoundLoss
     """Takes whole operands."""
     timed: BoundLoss
-    """Takes the operands that bench has: whole ones, or the shards of this rank."""
+    """Takes bench's operands: whole ones, or this rank's shards."""
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
-    """The calls that were captured in CUDA graphs, by their numbers."""
+    """The calls captured in CUDA graphs, by number."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
-    """The implementation bound to the cases of other heads."""
+    """The implementation bound to other heads' cases."""
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:

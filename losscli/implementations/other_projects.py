@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
-"""The losses that they have, of class numbers, without a weight that has a gradient."""
+"""The available losses: with class indices, without a differentiable weight."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Kernel:
 
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
-    """The parameters that it takes."""
+    """The accepted parameters."""
     reductions: tuple[str, ...] = ("none", "mean", "sum")
 
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]
-"""An incoming gradient: the number, and the tensor whose elements it is."""
+"""A grad_output: the number, and the tensor filled with it."""
 
 CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
 _broken: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
+"""Graphs whose capture failed; PyTorch's allocator may still query them."""
 
 
 class _Eager:
@@ -40,10 +40,10 @@ class _Eager:
     ) -> None:
         self.function, self.operands, self.input = function, operands, operands[0]
         self.leaves = tuple(leaves)
-        """The operands whose gradients a step of training asks for."""
+        """The operands that a training step differentiates."""
         self.loss: Tensor | None = None
         self.incoming = 1.0
-        """The incoming gradient of the last call."""
+        """The last call's grad_output."""
 
     def compute(self) -> None:
         """Compute and keep the results."""

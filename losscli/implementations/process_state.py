@@ -39,14 +39,14 @@ _OF_TORCH: dict[str, Any] = {
     "torch.nn.functional": torch.nn.functional,
     "torch.nn.Module": torch.nn.Module,
 }
-"""The namespaces of torch whose functions others call."""
+"""The namespaces of torch with functions that others call."""
 _OF_COMPILERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "TRITON_PTXAS_PATH",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
 )
-"""Environment variables that torch.compile sets when it compiles for the first time."""
+"""Environment variables that torch.compile sets at its first compilation."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Facet:
     differ: Callable[[Any, Any], str] = lambda before, after: (
         "" if before == after else f" ({before} before, {after} after)"
     )
-    """Say how two readings differ; empty if they do not."""
+    """Describes how two readings differ; empty if they are equal."""
     code: Code = Code.LEFT_BEHIND
-    """The code of a change that is left."""
+    """The code of a remaining change."""
     waits: bool = False
-    """Whether it can be read only once CUDA has been started; until then a reading is None."""
+    """Whether it can only be read once CUDA has started; until then a reading is None."""
 
     def told(self, before: Any, after: Any) -> str:
         """Describe how two readings differ; empty if they are equal or one is missing."""
@@ -142,7 +142,7 @@ def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
 
 
 Namespaces = dict[str, dict[str, Any]]
-"""What each namespace has under each name."""
+"""Each namespace's contents by name."""
 
 
 def _contents(spaces: Mapping[str, Any]) -> Namespaces:

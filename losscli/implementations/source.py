@@ -27,7 +27,7 @@ from losscli.reasons import Code, Reason
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
 _LONGEST_NAME = 255
-"""Characters of a name of a file; a longer text names none."""
+"""Maximum length of a file name."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
 
 
@@ -39,7 +39,7 @@ class Source:
     path: Path
     revision: str
     name: str
-    """The name of the function or class; empty to find it."""
+    """The function or class; empty to find it."""
     data: bytes
 
     @classmethod

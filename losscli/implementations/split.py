@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS = "cross_entropy"
-"""The only loss that other projects split by the classes of logits."""
+"""The only loss that other projects split by classes."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ SPLIT: Mapping[str, _Split] = {
         ),
     ),
 }
-"""What runs cases whose operands are split, by the name of the implementation."""
+"""Implementations of split cases, by name."""
 
 
 def _only_split(case: Case) -> Reason | None:
@@ -286,7 +286,7 @@ ONLY_SPLIT = (
         temporaries=2,
     ),
 )
-"""Implementations that have no loss of whole operands."""
+"""Implementations without losses of whole operands."""
 
 
 def with_split(one: Implementation) -> Implementation:

@@ -31,11 +31,11 @@ Clock = Callable[[], int]
 """A monotonic clock in nanoseconds."""
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
-"""Shortest block of calls: a reading of the clock costs about 50 ns, a thousandth of it."""
+"""Shortest block of calls: a clock reading costs about 50 ns, a thousandth of it."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
-"""Shortest block of calls where a sample ends in a wait for a GPU, which costs some 10 us."""
+"""Shortest block of calls if a sample ends with a wait for a GPU, which costs some 10 us."""
 Agree = Callable[[float], float]
-"""Takes a number that each rank has read for itself, and returns one that is the same for all."""
+"""Returns one number for all ranks from each rank's own."""
 
 
 def own(number: float) -> float:
@@ -49,21 +49,21 @@ STEADY_CALLS = 2
 FRESH_CALLS = 16
 FRESH_CALLS_SECONDS = 2.0
 FRESH_BYTES = 2**20
-"""A process whose allocator keeps freed memory is warm after this many calls in a row that took
-fewer fresh bytes than this, or after this many calls or seconds."""
+"""A process that keeps freed memory is warm after this many calls in a row with fewer fresh bytes
+than this, or after this many calls or seconds."""
 HOST_CALLS = 200
 HOST_CALLS_SECONDS = 0.1
-"""Calls from which the host's time is known on a GPU, and what they may take beyond a warm-up."""
+"""Calls that determine the host's time on a GPU, and their time beyond a warm-up."""
 QUEUED = 24
-"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within the 1,024
-launches that a stream holds before it makes the host wait."""
+"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within a stream's limit
+of 1,024 launches."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
-"""How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
+"""How much longer than the host's estimated time the GPU is kept busy, at first and at most."""
 BUSY_SECONDS = 2e-3
 """How long the GPU is kept busy at least to see whether a call waits for it."""
 BETWEEN_CALLS_SECONDS = 40e-6
-"""What the host needs for the events around a call, and for what comes before it."""
+"""The host's time for the events around a call and its preparation."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Warm:
     host_seconds: float
     """How long one call keeps the host busy."""
     before: Call | None = None
-    """Called before each sample, outside its time."""
+    """Called before each sample, outside the timed region."""
     name: str = ""
     """The name of the implementation."""
     waits: bool = False
     """Whether the call waits for the GPU, so that nothing can be queued behind it."""
     of_ranks: list[tuple[float, ...]] = field(default_factory=list, compare=False)
-    """The seconds of each rank in each sample so far, where there are several ranks."""
+    """Each rank's seconds in each sample so far, if there are several ranks."""
 
 
 class CallFailedError(Exception):

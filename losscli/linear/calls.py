@@ -23,11 +23,11 @@ from .products import Layer
 from .rows import Rows
 
 _SMALL = 1 / 16
-"""The share of a GPU's memory up to which a loss takes its logits whole without looking."""
+"""The fraction of a GPU's memory up to which logits are computed whole without checking."""
 _FEW_BYTES = 2**26
-"""The same on a CPU."""
+"""The same on a CPU, in bytes."""
 _NO_TOKEN = int(NO_INDEX)
-"""What rows that a mask leaves out have in place of their token."""
+"""Replaces the token of masked rows."""
 
 
 class Given(NamedTuple):
@@ -38,10 +38,10 @@ class Given(NamedTuple):
     numbers: Tensor
     linear_bias: Tensor | None
     of_shard: Callable[..., Shard] | None = None
-    """Returns what a rank knows of others, from its hidden states as rows and all that the ranks
-    have to call alike; None for no ranks."""
+    """Returns a rank's shard, from its hidden states and everything that ranks must agree on; None
+    without ranks."""
     wide: bool = False
-    """Whether the loss of 16 bits is left in float32, in which it was computed."""
+    """Whether a 16-bit loss stays in float32."""
 
 
 def settings_of(

@@ -14,7 +14,7 @@ from losscli.losses.kinds import explained, refuse_script
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
 
 _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
-"""Arguments of the function that the module has itself, or takes with each call."""
+"""Arguments that the module has itself, or takes in each call."""
 
 
 @explained

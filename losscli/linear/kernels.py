@@ -13,11 +13,10 @@ from losscli.losses.formulas import widened
 from . import products
 
 _OF_PART = 2.0
-"""How many values the kernel returns of a row besides the first, where others have some classes:
-the largest logit, and the logarithm of the sum of exponentials beside that one's. One more is the
-entropy."""
+"""Further values of a part of a row: the largest logit, and the log-sum-exp relative to it. One
+more is the entropy."""
 _CHUNK = 16 * 2**20
-"""Bytes of logits that are bent at a time: what the L2 cache of an H100 holds beside others."""
+"""Bytes of logits per step, which fit an H100's L2 cache with others."""
 
 
 class Settings(NamedTuple):
@@ -29,7 +28,7 @@ class Settings(NamedTuple):
     softcap: float = 0.0
     z_loss: float = 0.0
     entropy: bool = False
-    """Whether each row has its entropy besides, in place of all but temperature and softcap."""
+    """Whether each row also has its entropy; only temperature and softcap then apply."""
 
     @property
     def divisor(self) -> float:

@@ -22,9 +22,9 @@ class Operands(NamedTuple):
     bias: Tensor | None
     class_numbers: Tensor
     shape: torch.Size
-    """Of the hidden states, without their width."""
+    """The hidden states' shape without the width."""
     dtype: torch.dtype
-    """Of a loss in the dtype of the logits."""
+    """A loss's dtype, from the logits."""
 
 
 def operands_of(

@@ -30,15 +30,14 @@ class Shard:
     """A rank's classes, and how ranks combine their numbers."""
 
     name: str
-    """The loss that messages name."""
+    """The loss, for messages."""
     first: int
-    """The number of its first class."""
     classes: int
-    """How many classes all ranks have."""
+    """The number of classes on all ranks."""
     exchange: Callable[[Rows, Tensor], Whole]
-    """Makes the numbers of this rank's classes those of all."""
+    """Combines this rank's numbers with all others."""
     summed: Callable[[Tensor], Tensor]
-    """Returns the sum of a tensor over the ranks."""
+    """Sums a tensor over the ranks."""
 
 
 def refuse_second_derivatives(name: str) -> None:
@@ -54,12 +53,12 @@ class Whole(NamedTuple):
     """Rows, from the numbers of all parts."""
 
     numbers: Tensor
-    """``(numbers, N)``, as a part has them."""
+    """``(numbers, N)``, as for a part."""
     values: Tensor
-    """``(3, N)``: the loss of each row, what it counts in a mean, and whether it counts; with
-    entropies ``(2, N)``, the log-probabilities and these."""
+    """``(3, N)``: each row's loss, weight in a mean, and whether it counts; with entropies ``(2,
+    N)``, log-probabilities and entropies."""
     total_weight: Tensor | None
-    """The sum of the weights of all classes, where label smoothing asks for it."""
+    """The sum of all class weights, if label smoothing needs it."""
 
 
 def operators(tensor: Tensor) -> Any:
@@ -107,7 +106,7 @@ class Found(NamedTuple):
     numbers: Tensor
     total_weight: Tensor | None
     totals: Tensor | None
-    """Of a mean: the sums over the rows of the values of :class:`Whole`, in float64."""
+    """For a mean: the sums over rows of :class:`Whole`'s values, in float64."""
 
 
 def finished(
@@ -149,7 +148,7 @@ class Part:
     logits: Tensor
     """``(N, c)``."""
     classes: slice
-    """Their numbers among all classes."""
+    """Their range among all classes."""
 
     @cached_property
     def number(self) -> Tensor:

@@ -12,9 +12,9 @@ from losscli.losses.aten import linear
 
 NARROW = (torch.float16, torch.bfloat16)
 _MOST = 2.0**14
-"""A power of two that a float16 holds, and twice of it."""
+"""A power of two that float16 holds, also doubled."""
 _LEAST = 2.0**-64
-"""What is smaller makes no gradient that a float16 holds."""
+"""Smaller numbers make no gradient that float16 holds."""
 
 
 class Layer(NamedTuple):

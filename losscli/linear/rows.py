@@ -24,11 +24,11 @@ class Rows:
     settings: Settings
     reduction: str
     may_ignore: bool
-    """Whether there may be rows that do not count."""
+    """Whether some rows may not count."""
     with_log_sums: bool
-    """Whether the logarithms of the sums of exponentials are asked for."""
+    """Whether log-sum-exps are requested."""
     first: int = 0
-    """The number of the first class of which logits and weights are here; others have the rest."""
+    """The first class whose logits and weights are here."""
 
     @cached_property
     def known(self) -> Tensor:

@@ -27,7 +27,7 @@ from losscli.operators import registration as registration  # defines torch.ops.
 
 _NAME = "topk_kl_divergence"
 _CHUNK = 32 * 2**20
-"""Bytes of logits that are copied at a time: what the L2 cache of an H100 holds beside others."""
+"""Bytes of logits copied per step, which fit an H100's L2 cache with others."""
 
 
 def _loss(

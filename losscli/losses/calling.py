@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .shapes import Shapes
 
 WEIGHTED = "weighted_"
-"""How the names of losses with a weight begin."""
+"""The prefix of weighted losses' names."""
 
 
 class Arguments(NamedTuple):
@@ -41,18 +41,18 @@ class Arguments(NamedTuple):
     """The parameters in the order of the spec."""
     weight: Tensor | None = None
     divisor: float | Tensor | None = None
-    """What the result is divided by besides."""
+    """A further divisor of the result."""
     operator: str = ""
-    """The name of the operator, where it is not that of the loss."""
+    """The operator's name, if it is not the loss's."""
     dtype: torch.dtype | None = None
-    """The dtype of the loss, where it is not that of the operator."""
+    """The loss's dtype, if it is not the operator's."""
     restored: Callable[[Tensor], Tensor] | None = None
-    """Makes the gradient of the first operand that of the tensor which the caller gave, where the
-    operand is a view of it."""
+    """Maps the gradient of the first operand to the caller's tensor, if the operand is a view of
+    it."""
     added: Added | None = None
-    """Another loss of the same first operand, which is added."""
+    """Another loss of the same first operand to add."""
     composed: bool = False
-    """Whether the kernels do not take these operands, and PyTorch's operators compose the loss."""
+    """Whether PyTorch's operators compose the loss, because kernels reject these operands."""
 
 
 class Added(NamedTuple):
@@ -99,7 +99,7 @@ class Calls:
     """The calls of one loss."""
 
     parameters: tuple[Parameter, ...] = ()
-    """Those of the spec, once there is one."""
+    """The spec's parameters, once there is a spec."""
     further: tuple[Further, ...] = (GRAD_OUTPUT,)
 
     def __init__(

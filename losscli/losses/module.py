@@ -14,7 +14,7 @@ from .calling import Arguments, Calls, reduction_of
 from .kinds import explain, refuse_script
 
 _sites = itertools.count(1)
-"""Numbers of the modules of this process; the functions have number 0."""
+"""Numbers of this process's modules; functions have number 0."""
 _DEPRECATED = ("size_average", "reduce")
 
 

@@ -98,18 +98,18 @@ class Rule:
     """The required shape of an operand."""
 
     fits: Callable[[Shape, Shape], bool]
-    """Tells whether it fits the shape of the input."""
+    """Tells whether it fits the input's shape."""
     due: str
-    """The shapes that fit, in words, before that of the input."""
+    """The required shapes in words, before the input's."""
     error: type[Exception]
-    """What torch raises for others."""
+    """PyTorch's error for other shapes."""
     of_loss: bool = False
-    """Whether it has to fit the shape of the loss of each element, not that of the input."""
+    """Whether it must fit the elementwise loss's shape, not the input's."""
 
 
 _OF_LOSS = "a shape that broadcasts to that of the loss"
 WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
-"""More elements than the loss has are not meant by a weight."""
+"""A weight must not enlarge the loss."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Shapes:
     """The operand shapes that a function accepts, if it rejects some that broadcast."""
 
     rules: Mapping[str, Rule] = field(default_factory=lambda: {"weight": WEIGHT})
-    """By the names of operands; those without a rule broadcast."""
+    """By operand name; operands without a rule broadcast."""
     names: tuple[str, ...] = ("input", "target")
-    """The operands without the weight, in their order."""
+    """The operands without the weight, in order."""
     warns: bool = False
-    """Whether torch warns of a target that broadcasts."""
+    """Whether PyTorch warns of a target that broadcasts."""
 
     @property
     def of_operands(self) -> bool:

@@ -14,17 +14,17 @@ import os
 import platform
 
 TOP_PAD = "MALLOC_TOP_PAD_"
-"""The variable for how much more a process takes than it needs, so that it asks rarely."""
+"""The variable for memory requested in advance."""
 KEEPING: dict[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     TOP_PAD: "1000000000",
 }
-"""Environment variables of glibc that make a process keep freed memory."""
+"""glibc's environment variables to keep freed memory."""
 SMALL_PAD = {TOP_PAD: "1000000"}
-"""The variable of a process whose memory is limited, where what it does not need would count."""
+"""The setting under a memory limit, where unneeded memory counts."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
-"""The names of the allocators in a record."""
+"""Allocator names in a record."""
 
 
 def unsettable() -> str:

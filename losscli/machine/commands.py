@@ -13,7 +13,7 @@ from pathlib import Path
 from losscli.errors import UnfitError
 
 SECONDS = 10
-"""The longest that a program may take to print."""
+"""The maximum time for a program's output."""
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

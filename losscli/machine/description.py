@@ -15,11 +15,11 @@ from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
-"""The directory of losscli: its checkout, or the directory that it is installed in."""
+"""losscli's checkout or installation directory."""
 GPU_FACTS = (
     *("gpu", "gpu_sms", "gpu_memory_bytes", "gpu_cache_bytes", "gpu_capability", "gpu_driver"),
 )
-"""What is known of a GPU; None on a CPU."""
+"""Facts about a GPU; None on a CPU."""
 
 
 def describe(device: str) -> dict[str, Any]:

@@ -11,17 +11,16 @@ from losscli.machine.allocator import DEFAULT
 CPU = "cpu"
 
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
-"""Facts whose difference makes times of a device incomparable."""
+"""Facts that make a device's times incomparable if they differ."""
 _NOTED = (
     *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "python", "os"),
     *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
 )
-"""Facts that may explain a difference of times. Other facts, such as a temperature, always
-differ."""
+"""Facts that may explain different times. Others, such as a temperature, always differ."""
 SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
-"""Software facts that may not change within a run, because they may change the kernels."""
+"""Software that may not change within a run, because it may change the kernels."""
 MIXED = "mixed_machines"
-"""The fact that a run was joined from runs of several machines: its times compare with no other."""
+"""A run merged from several machines, whose times cannot be compared."""
 _LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",

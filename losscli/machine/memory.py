@@ -9,7 +9,7 @@ from losscli.machine import kernel_files
 from losscli.machine.cgroups import groups
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
-"""Last-level cache of a CPU that does not say how large its own is."""
+"""The assumed last-level cache of a CPU that does not report its own."""
 
 
 def free_bytes(device: str) -> int:
@@ -37,8 +37,8 @@ _OUT_OF_MEMORY = re.compile(
     r"|(CUBLAS_STATUS|CUDNN_STATUS|CUSPARSE_STATUS|CUFFT)_ALLOC_FAILED"
     r"|Cuda failure 2 'out of memory'"
 )
-"""What says so in its message alone: torch's CPU allocator, and what allocates on a GPU beside
-torch's allocator, such as a new stream, the first call of a library, Triton's launch, and NCCL."""
+"""Messages that mean out of memory: torch's CPU allocator, and allocations on a GPU outside torch's
+allocator, such as new streams, libraries' first calls, Triton's launches, and NCCL."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -14,7 +14,7 @@ _NAME = b"losscli"
 class _Process(NamedTuple):
     parent: int
     ticks: int
-    """The time on cores, with that of its children that have ended."""
+    """CPU time, including ended children."""
 
 
 def is_ours(pid: int) -> bool:

@@ -101,7 +101,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "_backward": backward,
     "_double_backward": double_backward,
 }
-"""The functions by what an operator's name has after that of its loss."""
+"""By the suffix of the operator's name."""
 
 
 class _Batch:

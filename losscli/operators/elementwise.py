@@ -35,7 +35,7 @@ from . import batching
 
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
 KERNELS, AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
-"""The keys of the dispatcher that stubs are registered under."""
+"""The dispatch keys of stubs."""
 
 
 def schemas(spec: LossSpec) -> dict[str, str]:
@@ -132,4 +132,4 @@ FAKES: dict[str, Callable[..., Any]] = {
     "_backward": _backward,
     "_double_backward": _double_backward,
 }
-"""The fake implementations, by what an operator's name has after that of its loss."""
+"""Fake implementations, by the suffix of the operator's name."""

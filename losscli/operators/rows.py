@@ -200,7 +200,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "_with_grad_": _fake_in_place,
     "_of_part": _fake_of_part,
 }
-"""The functions by what an operator's name has after that of its loss."""
+"""By the suffix of the operator's name."""
 
 
 def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:

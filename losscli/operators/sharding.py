@@ -123,7 +123,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_double_backward": _double_backward,
 }
 SUFFIXES = tuple(_RULES)
-"""What the names of the operators that take DTensors have after that of their loss."""
+"""The suffixes of operators that accept DTensors."""
 
 
 class _Plan:
@@ -153,7 +153,7 @@ class _Plan:
         of_shard = math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in self.locals)))
         self.is_empty = of_shard == 0
         self.weight = of_shard / max(math.prod(self.shape), 1)
-        """The part of all elements that this rank has."""
+        """This rank's fraction of the elements."""
 
     def _sharded(self, operands: Sequence[Tensor], of: int) -> int | None:
         for operand in operands:

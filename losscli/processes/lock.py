@@ -25,7 +25,7 @@ _NOTIFY_AFTER = 1.0
 _POLL = 0.02
 """Seconds between two attempts."""
 _LOOK_EVERY = 1.0
-"""Seconds between two looks at who holds a lock."""
+"""Seconds between two looks at the holder."""
 
 Notify = Callable[[str], None]
 """Is told who holds a lock."""
@@ -36,7 +36,7 @@ class Holder:
     """The process that holds a lock, as written in its file."""
 
     pid: int = 0
-    """0 where it is unknown."""
+    """0 if unknown."""
     host: str = ""
     since: str = ""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 WARM_UPS = 3
-"""Calls before the one that is marked: builds, compiles and allocates."""
+"""Calls before the marked one: builds, compiles and allocates."""
 
 
 def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path | None) -> None:

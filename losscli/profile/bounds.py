@@ -11,17 +11,17 @@ from __future__ import annotations
 from losscli.profile.record import Bound, Launch
 
 BUSY = 0.5
-"""The share of a call's time in which kernels run, below which the launches decide."""
+"""The fraction of a call's time with kernels running, below which launches decide."""
 USEFUL = 0.5
-"""The share of touched sectors that is used, below which access is not coalesced."""
+"""The used fraction of touched sectors, below which access is uncoalesced."""
 LOADED = 0.5
-"""How many bytes loads or stores have to touch to count, over the bytes that the memory moves."""
+"""Bytes that loads or stores must touch to count, relative to memory traffic."""
 NEAR = 0.85
-"""The share of the limit's rate from which the memory decides."""
+"""The fraction of the limit's rate from which memory decides."""
 FEW = 0.25
-"""The share of the warps that a multiprocessor holds, below which there are too few."""
+"""The fraction of a multiprocessor's warps, below which there are too few."""
 ISSUED = 0.6
-"""The share of a scheduler's cycles from which instructions decide."""
+"""The fraction of a scheduler's cycles from which instructions decide."""
 
 
 def decide(

@@ -14,7 +14,7 @@ from losscli.profile.record import Launch
 
 PROGRAM = "ncu"
 OPTIONS = ("--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all")
-"""Only what is marked, at the clocks of the machine, each launch with empty caches."""
+"""Only marked calls, at the machine's clocks, each launch with empty caches."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_ADVICE = (
     "the GPU's counters are for administrators here: run as root, or load the driver with "
@@ -41,7 +41,7 @@ STALLS = {
     "imc_miss": "waiting for constants that are in no cache",
     "selected": "issuing instructions",
 }
-"""What warps do in a cycle, by Nsight Compute's names of its states."""
+"""What warps do in a cycle, by Nsight Compute's names."""
 _SECONDS = "gpu__time_duration.sum"
 _READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 _L2 = "lts__t_bytes.sum"
@@ -60,7 +60,7 @@ METRICS = (
     *map(_STALL.format, STALLS),
 )
 _NANOSECONDS = 1e-9
-"""The base unit of times, which ncu is asked for."""
+"""ncu's base unit of time."""
 
 
 class NoCountersError(UnfitError):

@@ -25,10 +25,10 @@ from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
 AGREEMENT_SECONDS = 10
-"""How much longer a rank waits for an agreement: until a collective that others wait in is given
-up, so that each tells what it has met."""
+"""How much longer a rank waits for an agreement, until a collective of others times out, so that
+each can report."""
 ROLL_CALL_SECONDS = 3.0
-"""How long ranks wait to see which of them are left, after a collective has failed."""
+"""How long ranks wait to see which are left after a failed collective."""
 
 
 class Group(Protocol):
@@ -157,7 +157,7 @@ class Alone:
 
 
 _joined: list[ProcessGroup] = []
-"""The group that this process has joined, as ``torch.distributed`` has one default group."""
+"""This process's group, as ``torch.distributed`` has one default group."""
 
 
 def join(place: Place, device: str) -> ProcessGroup:

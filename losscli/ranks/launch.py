@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 THREADS = "OMP_NUM_THREADS"
 AT_ONCE_SECONDS = 1
-"""Ranks whose ends are no farther apart have ended by themselves: torchrun tells whole seconds."""
+"""Ranks that end within this time ended by themselves: torchrun reports whole seconds."""
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:

@@ -10,10 +10,10 @@ from losscli.errors import UsageError
 
 RANK, SIZE, LOCAL_RANK = "RANK", "WORLD_SIZE", "LOCAL_RANK"
 VARIABLES = (RANK, SIZE, LOCAL_RANK, "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun sets for each process that it starts."""
+"""What torchrun sets for each process."""
 TIMEOUT_VARIABLE = "LOSSCLI_RANKS_TIMEOUT"
 TIMEOUT_SECONDS = 60
-"""How long a rank waits for the others in a collective, without the variable."""
+"""How long a rank waits for others in a collective by default."""
 ADVICE = "Start it with --ranks N, or by `torchrun --nproc-per-node N -m losscli ...`"
 
 
@@ -26,7 +26,7 @@ class Place:
     size: int
     """How many ranks there are."""
     local_rank: int
-    """Its number on its machine, which is that of its GPU."""
+    """Its number on its machine, which selects its GPU."""
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Place | None:

@@ -25,8 +25,8 @@ CUTS: Mapping[str, Mapping[str, int]] = {
     "linear_token_log_probs": _WEIGHT,
     "biased_linear_token_log_probs": {**_WEIGHT, "linear_bias": 0},
 }
-"""The losses that can be split: the operands that are cut, each with the dimension of the classes,
-or the last where it has fewer. Every rank has the whole of all others."""
+"""The losses that can be split, with the operands to cut and their class dimension (or the last, if
+they have fewer). Every rank has all other operands."""
 
 
 def dimension(cut: int, dimensions: int) -> int:

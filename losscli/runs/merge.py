@@ -21,7 +21,7 @@ _ATTACHED = re.compile(
     r"(--part|--output|--format|--save|--resume)=|-o."
     r"|LOSSCLI_(BENCH|VERIFY)_(PART|OUTPUT|FORMAT|SAVE|RESUME|FORCE)="
 )
-"""These options with the value in the same word, and their variables."""
+"""These options with an attached value, and their variables."""
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:

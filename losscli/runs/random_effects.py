@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 Z95 = NormalDist().inv_cdf(0.975)
-"""Standard errors that an interval of 95 % reaches on either side."""
+"""Standard errors on either side of a 95% interval."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Standard errors of a 95 % interval by Student's distribution, for 1 degree of freedom to 10."""
+"""Student's 95% quantiles for 1 to 10 degrees of freedom."""
 
 
 def student_quantile(freedom: int) -> float:

@@ -28,10 +28,10 @@ from losscli.runs.records import (
 )
 
 _LONGEST = 1e9
-"""Seconds that no call takes; what is not far beyond can be divided and squared."""
+"""Seconds that no call takes; slightly larger numbers can still be divided and squared."""
 
 _Fields = dict[str, msgspec.Raw]
-"""The fields of a JSON object, none of them parsed."""
+"""A JSON object's unparsed fields."""
 
 
 def read_run(path: Path, kind: Kind) -> Run:

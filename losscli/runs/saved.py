@@ -12,7 +12,7 @@ from losscli.files.directories import user_directory
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
 _JOURNAL = ".jsonl.journal.jsonl"
-"""The end of a journal's name beside a run; the journal is no run itself."""
+"""The suffix of a run's journal, which is not a run."""
 
 
 def runs_directory() -> Path:

@@ -17,12 +17,12 @@ class Layout:
     """What each mesh dimension shards."""
 
     name: str
-    """The loss that messages name."""
+    """The loss, for messages."""
     mesh: Any
     rows: dict[int, int]
-    """The dimensions of the mesh that shard rows, and which dimension of the rows."""
+    """Mesh dimensions that shard rows, with the rows' dimension."""
     classes: int | None
-    """The dimension of the mesh that shards the classes."""
+    """The mesh dimension that shards the classes."""
 
     @classmethod
     def of(cls, name: str, of: DTensor, dim: int | None) -> Layout:

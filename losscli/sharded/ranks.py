@@ -26,9 +26,9 @@ from losscli.linear.rows import Rows
 from losscli.ranks.shards import gather_into
 
 _WORDS = 2
-"""Words before the numbers of rows: the classes and the rows of a rank."""
+"""Words before the rows' numbers: the rank's numbers of classes and rows."""
 _known_sizes: WeakKeyDictionary[Any, dict[int, tuple[int, ...]]] = WeakKeyDictionary()
-"""The classes of all ranks of a group, by how many this rank has."""
+"""All ranks' numbers of classes in a group, by this rank's number."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Ranks:
     """The ranks of a group, which share the classes in rank order."""
 
     name: str
-    """The loss that messages name."""
+    """The loss, for messages."""
     group: Any
     rank: int
     """This process in the group."""
     sizes: tuple[int, ...]
-    """How many classes each rank has."""
+    """Each rank's number of classes."""
     digest: int = 0
-    """Of what the ranks have to call alike, 31 bits."""
+    """31 bits of what ranks must agree on."""
 
     @classmethod
     def of(
@@ -190,8 +190,7 @@ class Gathered:
     words: Tensor
     """``(ranks, words)``."""
     widths: Tensor
-    """How many classes each rank says that it has, ``(ranks)``; another number where it was called
-    otherwise."""
+    """Each rank's reported number of classes, ``(ranks)``; invalid if it was called differently."""
 
 
 def _process_group(name: str, group: Any) -> Any:

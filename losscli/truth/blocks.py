@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 Block = tuple[slice, ...]
 
 BLOCK_ELEMENTS = 2**18
-"""2 MiB in float64: temporaries stay in a CPU's cache, and small enough that the allocator keeps
-them instead of asking for fresh pages each time (2^20 took nine times as long)."""
+"""2 MiB in float64: temporaries fit a CPU's cache, and the allocator keeps them instead of
+requesting fresh pages (2^20 took nine times as long)."""
 GPU_BLOCK_ELEMENTS = 2**22
-"""A GPU works longer on such a block than its kernels take to launch, and sixteen float64
-temporaries are half a GiB."""
+"""A GPU works longer on such a block than its kernels take to launch; sixteen float64 temporaries
+are half a GiB."""
 
 
 LOGITS_BLOCK, GPU_LOGITS_BLOCK = 2**22, 2**27
-"""Logits of hidden states: as many as make products efficient."""
+"""Logits that make products efficient."""
 _HELD_OF_LOGITS, _HELD_OF_GRADIENT = 14, 3
-"""float64 tensors of such a block, and of each gradient, that the oracle holds at once."""
+"""float64 tensors of such a block, and of each gradient, that the oracle needs at once."""
 
 
 def logits_block_elements(device: str) -> int:

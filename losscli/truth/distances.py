@@ -26,7 +26,7 @@ from torch import Tensor
 from losscli.truth.oracle import Truth
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
-"""The bits of a float64 that leave the power of two below its magnitude."""
+"""The exponent bits of a float64."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Errors:
     """The error of one result."""
 
     ulp: float = 0.0
-    """Largest over the elements; infinite where NaN or an infinity disagrees."""
+    """Largest over the elements; infinite where NaN or infinity disagrees."""
     absolute: float = 0.0
     """Largest over the elements."""
     relative: float = 0.0
@@ -46,10 +46,10 @@ class Errors:
     got: float = math.nan
     """The result there."""
     scale: float = math.nan
-    """What it was measured at there."""
+    """The scale there."""
     mismatches: Mapping[str, int] = field(default_factory=dict)
-    """How many elements are off by more than 1 ULP, by what differs: ``nan``, ``inf`` or ``zero``,
-    on one side only, or ``sign``. One element may count more than once."""
+    """Elements off by more than 1 ULP, by difference: ``nan``, ``inf`` or ``zero`` on one side
+    only, or ``sign``. One element may count twice."""
 
 
 def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:

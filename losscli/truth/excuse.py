@@ -16,22 +16,22 @@ from losscli.truth.oracle import Truth
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 EXPONENTS = 4096
-"""Places for the exponents of numbers of float64."""
+"""Number of float64 exponents."""
 NEAR = 6
-"""Powers of two by which a result is a little larger."""
+"""Powers of two that count as slightly larger."""
 ENOUGH = 100
-"""Wrong results whose largest error tells how wrong a formula is; of fewer, it is so by luck."""
+"""Wrong results that suffice to know a formula's largest error."""
 LUCK = 4.0
-"""How many times the largest error of some elements that of others may be, where many are wrong."""
+"""How much larger other elements' errors may be than some elements' largest, if many are wrong."""
 _UNLUCKY = 1e-4
-"""How often the errors of a formula may all be smaller than that, where few are wrong."""
+"""The probability that all of a formula's errors are smaller than that, if few are wrong."""
 TWICE_AS_FAR = 2.0
-"""How many times as far off as the furthest of a formula's results that pass a few others may be:
-the same steps in another order, or a step more, leave those just beyond the bar."""
+"""How much further off than a formula's furthest passing result a few others may be: reordered or
+additional steps leave those just beyond the bound."""
 _FEW = 0.01
-"""The largest share of such results."""
+"""The largest fraction of such results."""
 MOST_LUCK = 16.0
-"""The same in 16 bits, however few are wrong: more of their few digits would be none."""
+"""The same in 16 bits, however few are wrong; more would leave no digits."""
 
 
 def excused(
@@ -74,9 +74,9 @@ class _Noise:
     """How wrong PyTorch is at elements of each size."""
 
     by_exponent: Tensor
-    """The largest error by the exponent of the truth, where torch's own is wrong."""
+    """The largest error per exponent of the truth, where PyTorch is wrong."""
     rounding: Tensor
-    """The largest share of the bar where it is not."""
+    """The largest fraction of the bound where it is not."""
 
     @classmethod
     def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> _Noise:

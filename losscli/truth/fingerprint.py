@@ -11,12 +11,12 @@ from losscli.truth.blocks import block_elements, blocks
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D
-"""Odd, so that a change of one block is never multiplied away in 64 bits."""
+"""Odd, so that 64-bit multiplication never loses a block's change."""
 _LOW = 2**32 - 1
 _COPIED_ELEMENTS = 2**16
-"""Most elements of a tensor that is copied: half a MiB. Checks use thousands of smaller ones."""
+"""Largest tensor that is copied, half a MiB; checks use thousands of smaller ones."""
 _COMPARED_ELEMENTS = 2**24
-"""Compared at once: the temporaries stay below 16 MiB, and 2^30 elements take 64 looks."""
+"""Compared at once: temporaries stay below 16 MiB, and 2^30 elements take 64 steps."""
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Mark:
     """The identity and contents of a tensor."""
 
     bits: Tensor | None
-    """The bits of a small tensor, which are compared in a tenth of the time of a fingerprint."""
+    """A small tensor's bits, compared ten times faster than a fingerprint."""
     fingerprint: int = 0
 
     @classmethod

@@ -49,17 +49,17 @@ from losscli.truth.streams import OTHERS, Stream, make_generator
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY = 997
-"""A prime, so that impulses meet every position of a vector and of a tile."""
+"""A prime, so that impulses occur at every position of a vector and tile."""
 ENDS_EVERY = 101
 """A prime, for the same reason."""
 IGNORED_EVERY, FIRST_IGNORED = 997, 31
-"""The first ignored row, and the distance to the next: so few that their bytes show in no time."""
+"""The distance between ignored rows, and the first: too few to affect times."""
 KEPT_ROWS = 0.75
-"""The share of the rows that a mask keeps."""
+"""The fraction of rows that a mask keeps."""
 NO_CLASS = -(2**31)
-"""What lies beside class numbers in memory."""
+"""Fills memory next to class indices."""
 BOUNDARY_GRID = 16
-"""Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+"""Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
 
 def no_value(dtype: torch.dtype) -> float:

@@ -25,13 +25,12 @@ from losscli.truth.oracle import Oracle, Truth, exact_sum
 from losscli.truth.tolerances import ELEMENT_ULP, sum_roundings, unit_roundoff
 
 _FEWEST = 512
-"""Elements of a gradient that is judged as a whole: the norm of so many errors says something."""
+"""Smallest gradient that is judged as a whole, so that the norm is meaningful."""
 _MOST_OFF = 1 / 16
-"""The relative error up to which a gradient is judged as a whole. Where rounded logits leave less
-of it, a few elements decide."""
+"""The largest relative error to judge a gradient as a whole. Beyond it, a few elements decide."""
 _UNDECIDED = 0.5
-"""What roundings may take from a probability in a row that leaves no gradient to be judged as a
-whole: which of two classes has it is decided by roundings, once or not."""
+"""How much of a probability roundings may take in a row excluded from judging as a whole: they
+decide which of two classes has it."""
 
 
 class _Settings(NamedTuple):
@@ -52,11 +51,11 @@ class _Logits(NamedTuple):
 
     value: Tensor
     slope: Tensor | float
-    """Their derivative for what the product gives."""
+    """Their derivative by the product's result."""
     moved: Tensor
     """How far roundings move them."""
     slope_moved: Tensor | float
-    """How far those move their derivative."""
+    """How far that moves their derivative."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +289,7 @@ class _Gradient(NamedTuple):
     moved: Tensor
     """How far roundings may move it."""
     once: Tensor | None
-    """What its rounding changes where logits and gradient are rounded once; None in 32 bits."""
+    """The change from rounding logits and gradient once; None in 32 bits."""
 
     def of(self, classes: slice) -> _Gradient:
         """Return the part of some classes."""

@@ -53,7 +53,7 @@ from losscli.truth.tolerances import (
 )
 
 LARGE = 8.0
-"""By how much the values of ``large`` are larger: exponentials of them stay within float32."""
+"""The factor of ``large`` values; their exponentials stay within float32."""
 
 
 class WrongReferenceError(LosscliError):

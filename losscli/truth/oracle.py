@@ -23,7 +23,7 @@ from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.terms import largest_terms
 
 _GROUP = 256
-"""Elements that the device sums in float64 before the host sums exactly."""
+"""Elements summed on the device in float64 before the host sums exactly."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,18 @@ class Truth:
     """The correct value of a block of a result."""
 
     block: Block
-    """The block's place in the shape of the result."""
+    """The block's place in the result's shape."""
     value: Tensor
     """float64."""
     magnitude: Tensor | None = None
-    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
-    or, of an element, the largest term that the spec names."""
+    """The magnitude of cancelling terms: the sum of summands' magnitudes, or an element's largest
+    term."""
     undecided: Tensor | None = None
-    """How much more an element may be off, where rounding decides the sign of a difference."""
+    """How much more an element may be off where rounding decides a sign."""
     rounding: Tensor | None = None
-    """How much more an element may be off by roundings of what it is computed from."""
+    """How much more an element may be off by earlier roundings."""
     once_rounded: float | None = None
-    """The relative error of the whole result, by its norm, where what it is computed from is
-    rounded once; None where that is not judged."""
+    """The relative error of the whole result from rounding its inputs once; None if not judged."""
 
     @property
     def scale(self) -> Tensor:
@@ -52,7 +51,7 @@ class Truth:
 
 
 SHARED_ELEMENTS = 2**16
-"""Most elements whose graph is kept for all gradients: what it holds then is a few MiB."""
+"""Most elements whose graph is kept for all gradients, a few MiB."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ class Oracle:
     case: Case
     operands: Operands
     constant: bool = False
-    """Whether all results are of the contents that the operands have at the first one. Then the
-    loss and the gradients of a small case share one run of the reference, not one run each."""
+    """Whether all results are for the operands' first contents. Then a small case runs the
+    reference once."""
 
     @cached_property
     def shape(self) -> torch.Size:

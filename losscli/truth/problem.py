@@ -54,20 +54,20 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
     HIDDEN_STATE: LinearOracle,
 }
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
-"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
+"""Most elements of a truth that is kept for the next implementation."""
 
 _FORMULAS_TENSORS = 24
-"""Tensors of the size of the inputs, in float32 at least, for which there has to be room before
-PyTorch's formulas are run beside what failed: their temporaries and gradients, twice over."""
+"""Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
+temporaries and gradients, twice."""
 
 Beside = Mapping[str, tuple[str, ...]]
-"""The losses of the run by the name of each implementation that runs them. A check that calls
-several losses calls no others: the first call of a loss builds its kernels."""
+"""The run's losses per implementation. A check of several losses uses only these, because others
+would be built first."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
-"""A factor that makes gradients below 1e-6 of the mean of some thousand elements."""
+"""A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
 
 
 def operand_of(gradient: str) -> str:
@@ -82,7 +82,7 @@ class Incoming:
     name: str
     wrt: tuple[str, ...]
     grad_output: Tensor
-    """A tensor of the shape of the loss."""
+    """In the shape of the loss."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class ThirdParty:
     """Facts about a judged third-party kernel."""
 
     lacking: tuple[str, ...] = ()
-    """Operands of which it refuses a gradient, as PyTorch's own function does."""
+    """Operands without a gradient, as in PyTorch's own function."""
     reference: Implementation | None = None
-    """What computes the truth of a Model."""
+    """Computes the truth of a Model."""
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,19 @@ class Problem:
     case: Case
     operands: Operands
     loosened: float | None = None
-    """ULP that the config grants this case by name."""
+    """ULP that the config grants this case."""
     excuses: bool = True
-    """Whether a result that is no worse than PyTorch's own formula is a warning."""
+    """Whether a result no worse than PyTorch's is a warning."""
     third_party: ThirdParty | None = None
-    """Where kernels of others are judged, which may be as wrong as a textbook's formula, too."""
+    """Set for third-party kernels, which may be as wrong as a textbook formula."""
     beside: Beside = field(default_factory=dict)
-    """The losses that a check may call in between."""
+    """Other losses that a check may call in between."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
-    """The largest error of each gradient of a Model's own, by the operand's name."""
+    """The largest error of each of a Model's own gradients, by operand."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _used: dict[str, Problem] = field(default_factory=dict)
-    """The variants that were asked for since ``spoiled`` looked at them."""
+    """Variants requested since ``spoiled`` last checked."""
     _marks: dict[str, Mark] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)

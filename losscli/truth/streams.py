@@ -21,9 +21,9 @@ Stream = Literal[
 """The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 OTHERS: tuple[Stream, ...] = ("target", *STREAMS[5:])
-"""The streams of the operands after the prediction, in their order."""
+"""The streams of the other operands, in order."""
 _MOST_STREAMS = 16
-"""A fixed number of streams, so that a new stream does not change the numbers of the others."""
+"""Fixed, so that a new stream does not change others' numbers."""
 
 
 def make_generator(seed: int, stream: Stream, device: str = "cpu") -> torch.Generator:

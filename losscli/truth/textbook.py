@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Unreduced = Callable[..., "Tensor"]
-"""A formula of each element or row: operands in the spec's order, parameters by name."""
+"""A formula per element or row: operands in spec order, parameters by name."""
 
 
 def _binary_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     ),
     "multi_margin": (_multi_margin,),
 }
-"""The formulas of a loss by its name, where they lose digits that PyTorch's function keeps."""
+"""Formulas that lose digits that PyTorch's function keeps, by loss."""
 
 
 def _multi_margin_of_torch(
@@ -168,8 +168,8 @@ OWN: Mapping[str, Callable[..., Tensor]] = {
     "smooth_l1": _smooth_l1_of_torch,
     "triplet_margin": _triplet_margin_of_torch,
 }
-"""PyTorch's own functions that are not among the implementations; the reference of smooth L1 mends
-mixed dtypes, whose gradients PyTorch rounds twice on a GPU."""
+"""PyTorch's own functions that are not implementations; smooth L1's reference fixes mixed dtypes,
+whose gradients PyTorch rounds twice on a GPU."""
 
 
 class _Unwidened(TorchFunctionMode):

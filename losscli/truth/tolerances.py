@@ -98,7 +98,7 @@ class Outcome:
     status: VerifyStatus
     reason: str = ""
     code: Code = Code.NONE
-    """The code of the reason, where the status alone is not enough."""
+    """The code of the reason, if the status is not enough."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:

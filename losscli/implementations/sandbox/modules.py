@@ -15,7 +15,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 
 _SUM_ERROR = 0.02
-"""How far from one a row of probabilities may sum: 16-bit rows are rounded."""
+"""How far from one a row of probabilities may sum, rounded to 16 bits."""
 
 
 def make(module: ModuleType, definition: Definition, device: str, seed: int) -> Any:

@@ -68,7 +68,7 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
-"""Bytes of results from which on their memory is given back after each reply."""
+"""Bytes of results from which memory is returned after each reply."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 EXCESSES: dict[int, tuple[Code, str]] = {
     TOO_MUCH_MEMORY: (
@@ -207,7 +207,7 @@ class Worker:
         self.died: SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
-        """The parts of the walls behind which it runs."""
+        """The isolation it runs under."""
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)

@@ -25,12 +25,12 @@ class Binding(NamedTuple):
     is_class: bool
     settings: Mapping[str, Any]
     made: Mapping[str, Any]
-    """What the constructor of a class may be given by name."""
+    """Keyword arguments for a class's constructor."""
     filled: tuple[str, ...]
-    """The names of the constructor's arguments that ``get_init_inputs`` may give by position."""
+    """Constructor arguments that ``get_init_inputs`` may pass by position."""
     names: tuple[str, ...]
     order: tuple[str, ...]
-    """Of those that are given by position; the others are given by name."""
+    """The operands passed by position; the others go by keyword."""
     device: str
 
 

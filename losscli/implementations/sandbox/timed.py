@@ -24,7 +24,7 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
 
 JOIN_SECONDS = 10.0
-"""How long a thread that a call has started may go on."""
+"""How long a thread that a call started may continue."""
 
 
 class Flip(msgspec.Struct):
@@ -86,7 +86,7 @@ class TimedPass:
         operands = tuple(given.values())
         self.prediction = operands[0]
         self.leaves: list[Tensor] = []
-        """What has a gradient of a Model beside the prediction."""
+        """A Model's other differentiable tensors."""
         if isinstance(case, ModelCase):
             # As it is called: with parameters of its own, for the gradients of all arguments.
             subject = subject.again()

@@ -33,9 +33,9 @@ from losscli.machine.own_processes import children
 from losscli.processes import Channel, end_with_parent, to_parent
 
 IDLE_SECONDS = 0.5
-"""Without a question for so long, the process imports what the first worker need not wait for."""
+"""Without a request for so long, the process imports what the first worker need not wait for."""
 DESCRIPTORS = 5
-"""Channel, log, status, operands and results, in this order."""
+"""Channel, log, status, operands and results."""
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FAR = 20.0
-"""The difference from which on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+"""The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
-"""The reductions that no operator knows."""
+"""Reductions that no operator has."""
 
 
 def bounds(parameters: Mapping[str, float]) -> dict[float, float]:

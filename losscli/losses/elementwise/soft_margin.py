@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FAR = 40.0
-"""The product from which one of ``exp(-product)`` and ``-product`` is the loss even in float64."""
+"""The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

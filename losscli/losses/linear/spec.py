@@ -91,9 +91,9 @@ class LinearSpec(Spec):
     unit: ClassVar[Unit] = HIDDEN_STATE
     chooses_order: ClassVar[bool] = True
     composed_of: tuple[str, ...] = ("cross_entropy", "token_log_probs")
-    """Their logits have cross entropy or log-probabilities, in parts."""
+    """Cross entropy or log-probabilities of the logits, in parts."""
     sign: float = 1.0
-    """What multiplies the cross entropy of the logits to be this loss."""
+    """The factor from the logits' cross entropy to this loss."""
 
     @property
     def trained(self) -> tuple[str, ...]:

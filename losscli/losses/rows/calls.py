@@ -21,7 +21,7 @@ IN_PLACE = Further(
         where it requires grad this takes ``torch.no_grad()``.""",
 )
 _MOST_ACCEPTED = 64
-"""Settings that are kept, so that a training step looks at its own no more than once."""
+"""Settings that are cached, so that a training step is checked once."""
 
 
 class RowCalls(Calls):

@@ -32,21 +32,21 @@ class _Rows(NamedTuple):
     """Intermediate values of the loss and its terms."""
 
     dim: int
-    """The dimension of the classes."""
+    """The class dimension."""
     raw: Tensor
-    """Logits over the temperature, in float32 at least."""
+    """Logits over the temperature, in at least float32."""
     logits: Tensor
-    """The same, capped."""
+    """The same after the softcap."""
     weight: Tensor | None
     """The weights in a shape that broadcasts with the logits."""
     probabilities: Tensor | None
-    """The smoothed target; None where the target holds class numbers."""
+    """The smoothed target; None if the target holds class indices."""
     number: Tensor | None
-    """The class of each row, 0 where it is ignored."""
+    """The class of each row, 0 if ignored."""
     kept: Tensor | None
     """Whether a row is not ignored."""
     divisor: Tensor | int
-    """What the mean divides the sum by."""
+    """The mean's divisor."""
     dtype: Any
     """The dtype of the loss."""
 

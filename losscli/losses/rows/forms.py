@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..formulas import Reduction
 
 NO_INDEX = -(2.0**63)
-"""A class number that no row has, the least of int64: nothing is ignored."""
+"""The least int64, a class index that no row has: nothing is ignored."""
 IGNORE_INDEX = Parameter(
     name="ignore_index",
     default=-100,
@@ -34,7 +34,7 @@ IGNORE_INDEX = Parameter(
     other=3,
     absent=NO_INDEX,
 )
-"""The parameter of each loss that takes class numbers."""
+"""The parameter of losses with class indices."""
 
 
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
@@ -44,7 +44,7 @@ def ignored_index(parameters: Mapping[str, float]) -> int | None:
 
 
 _PREFIXES = {True: "masked_", False: "weighted_"}
-"""Before the name of a form with an optional operand, by whether that is a mask."""
+"""The prefix of a form with an optional operand, by whether that is a mask."""
 
 
 def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
@@ -122,9 +122,9 @@ class _Form:
     spec: RowSpec
     operands: tuple[Operand, ...]
     fixed: Mapping[str, float]
-    """The parameters that the form is a value of."""
+    """Parameters that the form fixes."""
     values: int
-    """How many losses a row has."""
+    """The number of losses per row."""
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Adapt a function of all operands to those of the form."""

@@ -34,9 +34,9 @@ class Softmax:
     probability: Tensor
     log: Tensor
     size: Tensor
-    """The magnitude of the terms of a logarithm."""
+    """The magnitude of a logarithm's terms."""
     weight: Tensor
-    """A probability with what the rounding of its exponent adds to it."""
+    """A probability plus the rounding of its exponent."""
 
     @classmethod
     def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST_CLASSES = 16
-"""The classes that generated cases know of a teacher, of at least twice as many."""
+"""A teacher's known classes in generated cases, at most half of all."""
 
 
 class _Calls(RowCalls):

@@ -114,10 +114,10 @@ def _terms(
 
 
 _ROUNDINGS = 2.0**-17
-"""The share of its largest term that a row's loss may be off by in float32, generously."""
+"""How far a row's loss may be off in float32, relative to its largest term; generous."""
 _EITHER = 2.0**23
-"""The factor of the terms of a gradient where either side of a kink is right: 4 float32 ULP of them
-are as large as the gradient."""
+"""The factor of a gradient's terms if either side of a kink is right: 4 float32 ULP of them equal
+the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:

@@ -14,9 +14,9 @@ from pathlib import Path
 from losscli.machine.cgroups import groups
 
 NAME = "losscli-"
-"""The beginning of the name of a group."""
+"""The prefix of group names."""
 _SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
-"""What is set as well, where the kernel has it."""
+"""Further settings, if the kernel has them."""
 
 
 class Group:

@@ -75,7 +75,7 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-"""The number of each call on x86-64 and on aarch64; the newer ones have the same everywhere."""
+"""System call numbers on x86-64 and aarch64; newer ones agree everywhere."""
 MACHINES = ("x86_64", "aarch64")
 
 

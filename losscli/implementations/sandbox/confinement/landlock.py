@@ -16,18 +16,18 @@ from losscli.implementations.sandbox.confinement import kernel
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _CHANGE_FOLDERS = 0x1FF0
-"""To remove, and to make files of all kinds."""
+"""Removing, and creating files of all kinds."""
 _REFER, _TRUNCATE, _DEVICE_IOCTL = 1 << 13, 1 << 14, 1 << 15
 _WRITES = {1: _WRITE | _CHANGE_FOLDERS, 2: _REFER, 3: _TRUNCATE, 5: _DEVICE_IOCTL}
-"""The rights to write, by the version that brought them."""
+"""Rights to write, by the version that introduced them."""
 _READS = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_IOCTL
-"""What a rule on a file, and on no folder, may allow."""
+"""What a rule on a file, not a folder, may allow."""
 _TCP = {4: 0x3}
-"""To listen and to connect."""
+"""Listening and connecting."""
 SCOPES_SINCE = 6
 _SCOPES = {SCOPES_SINCE: 0x3}
-"""Abstract sockets, and signals, to others than those who share the limits."""
+"""Abstract sockets and signals to processes outside the limits."""
 _VERSION, _PATH_BENEATH = 1, 1
 
 

@@ -19,11 +19,11 @@ from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
 LOOK_SECONDS = 0.1
-"""Between two looks at a worker's processes: the cores of a host do not fill its memory in it."""
+"""Between two looks at a worker's processes; too short for a host's cores to fill its memory."""
 GROWTH = 1.1
-"""How much more memory than at the last exact look asks for another, which takes long."""
+"""Growth of memory since the last exact look that requires another, which is slow."""
 COUNTED_BY_NAMESPACE = (5, 14)
-"""The kernel since which the processes of a user are counted in each user namespace by itself."""
+"""The kernel version since which each user namespace counts a user's processes separately."""
 TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 """How a worker ended, beyond the exit codes of a process."""
 
@@ -64,11 +64,11 @@ class Watch:
     """Polls the children of this process and their children."""
 
     memory_bytes: int
-    """Of all together; 0 is no limit."""
+    """For all together; 0 is no limit."""
     processes: int
-    """Of them, with their threads; 0 is no limit."""
+    """With threads; 0 is no limit."""
     _looked_at: float = 0.0
-    """The memory, not exact, of the last exact look."""
+    """The inexact memory at the last exact look."""
 
     def look(self) -> int:
         """Return which limit is exceeded, or 0."""

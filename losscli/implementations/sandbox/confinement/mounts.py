@@ -22,13 +22,13 @@ from losscli.implementations.sandbox.confinement import kernel
 
 COVERED = ("/tmp", "/var/tmp", "/run", "/var/run")
 SCRATCH = "/tmp/work"
-"""The file system of a worker, on what covers /tmp. The name does not tell of losscli."""
+"""A worker's file system, on top of /tmp. The name does not reveal losscli."""
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 OF_CUDA = ("/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu*")
-"""The devices of NVIDIA's driver, and of Windows' and Jetson's."""
+"""The devices of NVIDIA's driver, also on Windows and Jetson."""
 
 SCRATCH_BYTES = 4 * 2**30
-"""The most that a file system in memory holds."""
+"""The maximum size of a file system in memory."""
 _STREAMS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 _READ_ONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND = 1, 2, 4, 8, 32, 4096
 _FILE_WRITABLE = 0o222
@@ -44,7 +44,7 @@ class _Kept(NamedTuple):
 
     path: str
     place: int
-    """A descriptor by which it is found when its path is covered."""
+    """A descriptor that finds it when its path is covered."""
     is_folder: bool
 
 
@@ -58,11 +58,11 @@ class Mounted(NamedTuple):
     """The result of mounting."""
 
     scratch: str
-    """Where the file system in memory is."""
+    """The file system in memory."""
     read_only: bool
-    """Whether all else is read-only."""
+    """Whether everything else is read-only."""
     proc: bool
-    """Whether /proc shows the processes of the namespace alone."""
+    """Whether /proc shows only the namespace's processes."""
 
 
 def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:

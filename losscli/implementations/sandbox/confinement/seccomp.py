@@ -22,7 +22,7 @@ class Refused(NamedTuple):
     why: str
     error: int = errno.EPERM
     on_cuda: bool = True
-    """Whether CUDA does without them."""
+    """Whether CUDA works without them."""
 
 
 REFUSED = (
@@ -67,23 +67,23 @@ REFUSED = (
 SHARED_MEMORY = Refused(
     ("shmget", "semget", "msgget", "mq_open"), "reach memory and queues of other processes"
 )
-"""What is refused as well where there is no namespace for it."""
+"""Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
-"""The flags of clone that ask for a namespace of any kind."""
+"""The flags of clone for new namespaces."""
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
-"""From here on, calls of another set of numbers on x86-64."""
+"""The first number of x86-64's alternative calls."""
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Operations of a filter: load a word of the call; compare with it; end."""
+"""Operations of a filter: load a word of the call; compare it; end."""
 _SET_DEATH_SIGNAL = 1
-"""The option of prctl by which a worker could outlive the process that keeps it."""
+"""The option of prctl with which a worker could outlive its keeper."""
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-"""Where they lie in the description of a call; of an argument the lower half comes first."""
+"""Their offsets in the description of a call; an argument's lower half comes first."""
 _SET_FILTER, _ALLOW_SPECULATION = 1, 4
 _STEP = struct.Struct("=HBBI")
-"""An operation, how many steps are skipped if it is true and if not, and its value."""
+"""An operation, how many steps to skip if true and if false, and its value."""
 
 
 def program(
