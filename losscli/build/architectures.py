@@ -105,7 +105,7 @@ def present_capabilities() -> list[tuple[int, int]]:
     """Return the compute capabilities of the GPUs that PyTorch sees."""
     import torch
 
-    # A forked child may not ask: CUDA, once initialised, does not survive a fork.
+    # A forked child may not ask: an initialised CUDA does not survive a fork.
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []
     return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]

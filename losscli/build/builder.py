@@ -201,7 +201,7 @@ def build(
             if device == CUDA:
                 raise
             skipped.append(BuildResult(CUDA, SKIPPED, reason=str(error)))
-    # Those of CUDA take longest.
+    # CUDA takes longest.
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
     return [_of_use(target, finished[target], torch) for target in resolved] + skipped

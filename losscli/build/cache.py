@@ -148,7 +148,7 @@ class Cache:
         with self.writing():
             make_private(self.root, 0o755)
             make_private(self.work)
-            # Workers of a judge do not see this folder: whoever opens a lock can take it.
+            # Hidden from a judge's workers, because anyone who opens a lock can take it.
             make_private(self.root / LOCKS)
             return open_lock(self.root / LOCKS / "build")
 
@@ -164,7 +164,7 @@ class Cache:
                 if folder.exists() and (fresh or _newest(folder) > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
-                # So that a library that is there after the build is one that the build made.
+                # Then a library that exists after the build is from this build.
                 (folder / plan.library).unlink(missing_ok=True)
                 os.utime(folder)
         return self.work

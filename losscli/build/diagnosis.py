@@ -70,7 +70,7 @@ _HINTS = (
 def first_error(printed: str) -> str:
     """Return the first error line, or the last line with text."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    # ninja repeats a failed command, whose words may look like an error.
+    # ninja repeats a failed command, which may look like an error.
     commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
     told = [line for index, line in enumerate(lines) if index not in commands]
     for line in told:

@@ -43,7 +43,7 @@ class Requirements:
                 f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
                 f"the newest here has {dotted(self.newest_gpu)}"
             )
-        # Within one major version, programs run on drivers that are older than their toolkit.
+        # Within a major version, programs run on drivers older than their toolkit.
         if self.driver and version[0] > self.driver[0]:
             return f"{name}, but the driver runs CUDA {dotted(self.driver)} at most"
         if self.torch and version[0] != self.torch[0]:

@@ -28,20 +28,20 @@ STEERING_VARIABLES = (
 """Environment variables that pass hidden flags to compilers."""
 
 _COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden")
-# The loops must give the same bits whatever the compiler finds clever: no contraction to fma. The
-# other two let it vectorise comparisons and square roots without changing a result.
+# Loops must be bitwise deterministic, so nothing is contracted to fma. The others let the compiler
+# vectorise comparisons and square roots without changing a result.
 _CPU_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _NATIVE_FLAG = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",)}
 _CUDA_FLAGS = (
     *("-O3", "-std=c++17", "-fmad=false"),
     *("-Xcompiler", "-fPIC", "-Xcompiler", "-fvisibility=hidden", "-Xptxas", "-v"),
 )
-# OpenMP's calls are compiled in, and libgomp is not linked: they are found in the one that PyTorch
-# has loaded. A second runtime would bring a second pool of threads. -O1 compiles 5 s faster than
-# -O2, and a call takes as long; the compiler's collection of its garbage would take another second.
+# OpenMP calls use the libgomp that PyTorch has loaded; another would bring a second thread pool.
+# -O1 compiles 5 s faster than -O2, and a call takes as long; the compiler's garbage collection
+# would take another second.
 _TORCH_FLAGS = ("-O1", "-DNDEBUG", "-fopenmp", *("--param", "ggc-min-heapsize=4000000"))
-# Some compilers put a static C++ library into what they link. Half of it would be shared with the
-# one PyTorch has loaded, and printing a number then crashes: all of it is to stay our own.
+# Some compilers link libstdc++ statically. Sharing half of it with PyTorch's would crash when a
+# number is printed, so none of it is exported.
 _PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
 
 
@@ -151,9 +151,8 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
     flags = _flags(target, torch)
     units = [source for source in sources if is_unit(source)]
     if target.device == CPU:
-        # All files at once, for much of what a file takes are its headers: PyTorch's are nine
-        # tenths, 72 s of processor time one by one, 34 in three groups, 15 in one; those of a loss
-        # a fifth.
+        # All files at once, because headers dominate: PyTorch's are nine tenths (72 s of processor
+        # time one by one, 34 in three groups, 15 in one), a loss's a fifth.
         steps = [_compile(target, flags, *units)] if units else []
     else:
         steps = [
@@ -195,7 +194,7 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         with cpuinfo.open() as file:
-            # The first block only: the kernel writes the others as they are read, core by core.
+            # Only the first block: the kernel generates the others core by core as they are read.
             first = takewhile(str.strip, iter(file.readline, ""))
             lines = [line.strip() for line in first if line.startswith(telling)]
     except OSError:

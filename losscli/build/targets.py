@@ -87,7 +87,7 @@ class Target:
         if self.part == PARTS:
             return (*shared, "rows/", "parts/", "losses/rows/loss.h")
         if self.is_of_rows:
-            # How elements are converted, gathered and streamed is the same.
+            # Conversion, gathering and streaming of elements are shared.
             return (*shared, "rows/", "losses/rows/loss.h", self.loss_header)
         weighted = ("losses/elementwise/weighted.h",) if is_weighted(self.loss) else ()
         return (*shared, "losses/elementwise/loss.h", self.loss_header, *weighted)

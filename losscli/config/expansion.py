@@ -100,7 +100,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 shape=layouts.input_shape(size, layout),
                 target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
                 dtype=dtype,
-                # A loss without this reduction has its own.
+                # A loss without this reduction uses its own.
                 reduction=reduction if reduction in spec.reductions else spec.reductions[0],
                 device=device,
                 params=dict(zip((p.name for p in spec.parameters), values, strict=True)),

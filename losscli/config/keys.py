@@ -130,7 +130,7 @@ def _inputs(node: Located) -> Inputs:
 def _timing(node: Located) -> Timing:
     values = _record(node, "a mapping such as {min_time: 0.2s}", _TIMING)
     timing = Timing(**values)  # type: ignore[arg-type]
-    # A bound that its file gives alone moves the other; the nearest file's keys come last.
+    # A bound given alone in a file moves the other; the nearest file's keys come last.
     written = cast("dict[str, Located]", node.value)
     bounds = [key for key in written if key in ("min_time", "max_time")]
     if bounds and len({written[key].file for key in bounds}) == len(bounds):

@@ -132,7 +132,7 @@ def _find(name: str) -> Path:
         candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
     try:
         for candidate in candidates:
-            # A pipe will do as well.
+            # A pipe works too.
             if candidate.exists() and not candidate.is_dir():
                 return candidate
         is_directory = candidates[0].is_dir()
@@ -225,7 +225,7 @@ def _override(config: Config, overrides: Mapping[str, object]) -> Config:
     if "seed" in changes:
         changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))
     if "losses" in changes:
-        # Sizes of hidden states say nothing to other losses.
+        # Sizes of hidden states do not apply to other losses.
         linear = {choice.name for choice in config.losses} <= {*LINEAR_LOSSES}
         changes["losses"] = tuple(
             choice

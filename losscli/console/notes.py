@@ -39,7 +39,7 @@ def say(text: str) -> None:
     """Write text without control characters, as ``note`` does, above the status line."""
     if is_quiet():
         return
-    # The line may be that of another process, which started this one.
+    # The line may belong to the parent process.
     clear = _CLEAR if has_status() else ""
     tell(f"{clear}{printable(text)}")
     status(_shown)

@@ -62,7 +62,7 @@ class Progress:
         done, all_ = sum(self.weights[: self.finished]), sum(self.weights)
         elapsed = self._clock() - self._start
         if not done:
-            # A guess that was too short says nothing of what is left.
+            # An exceeded guess tells nothing about the rest.
             return None if self._guess is None or self._guess <= elapsed else self._guess - elapsed
         return elapsed * (all_ - done) / done
 

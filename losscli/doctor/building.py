@@ -181,7 +181,7 @@ def _run(plan: Plan, work: Path) -> str:
         except OSError as error:
             return str(error.strerror)
         if done.returncode:
-            # Hints are sentences; the first error of a compiler may be one.
+            # Hints are sentences; a compiler's first error may be one.
             first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
             return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
         if not Path(work, plan.target.name, step.output).exists():

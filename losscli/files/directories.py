@@ -92,7 +92,7 @@ def weakness_along(path: Path) -> str:
         mode = each.stat().st_mode
         if not mode & (stat.S_IXGRP | stat.S_IXOTH) and stat.S_ISDIR(mode):
             found = ""  # nobody else reaches what is below
-        # Where the sticky bit is set, as for /tmp, only its owner can replace what is there.
+        # With the sticky bit, as for /tmp, only the owner can replace entries.
         if not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
             found = found or weakness_of(each)
     return found

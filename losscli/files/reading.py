@@ -25,7 +25,7 @@ def read_bytes(path: Path | str, most: int) -> bytes:
         found = os.fstat(file.fileno())
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
             raise OSError(errno.EINVAL, "it is neither a file nor a pipe", str(path))
-        # Of a regular file one piece, without a copy; one that grows meanwhile has more.
+        # A regular file is one piece, without a copy, unless it grows meanwhile.
         pieces = [file.read(min(found.st_size, most) + 1)]
         size = len(pieces[0])
         while pieces[-1] and size <= most:

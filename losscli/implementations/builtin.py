@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-# Checks broadcast on purpose, and their reports need no warning of it.
+# Checks broadcast on purpose, so no warning is needed.
 warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 
 
@@ -152,7 +152,7 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            # Rows of some classes are put together by the kernels of hidden states.
+            # The kernels of fused linear losses join the parts of rows.
             losses = (case.loss, *(COMPOSING if case.placement else ()))
             for loss in losses:
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))

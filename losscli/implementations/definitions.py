@@ -79,11 +79,11 @@ class Signature:
         names = [name.lower() for name in self.names]
         places = {names.index(each): each for each in operands if each in names}
         for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):
-            # Of a loss without an operand of this name, the first or the second one.
+            # If the loss has no operand of this name, its first or second one.
             operand = kind if kind in operands else operands[PAIR.index(kind)]
             found = [n for n, name in enumerate(names[: max(self.required, 2)]) if name in usual]
             if found and operand not in {*places.values(), *self.keywords}:
-                # Of (y, t) the last is the target.
+                # In (y, t) the last is the target.
                 places.setdefault(found[0] if kind == "input" else found[-1], operand)
         rest = [each for each in operands if each not in {*places.values(), *self.keywords}]
         free = [n for n in range(max(self.required, 2)) if n not in places]

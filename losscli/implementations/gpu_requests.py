@@ -168,13 +168,13 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
         function: Any
         with torch.cuda.device(local.device):
             with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
-                # PyTorch warms up on a stream that it does not capture on, and keeps what came of
-                # it, the operands' AccumulateGrad nodes as well, until it has captured.
+                # PyTorch warms up on another stream than it captures on, and keeps the results and
+                # the operands' AccumulateGrad nodes until it has captured.
                 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
                 function = torch.cuda.make_graphed_callables(local.function, sample)
             for grad_output in self.grad_outputs:
-                # The graph keeps the nodes of the sample, which belong to another stream: operands
-                # in the same memory have nodes of their own.
+                # The graph keeps the sample's nodes, which belong to another stream; operands in
+                # the same memory have their own.
                 own = {
                     name: leaf.detach().requires_grad_(name in call.wrt)
                     for name, leaf in zip(call.operands, sample, strict=True)
@@ -194,7 +194,7 @@ def _captured(local: LocalSubject, call: Call) -> _Captured:
         with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
             answer = call.begin(local)
     except SubjectError as error:
-        # The end of a broken capture raises as well, and says less than what broke it.
+        # Ending a broken capture raises too, with a less useful message.
         first = error.__cause__.__context__ if error.__cause__ else None
         cause = first if isinstance(first, SubjectError) else error
         raise SubjectError(f"in a graph capture: {cause}") from error

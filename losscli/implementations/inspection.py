@@ -27,7 +27,7 @@ def shared_memory(
             for other, tensor in taken.items():
                 if got is not None and overlap(got, tensor):
                     return f"{name} of call {number}", other
-        # After the loop: a gradient may well share memory with another of the same call.
+        # After the loop, because gradients of one call may share memory.
         taken |= {f"the {n} of call 1": t for n, t in results.items() if t is not None}
     return None
 
@@ -47,13 +47,13 @@ def poison(
     """Fill results, and freed blocks of their size and of scratch size, with a byte pattern."""
     sizes = list(_SCRATCH)
     for result in results:
-        # A gradient may be a view of the incoming one.
+        # A gradient may be a view of grad_output.
         if result is not None and (grad_output is None or not overlap(result, grad_output)):
             storage = result.untyped_storage()
             whole = torch.empty(0, dtype=torch.uint8, device=result.device).set_(storage)
             whole.fill_(pattern)
             sizes.append(storage.nbytes())
-    # All at once, so that each has memory of its own.
+    # All at once, so that each has separate memory.
     filled = [torch.full((size,), pattern, dtype=torch.uint8, device=device) for size in sizes]
     filled.clear()
 

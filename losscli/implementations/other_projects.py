@@ -43,7 +43,7 @@ def _liger(case: Case) -> BoundLoss:
     call = partial(liger_cross_entropy, **_liger_settings(case))
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
-        # Its gradient is written over the logits, which the next call still has to find.
+        # It overwrites the logits with the gradient, but the next call needs them.
         own = input.clone() if input.requires_grad and torch.is_grad_enabled() else input
         found: Tensor = call(own, target)
         return found

@@ -335,7 +335,7 @@ class ProcessState:
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""
-        # All are read first, for to restore one may restore another: TF32 has two flags.
+        # Read all first, because restoring one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
         changed = []
         for facet, before, after in zip(FACETS, self.readings, readings, strict=True):

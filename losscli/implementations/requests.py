@@ -246,7 +246,7 @@ class JointGradients(Request[list[Gradients]], frozen=True):
             for name in head.call.wrt
         ]
         with local.blamed():
-            # In one dtype, so that the grad_output of each is its weight.
+            # In one dtype, so that each one's grad_output is its weight.
             total = torch.stack(terms).sum()
             found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
         local.finish()

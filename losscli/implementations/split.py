@@ -44,7 +44,7 @@ def _custom(case: Case) -> BoundLoss:
     settings: dict[str, Any] = dict(case.settings)
     if len(case.spec.reductions) > 1:
         settings["reduction"] = case.reduction
-    # Where the ranks know what all have, no call asks.
+    # If ranks know all sizes, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
     function, names = getattr(sharded, case.spec.function_name), case.spec.names
 
@@ -73,7 +73,7 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
         return formula(*wholes, **settings)
 
     def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
-        # The logits are gathered, which are smaller than the weight of a large vocabulary.
+        # Gather the logits, which are smaller than a large vocabulary's weight.
         shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
         logits = together(aten.linear(shared, *layer), -1)
         return formula(logits, target, **settings)

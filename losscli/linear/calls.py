@@ -211,7 +211,7 @@ def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -
         classes=len(operands.weight),
         item=hidden.element_size(),
         gradients=wanted,
-        # Before other ranks have been asked, forward knows no gradient.
+        # Forward knows no gradient before the ranks' exchange.
         whole=not rows.settings.entropy and shard is None,
         reduced=rows.reduction != "none" and not rows.weigh_apart(hidden.dtype),
         bent=rows.settings.softcap != 0,
@@ -220,7 +220,7 @@ def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -
 
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
     if budget is None:
-        # To ask for what is free takes longer than a small loss.
+        # Querying free memory takes longer than a small loss.
         few = _FEW_BYTES
         if device.type == "cuda":
             few = int(torch.cuda.get_device_properties(device).total_memory * _SMALL)

@@ -61,7 +61,7 @@ class Losses(torch.autograd.Function):
                 return (*found, None, None, None)
             for shard in ctx.of_ranks:
                 refuse_second_derivatives(shard.name)
-            # Views, so that what one operand has to do with another is no part of the gradient.
+            # Views, so that relations between operands do not enter the gradient.
             views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
             losses, _ = composed(rows, Layer(*views))
             places = [k for k, wants in enumerate(wanted) if wants]

@@ -58,14 +58,14 @@ def operands_of(
                 f"{other.dtype}"
             )
     rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
-    # In uint8 numbers would be compared with others modulo 256.
+    # uint8 indices would be compared modulo 256.
     return Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
 
 
 def is_autocast(tensor: Tensor) -> bool:
     """Tell whether autocast is on for a tensor's device."""
     device = tensor.device.type
-    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
+    # PyTorch 2.11 cannot compile a check for whether a device has autocast.
     return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
 
 

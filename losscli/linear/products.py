@@ -101,7 +101,7 @@ def weight_gradient(gradient: Tensor, hidden: Tensor, power: Tensor, to: Tensor)
     if gradient.dtype != torch.float16:
         torch.mm(gradient.t(), hidden, out=to)
         return
-    # Before they are multiplied, the sums may be too large for a float16.
+    # Before the multiplication, the sums may overflow float16.
     for classes in parts(gradient.shape[1], max(gradient.shape[1] // 8, 128)):
         to[classes] = wide(gradient[:, classes].t(), hidden).mul_(power)
 

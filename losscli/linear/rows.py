@@ -70,7 +70,7 @@ class Rows:
         if self.reduction == "sum":
             return total.to(losses.dtype), one
         count = self.weighted(losses.new_ones(len(losses))).sum(dtype=torch.float64)
-        # Where no row counts, the mean is NaN and its gradient 0, as PyTorch's.
+        # If no row counts, the mean is NaN and its gradient 0, as in PyTorch.
         ignored = losses.new_zeros(len(losses), dtype=torch.bool)
         nothing = (ignored if self.ignored is None else self.ignored).all()
         factor = torch.where(nothing, 0.0, 1 / count)

@@ -108,12 +108,12 @@ class _Bins(torch.autograd.Function):
             (found,) = torch.autograd.grad(bins, logits, incoming, create_graph=True)
             return found, None, None, None
         of_classes = (incoming[:, :-1] / ctx.temperature).to(logits.dtype)
-        # Where no other class is possible, their probabilities are those of one that is.
+        # If no other class is possible, one of them gets the probability.
         others_than = torch.full_like(of_classes, -torch.inf)
         others_than[:, 0].masked_fill_(is_empty, 0.0)
         gradient = None
         for rows, others in _others(logits, classes, others_than, mask):
-            # The kernel has -1 times the probabilities of all but one class, which is written over.
+            # The kernel gives minus the probabilities except for one class, which is overwritten.
             part = torch.ops.losscli.token_log_probs_backward(
                 *(-incoming[rows, -1], others, classes[rows, 0], "none", ctx.temperature, 0.0),
                 [True],

@@ -23,7 +23,7 @@ def forward(
     """
     logits = layer.logits()
     log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
-    # A gradient of float16 over the number of rows would be 0 for most classes.
+    # A float16 gradient divided by the number of rows would underflow for most classes.
     divided = rows.reduction == "mean" and logits.dtype != torch.float16
     reduction = "mean" if divided else "none"
     apart = rows.weigh_apart(logits.dtype)
@@ -52,7 +52,7 @@ def backward(
         of_rows = of_rows.masked_fill(rows.ignored, 0.0)
     column = of_rows.unsqueeze(1)
     found: list[Tensor | None] = [None, None, None]
-    # The hidden states times their factors, then their gradient.
+    # First the scaled hidden states, then their gradient.
     scaled = torch.empty_like(hidden)
     if wanted[1]:
         found[1] = of_weight = gradient.new_empty((gradient.shape[1], hidden.shape[1]))

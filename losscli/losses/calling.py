@@ -210,10 +210,10 @@ class Calls:
         if shapes is None:
             return
         first = operands[0].shape
-        # No compiler traces a warning, and each comparison would become a guard.
+        # Compilers cannot trace warnings, and each comparison would become a guard.
         if not (shapes.warns and operators.is_compiling()):
             for other in operands[1:]:
-                # Lengths first: tuples of other lengths are compared by their extents.
+                # Lengths first, because comparing tuples compares extents.
                 if other.dim() != len(first) or other.shape != first:
                     shapes.check(self.name, operands, weight)
                     return

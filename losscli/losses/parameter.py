@@ -106,7 +106,7 @@ class Parameter:
         else:
             small, large = 10 ** random.uniform(-3, -1), 10 ** random.uniform(0.3, 1.5)
             scale = abs(self.default) or 1.0
-            # Of a large negative margin the hinge is 0 everywhere, whatever a kernel does.
+            # With a large negative margin the hinge is 0 everywhere, which tests nothing.
             others = [scale * small, scale * large, -scale * random.uniform(0, 2)]
         values = (*ends, *others)
         return [value for value in values if self.check(value) is None]

@@ -39,7 +39,7 @@ def core_quota() -> float | None:
     """Return the tightest limit on cores, or None."""
     quotas = []
     for version, group in groups("cpu"):
-        # Not there, "max" or, in version 1, -1.
+        # Missing, "max" or, in version 1, -1.
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             if version == 2:
                 quota, period = map(int, (group / "cpu.max").read_text().split())

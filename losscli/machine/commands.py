@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from losscli.errors import UnfitError
 
@@ -29,12 +28,11 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
 
 
 def run_losscli(
-    words: Sequence[str], environ: Mapping[str, str], where: Path | None = None
+    words: Sequence[str], environ: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run losscli in a directory without input; capture its output."""
+    """Run losscli without input; capture its output."""
     return subprocess.run(
         [sys.executable, "-m", "losscli", *words],
-        cwd=where,
         env=environ,
         stdin=subprocess.DEVNULL,
         capture_output=True,

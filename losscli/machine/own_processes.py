@@ -57,7 +57,7 @@ def children(pid: int) -> list[int]:
             with suppress(OSError):  # it has ended meanwhile
                 found += map(int, each.read_text().split())
         return found
-    # A kernel that was built without these files.
+    # For a kernel built without these files.
     numbers = [int(each.name) for each in kernel_files.PROC.glob("[0-9]*")]
     return [each for each in numbers if (known := _read(str(each))) and known.parent == pid]
 

@@ -31,7 +31,7 @@ def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any
 
 def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     """Return batches of losses and of gradients: ``NAME_with_grad(operands..., ...)``."""
-    # What has its default may be left out.
+    # Arguments at their defaults may be missing.
     names = [argument.name for argument in operator._schema.arguments]
     last = names.index("grad_output")
     reduction, *settings = arguments[count:last]

@@ -60,11 +60,11 @@ class _Stub:
             if self.key == KERNELS:
                 loading.load_loss(self.loss, device, strategies=self._strategies)
             elif device in DEVICES and not any(map(_is_traced, tensors.values())):
-                # Both at once, so that they are built side by side.
+                # Both at once, so that they are built in parallel.
                 loading.load_loss(self.loss, device, strategies=self._strategies)
             else:
                 loading.load_torch()
-            # Where export or the compiler trace, Python remembers which kernel a key led to.
+            # Under export or a compiler, Python caches each key's kernel.
             operator._dispatch_cache.clear()
             return operator(*arguments, **named)
 

@@ -152,7 +152,7 @@ def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype)
                 f"{first.device} and {tensor.device}; move one with .to()"
             )
         due = operand.shape(first.shape)
-        # The sizes that a compiler traces may be unknown.
+        # A compiler's sizes may be symbolic.
         if type(tensor) is Tensor and tensor.shape != due:
             raise RuntimeError(
                 f"{spec.name}: {operand.name} must have shape {list(due)}, but has "

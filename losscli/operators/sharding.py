@@ -45,7 +45,7 @@ def _handle(
     every = [
         given.get(argument.name, argument.default_value) for argument in operator._schema.arguments
     ]
-    # The outputs' global forms, from meta tensors.
+    # The outputs' global shapes, from meta tensors.
     forms = operator(*map(_meta, every))
     with torch.no_grad():
         return rule(operator, count, every, forms)
@@ -138,7 +138,7 @@ class _Plan:
         self.shape = torch.broadcast_shapes(*(operand.shape for operand in operands))
         largest_first = sorted(operands, key=lambda operand: -operand.numel())
         sharded = [self._sharded(largest_first, of) for of in range(self.mesh.ndim)]
-        # Of the elements, of a sum over them, and of what each rank holds whole.
+        # Placements of elements, of sums over them, and of replicated tensors.
         self.of_elements = [Replicate() if dim is None else Shard(dim) for dim in sharded]
         self.of_sums = [Replicate() if dim is None else Partial() for dim in sharded]
         self.whole = [Replicate()] * self.mesh.ndim
@@ -172,7 +172,7 @@ class _Plan:
     def local(self, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
         """Return this rank's part of a tensor with these placements."""
         if isinstance(tensor, DTensor):
-            # Below autograd, where DTensor's own methods would record what they do.
+            # Below autograd, because DTensor's methods would record.
             spec = tensor._spec
             if spec.placements == tuple(placements):
                 return tensor._local_tensor

@@ -21,7 +21,7 @@ def claim_folder(parent: Path) -> Path:
     """Create a folder that this process owns until it ends."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # Until it is locked, another process may take it for one that was left, and remove it.
+        # Until it is locked, another process may consider it abandoned and remove it.
         with contextlib.suppress(FileNotFoundError), open_lock(folder / LOCK) as file:
             if try_lock(file) and os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
                 os.dup(file.fileno())  # is never closed, and keeps the lock

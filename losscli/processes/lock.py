@@ -194,7 +194,7 @@ def _holders(file: IO[str]) -> list[int]:
     except OSError:
         return []
     fields = [line.split() for line in lines]
-    # One that waits has an arrow in place of the kind.
+    # A waiting process has an arrow instead of the kind.
     return [int(each[4]) for each in fields if each[1:2] == ["FLOCK"] and each[5:6] == [place]]
 
 

@@ -58,7 +58,7 @@ def profile(
             notify(shlex.join(command))
             launches, gap = torch_profiler.read(_traced(command, kept))
         raw = kept.read_bytes()
-    # Matrix products are no limit of the memory.
+    # Matrix products are not a memory limit.
     limit_gbps = None if result.operations else result.limit_gbps
     bound, why = decide(launches, result.seconds.median, result.limit_share, limit_gbps)
     found = Profile(

@@ -13,8 +13,8 @@ GRACE_SECONDS = 8.0
 """The time in which the first rank may write its report."""
 
 
-def end_when_told(grace: float = GRACE_SECONDS) -> None:
-    """End this process ``grace`` seconds after a signal, whatever it waits for.
+def end_when_told() -> None:
+    """End this process GRACE_SECONDS after a signal, whatever it waits for.
 
     Python's handlers run only after a library call returns, such as a collective on a GPU. Finished
     results are in the journal.
@@ -25,7 +25,7 @@ def end_when_told(grace: float = GRACE_SECONDS) -> None:
 
     def watch() -> None:
         os.read(read, 1)
-        time.sleep(grace)
+        time.sleep(GRACE_SECONDS)
         os._exit(EXIT_INTERRUPTED)
 
     threading.Thread(target=watch, daemon=True).start()

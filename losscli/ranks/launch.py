@@ -56,7 +56,7 @@ def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
         rank: each
         for rank, each in failures.items()
         if each.exitcode < 0 and each.timestamp <= first + AT_ONCE_SECONDS
-        # By SIGTERM torchrun ends the others.
+        # torchrun ends the others with SIGTERM.
         if each.exitcode != -signal.SIGTERM or len(failures) == 1
     }
     if killed:

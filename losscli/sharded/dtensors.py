@@ -173,7 +173,7 @@ def _of_linear(name: str, hidden: DTensor, weight: DTensor) -> Layout:
             f"{name}: the width of hidden states cannot be sharded; redistribute to Shard(0), "
             "which shards the rows, or to Replicate()"
         )
-    # Where a dimension has both, as with sequence parallelism, each rank needs all rows.
+    # If a dimension shards both, as in sequence parallelism, each rank needs all rows.
     rows = {k: dim for k, dim in rows.items() if k != of_weight.classes}
     return Layout(name, weight.device_mesh, rows, of_weight.classes)
 

@@ -102,7 +102,7 @@ class Layout:
         try:
             losses, counts = parts()
         except Exception:
-            # The other ranks are told, so that they do not wait for this one.
+            # Tell the other ranks, so that they do not wait.
             failed = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
             self.summed(failed.to(self.mesh.device_type))
             raise
@@ -115,7 +115,7 @@ class Layout:
             )
         total = total.masked_fill(failed != 0, torch.nan)
         if mean:
-            # Where no row counts, the mean is no number, and its gradient 0.
+            # If no row counts, the mean is NaN and its gradient 0.
             nothing = count == 0
             quotient = total / count.masked_fill(nothing, 1.0)
             total = torch.where(nothing, (total / count).detach(), quotient)

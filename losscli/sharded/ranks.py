@@ -167,7 +167,7 @@ class Ranks:
                 f"{self.name}: the ranks have {widths} classes, but {list(self.sizes)} were known; "
                 "give sizes= where the shards of a group change"
             )
-        # Another digest is in both words, and not in their exclusive or.
+        # A different digest is in both words, so it cancels in their XOR.
         if all(a ^ b == c ^ d for (a, b), (c, d) in zip(found, known, strict=True)):
             others = ", ".join(str(k) for k, count in enumerate(counts) if count != rows)
             raise ValueError(

@@ -101,7 +101,7 @@ class _Noise:
         enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
         up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=torchs.device)
         up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
-        # Errors spread evenly are all n smaller than 1/x of the most with probability x^-n.
+        # n uniform errors are all below 1/x of the maximum with probability x^-n.
         most = MOST_LUCK if torchs.dtype.itemsize == 2 else math.inf
         luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(LUCK, most)
         return cls(largest[up_to] * luck, rounding)

@@ -72,7 +72,7 @@ class Gate:
         if implementation is None or not implementation.torchs_own:
             return outcome
         allowed = max(ELEMENT_ULP, self.problem.granted or 0.0)
-        # As many ulp of a number are no more than so many times eps of it.
+        # n ulp of a number are at most n * eps of it.
         if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
             return outcome
         return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)

@@ -238,8 +238,8 @@ class LinearOracle(Oracle):
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
         z = self._settings.z_loss
-        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1. It
-        # loses no more than the others gain: all of it where another logit is nearly the same.
+        # A probability moves with the log-sum-exp and its logit, and is at most 1. It loses at most
+        # what others gain: all of it if another logit is nearly equal.
         logs, off = logits.value - log_sums, logits.moved + log_sums_moved
         most = (logs + off).clamp_(max=0.0).exp_()
         least = logs.sub_(off).exp_()
@@ -247,12 +247,12 @@ class LinearOracle(Oracle):
         loses = torch.minimum(p - least, gains.sum(1, keepdim=True) - gains)
         moved = torch.maximum(gains, loses) * (1 + 2 * z * log_sums.abs())
         moved = moved + most * (2 * z * log_sums_moved)
-        # Its two terms are rounded beside each other, and so is the product with the slope.
+        # Its two terms and the product with the slope are each rounded.
         terms = (p * (1 + 2 * z * log_sums.abs())).add_((value - p).abs())
         moved = moved + ELEMENT_ULP * self._rounding * terms
         moved = moved * logits.slope + value.abs() * logits.slope_moved
         value = value * logits.slope
-        # It is rounded to the dtype of the product, and so is its product with what comes in.
+        # It and its product with grad_output are rounded to the product's dtype.
         unit = unit_roundoff(self._dtype)
         longest = max(len(self._counted), len(self._weight))
         lost = sum_roundings(longest) * self._rounding

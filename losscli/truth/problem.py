@@ -189,7 +189,7 @@ class Problem:
         """ULP that the config or the loss grants."""
         own = self.case.spec.tolerance
         given = [] if self.loosened is None else [self.loosened]
-        # The roundings of a row in 16 bits are those of float32, which its terms allow for.
+        # A 16-bit row is rounded in float32, which its terms allow for.
         if own and not (self.case.spec.unit == ROW and self.case.item_bytes == 2):
             given.append(own.factor * ELEMENT_ULP)
         return max(given, default=None)
@@ -457,7 +457,7 @@ class Problem:
 
     def _formulas_answers(self, incoming: Incoming) -> Iterator[Answer]:
         for number, own in enumerate(self.torchs_own):
-            # The reference takes all; a textbook's formula may not.
+            # The reference accepts all operands; a textbook formula may not.
             with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
                 yield own.send(self.call(incoming))
         if self.of_others and self.case.item_bytes == 2 and self.case.reduction != "none":

@@ -80,7 +80,7 @@ def judge_sum_of_rows(
     total = gradient.double().sum(dimension)
     zeros = torch.zeros_like(total)
     truth = Truth(whole(total.shape), zeros, scale)
-    # In float64, so that the sum is not rounded; measured as one in the dtype of the gradient.
+    # In float64, so that the sum is not rounded; measured in the gradient's dtype.
     errors = compare(total, [truth])
     share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
     errors = replace(errors, ulp=errors.ulp * share)

@@ -121,7 +121,7 @@ class RowOracle(Oracle):
             magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
-                # Where no row counts the mean is NaN, and moves nothing.
+                # If no row counts, the mean is NaN and moves nothing.
                 value -= torch.where(own == 0, own, mean * own)
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
                 magnitude += torch.where(own == 0, own, mean_scale * own).abs()
@@ -135,7 +135,7 @@ class RowOracle(Oracle):
         lost = ELEMENT_ULP + lost_in_sum(self.spec.terms_in_sum(tuple(self.shape)))
         with torch.no_grad():
             found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
-            # Where no row counts, what comes in is no number.
+            # If no row counts, grad_output is NaN.
             return (found[name] * self._by_element(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
 
     def _share(self, dtype: torch.dtype) -> float:

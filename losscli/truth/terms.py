@@ -39,7 +39,7 @@ def largest_terms(
         found = case.spec.terms.of(*values.values(), **case.params).get(part)
         if found is None:
             return None
-        # Beside a term out of float64's range every result would pass.
+        # Relative to a term out of float64's range, every result would pass.
         terms = (found * incoming * share).abs().nan_to_num(nan=0.0, posinf=0.0)
         if terms.dim() > elements.dim():  # of each value of a row, whose derivatives are added up
             terms = terms.sum(0)

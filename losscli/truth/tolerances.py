@@ -162,7 +162,7 @@ def judge_rows(
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Outcome:
     """Judge sums of terms of both signs."""
-    # An error of k ULP is at least k * u relative, so this many ULP lie beyond the bound for sure.
+    # An error of k ULP is at least k * u relative, so this many ULP exceed the bound.
     bound = sum_bound(dtype) / unit_roundoff(dtype)
     passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
     allowed = max(passing, bound)

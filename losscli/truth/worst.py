@@ -23,7 +23,7 @@ class Worst:
 
     def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
         """Keep a measurement if it is the worst so far; ``circumstance`` starts its reason."""
-        # What fails without errors, a wrong shape say, is worse than any error.
+        # A failure without errors, such as a wrong shape, is worse than any error.
         without = 0.0 if outcome.status == PASS else math.inf
         rank = (_RANK[outcome.status], errors.ulp if errors else without)
         if rank > self._rank:

@@ -332,7 +332,7 @@ class Worker:
     def _answer(self, number: int, seconds: float) -> Replied | Raised:
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
-        # Each process that a question starts says so for itself.
+        # Each process that a request starts reports its own tuning.
         while isinstance(reply, Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))

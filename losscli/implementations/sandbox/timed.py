@@ -88,7 +88,7 @@ class TimedPass:
         self.leaves: list[Tensor] = []
         """A Model's other differentiable tensors."""
         if isinstance(case, ModelCase):
-            # As it is called: with parameters of its own, for the gradients of all arguments.
+            # As a user calls it: with its own parameters, for the gradients of all arguments.
             subject = subject.again()
             model = subject.function
             assert isinstance(model, BoundModel)

@@ -38,7 +38,7 @@ def answers(
     for call in calls:
         Path(results).unlink(missing_ok=True)
         with _hidden(is_used=file.imports_losscli) as main:
-            # A thread that forks is the only one of its child, whose frames are all there are.
+            # A forking thread is its child's only thread, and its frames are the only ones.
             operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
             arguments = (source, main.Binding(*how), operands, incoming, results)
             thread = threading.Thread(target=main.main, args=arguments)

@@ -84,7 +84,7 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # It counts files in memory as well.
+        # It also counts files in memory.
         together = group.make(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()

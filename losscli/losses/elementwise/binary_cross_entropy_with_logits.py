@@ -80,7 +80,7 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
     reference=reference,
-    # Whose loss loses its digits where it is small.
+    # It loses the digits of small losses.
     functional=torchs_own(aten.binary_cross_entropy_with_logits),
     branch_coordinate=prediction,
     temporaries=7,

@@ -134,7 +134,7 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
 def _is_variance(shape: Shape, input: Shape) -> bool:
     if len(shape) != len(input):
         return len(shape) == len(input) - 1 and shape == input[:-1]
-    # The sum of the extents that differ: torch takes a single one, of 1.
+    # The sum of differing extents: torch accepts a single 1.
     return shape == input or sum(o for o, of in zip(shape, input, strict=True) if o != of) == 1
 
 

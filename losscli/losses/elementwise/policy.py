@@ -78,7 +78,7 @@ def reference(
     if not cispo:
         is_low, is_high = is_low & falls, is_high & ~falls
     is_highest = falls & (log > (math.log(dual_clip) if dual_clip and not cispo else math.inf))
-    # Harmless where it is not chosen, for its gradient is computed there as well.
+    # Harmless where not selected, because the gradient is computed there too.
     free = torch.where(is_low | is_high | is_highest, torch.zeros_like(log), log)
     ratio = torch.where(is_highest, dual_clip, torch.exp(free))
     ratio = torch.where(is_low, 1 - clip_low, torch.where(is_high, 1 + clip_high, ratio))

@@ -33,10 +33,8 @@ class _Rows(NamedTuple):
 
     dim: int
     """The class dimension."""
-    raw: Tensor
-    """Logits over the temperature, in at least float32."""
     logits: Tensor
-    """The same after the softcap."""
+    """Logits after temperature and softcap, in at least float32."""
     weight: Tensor | None
     """The weights in a shape that broadcasts with the logits."""
     probabilities: Tensor | None
@@ -85,15 +83,15 @@ def _rows(
     import torch
 
     dim = 0 if input.dim() == 1 else 1
-    # A target of probabilities is told from one of class numbers as PyTorch does.
+    # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
     dtype = input.dtype
     if has_probabilities:
         for other in (target,) if weight is None else (target, weight):
             dtype = torch.promote_types(dtype, other.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    raw = input.to(wide) if temperature == 1 else input.to(wide) / temperature
-    logits = softcap * torch.tanh(raw / softcap) if softcap else raw
+    logits = input.to(wide) if temperature == 1 else input.to(wide) / temperature
+    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     if weight is not None:
         weight = weight.to(wide).view(-1, *[1] * (input.dim() - dim - 1))
     if has_probabilities:
@@ -101,11 +99,11 @@ def _rows(
         if label_smoothing:
             smoothed = smoothed * (1 - label_smoothing) + label_smoothing / classes
         divisor = input.numel() // classes
-        return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
+        return _Rows(dim, logits, weight, smoothed, None, None, divisor, dtype)
     target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
     kept = target != int(ignore_index)
     number = torch.where(kept, target, 0)
-    rows = _Rows(dim, raw, logits, weight, None, number, kept, 1, dtype)
+    rows = _Rows(dim, logits, weight, None, number, kept, 1, dtype)
     weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
     return rows._replace(divisor=weights.sum())
 
@@ -192,7 +190,7 @@ def _terms(
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     dim, x = rows.dim, rows.logits
     lse = torch.logsumexp(x, dim, keepdim=True)
-    # A sum of exponentials is rounded beside 1, and so is its logarithm.
+    # A sum of exponentials is rounded relative to 1, and so is its logarithm.
     of_sum = (torch.softmax(x, dim) * x.abs()).nansum(dim, keepdim=True)
     of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
 
@@ -204,7 +202,7 @@ def _terms(
         return found + (2 * z_loss * lse.abs() * of_sum).squeeze(dim) if z_loss else found
 
     def slope() -> Tensor:
-        # The exponent of a class is off by its own rounding, and by that of what it comes of.
+        # A class's exponent is off by its own rounding and that of its inputs.
         exponent = (lse - x).abs()
         if temperature != 1 or softcap:
             exponent = exponent + 2 * x.abs()

@@ -112,7 +112,7 @@ def _reference(
 
     (first, second), dtype = at_least_float32(input, target)
     if mask is not None:
-        # What a masked row holds must not reach a gradient, not even as 0 times infinity.
+        # A masked row's values must not reach a gradient, not even as 0 times infinity.
         kept = mask.unsqueeze(-1)
         first, second = (
             torch.where(kept, each, torch.zeros_like(each)) for each in (first, second)
@@ -224,7 +224,7 @@ SOFT_CROSS_ENTROPY = _divergence_loss(
 def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
     import torch
 
-    # The derivative of p is p times a sign less the expected sign.
+    # The derivative of p is p times (sign - expected sign).
     sign = (p.probability - q.probability).sign()
     of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
     return LazyTerms(
@@ -242,7 +242,7 @@ def _from_kinks(
     import torch
 
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (input, target))
-    # A logit that is moved away from a tie moves the other probabilities of its row.
+    # Moving a logit away from a tie moves the row's other probabilities.
     return (temperature * (log_p - log_q),) * 3
 
 
@@ -311,7 +311,7 @@ def _mixture_terms(
     q: Softmax, p: Softmax, temperature: float, *, beta: float
 ) -> Mapping[str, Tensor]:
     m = beta * p.probability + (1 - beta) * q.probability
-    # A logarithm moves by what its argument is off by, relative to it.
+    # A logarithm moves by its argument's relative error.
     size = m.log().abs().fmax((beta * p.weight + (1 - beta) * q.weight) / m)
     of_p = WeightedSum(p, p.log - m.log(), p.size.fmax(size))
     of_q = WeightedSum(q, q.log - m.log(), q.size.fmax(size))

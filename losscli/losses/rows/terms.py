@@ -53,7 +53,7 @@ class Softmax:
         if computed or temperature != 1:
             exponent = exponent + 2 * (scaled.abs() + of_sum if computed else scaled.abs())
         weight = known(probability * (1 + exponent / 4))
-        # What is less than half the smallest number of a dtype is lost as a whole.
+        # Anything below half a dtype's smallest number is lost.
         for dtype in (torch.float32, torch.float64):
             limits = torch.finfo(dtype)
             weight = weight.fmax((probability / limits.eps).clamp(max=limits.tiny))
@@ -120,7 +120,7 @@ def divergence_terms(
         {
             LOSS: lambda: summed.total,
             own: lambda: summed.slope / temperature,
-            # Each of the two is off by the rounding of its own exponent.
+            # Each of the two has its own exponent's rounding.
             others: lambda: (other.weight + summed.of.weight) / temperature,
         }
     )

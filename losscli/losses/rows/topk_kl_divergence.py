@@ -57,7 +57,7 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     surprise = (shares * wide).detach().nan_to_num(nan=0.0)  # 0 times infinity is 0
     rounding = _rounding(log_probs.dtype, log_probs.shape[-1], -surprise.sum(-1, keepdim=True))
     least = torch.where(impossible, rounding, 0.0)
-    # Harmless where there is no rest, for its gradient is computed there as well.
+    # Harmless without a remainder, because the gradient is computed there too.
     positive = rest > least
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
@@ -171,7 +171,7 @@ def _terms(
         if not has_rest:
             return torch.zeros_like(input).scatter(-1, classes, found)
         others = Softmax.of(input.scatter(-1, classes, -torch.inf), temperature)
-        # A product of two that are each off by a handful of roundings.
+        # A product of two factors, each off by a few roundings.
         own = 2 * found[..., -1:] * known(others.weight)
         return own.scatter(-1, classes, found[..., :-1])
 
@@ -179,7 +179,7 @@ def _terms(
         found = of_bins["target"]
         if not has_rest:
             return found
-        # The derivative of the logarithm of the rest is -q over the rest.
+        # The derivative of the remainder's logarithm is -q over the remainder.
         moved = known(target.exp() * (found / q.probability)[..., -1:])
         return found[..., :-1] + moved
 

@@ -30,7 +30,7 @@ class _Calls(RowCalls):
         return super().composed(given if has_kernels else given._replace(composed=True))
 
     def check(self, given: Mapping[str, float]) -> None:
-        # PyTorch's norm is also of an infinite degree.
+        # PyTorch's norm may have an infinite degree.
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
 
 
@@ -52,7 +52,7 @@ def reference(
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         difference = a - b + eps
-        # PyTorch's norm of degree 1 adds up one by one, and loses 100 ulp of 50,000 numbers.
+        # PyTorch's norm of degree 1 sums sequentially and loses 100 ulp over 50,000 numbers.
         found: Tensor = difference.abs().sum(-1) if p == 1 else torch.norm(difference, p, -1)
         return found
 
@@ -138,11 +138,11 @@ class _Distance(NamedTuple):
         import torch
 
         difference = a - b + eps
-        # What eps is added to is rounded by itself.
+        # The difference is rounded before eps is added.
         size = difference.abs().fmax((a - b).abs())
         length = torch.norm(difference, p, -1, keepdim=True)
         of_size = torch.norm(size, p, -1, keepdim=True)
-        # ``(|difference| / length)^(p - 1)``: the power multiplies what its base is off by.
+        # ``(|difference| / length)^(p - 1)``: the power multiplies its base's error.
         base = (difference.abs() / length) ** (p - 1)
         off = max(abs(p - 1), 1.0) * (size / difference.abs()).fmax(of_size / length)
         slope = (base * off).nan_to_num(nan=0.0, posinf=0.0)

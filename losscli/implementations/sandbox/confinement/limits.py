@@ -76,7 +76,7 @@ class Watch:
         found = [known for pid in pids if (known := _numbers(pid, "status"))]
         if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
             return TOO_MANY_PROCESSES
-        # What processes share is counted in each of them.
+        # Shared memory is counted in each process.
         most = sum(map(_whole, found))
         if not self.memory_bytes or most <= max(self.memory_bytes, GROWTH * self._looked_at):
             return 0

@@ -125,7 +125,7 @@ def refuse(program: bytes) -> None:
     """Install a filter for this thread and its children; OSError if the kernel refuses."""
     steps = ctypes.create_string_buffer(program, len(program))
     filter = struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(steps))
-    # By default older kernels slow all that a process with a filter computes.
+    # Older kernels slow down a process with a filter by default.
     for flags in (_ALLOW_SPECULATION, 0):
         try:
             kernel.call("seccomp", _SET_FILTER, flags, filter)
