@@ -103,7 +103,12 @@ class Calls:
     further: tuple[Further, ...] = (GRAD_OUTPUT,)
 
     def __init__(
-        self, name: str, *, by_weights: bool = False, shapes: Shapes | None = None
+        self,
+        name: str,
+        *,
+        by_weights: bool = False,
+        shapes: Shapes | None = None,
+        reductions: Sequence[str] = REDUCTIONS,
     ) -> None:
         """Describe the calls of a loss.
 
@@ -112,13 +117,17 @@ class Calls:
         if not all.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
+        self.reductions = reductions
         self._unweighted = shapes if shapes and shapes.of_operands else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError for an unknown reduction or an invalid parameter."""
         reduction = settings.get("reduction", "mean")
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
+        if reduction not in self.reductions:
+            *others, last = map(repr, self.reductions)
+            raise ValueError(
+                f"reduction must be {', '.join(others)} or {last}, but is {reduction!r}"
+            )
         for parameter in self.parameters:
             if parameter.name in settings and (wrong := parameter.check(settings[parameter.name])):
                 raise ValueError(f"{self.name}: {wrong}")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
@@ -108,21 +108,6 @@ def as_written(
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
     return reduce(loss, reduction)
-
-
-class _Calls(Calls):
-    """Calls with reductions that no operator has."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for an invalid setting."""
-        if (reduction := settings["reduction"]) in (SEQUENCE_MEAN, SEQUENCE_SUM):
-            settings = {**settings, "reduction": "sum"}
-        elif reduction not in REDUCTIONS:
-            raise ValueError(
-                "reduction must be 'none', 'mean', 'sum', 'sequence_mean' or 'sequence_sum', but "
-                f"is {reduction!r}"
-            )
-        super().check(settings)
 
 
 @dataclass(frozen=True)
@@ -277,7 +262,7 @@ def of_sequences(shape: Shape) -> Shape:
     return (*shape[:-1], 1) if shape else shape
 
 
-CALLS = _Calls("policy")
+CALLS = Calls("policy", reductions=(*REDUCTIONS, SEQUENCE_MEAN, SEQUENCE_SUM))
 SPEC = element_loss(
     policy_loss,
     "PolicyLoss",
