@@ -44,7 +44,7 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 def poison(
     results: Iterable[Tensor | None], pattern: int, grad_output: Tensor | None, device: torch.device
 ) -> None:
-    """Fill results, and freed blocks of their size and of scratch size, with a byte pattern."""
+    """Fill results, and blocks of their size and of scratch size, with a byte; free them."""
     sizes = list(_SCRATCH)
     for result in results:
         # A gradient may be a view of grad_output.

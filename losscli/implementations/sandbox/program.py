@@ -1,6 +1,6 @@
 """Imports, binds and calls a loss as any program does.
 
-It is also run from its source, so it imports nothing from losscli; see ``unmarked``.
+It is also run from its source, so it imports and names nothing of this project; see ``unmarked``.
 """
 
 from __future__ import annotations
