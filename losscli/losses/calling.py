@@ -90,8 +90,8 @@ GRAD_OUTPUT = Further(
     "grad_output",
     1.0,
     "Tensor | float",
-    """what the gradient is multiplied by: a number, or a tensor of one element; with
-        reduction ``none`` also a tensor of the loss's shape.""",
+    """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
+        also a tensor of the loss's shape.""",
 )
 
 

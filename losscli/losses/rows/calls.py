@@ -17,8 +17,8 @@ IN_PLACE = Further(
     "inplace",
     False,
     "bool",
-    """write the gradient over the first operand and return that, which saves its memory;
-        where it requires grad this takes ``torch.no_grad()``.""",
+    """overwrite the first operand with the gradient and return it, which saves memory; if it
+        requires grad, call this under ``torch.no_grad()``.""",
 )
 _MOST_ACCEPTED = 64
 """Settings that are cached, so that a training step is checked once."""
