@@ -12,11 +12,11 @@ from .toolchain import dotted
 
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 OLDEST = (7, 0)
-"""Volta: older GPUs have not the instructions that the kernels are written in."""
+"""Volta; older GPUs lack instructions that the kernels use."""
 DROPPED = ((13, 0), (7, 5))
-"""The version of CUDA that compiles for no GPU below that compute capability."""
+"""The CUDA version that drops GPUs below that compute capability."""
 WITHOUT_GPU = ("90",)
-"""What a compile check is for: H100 and H200."""
+"""For compile checks: H100 and H200."""
 
 
 def gencode_flags(
@@ -28,11 +28,6 @@ def gencode_flags(
 
     LOSSCLI_CUDA_ARCHITECTURES ("90;100") has priority, then the GPUs present, then sm_90. Unless
     the code is only for the GPUs present, PTX of the newest architecture is added for newer GPUs.
-
-    Args:
-        capabilities: compute capabilities of the GPUs present, such as ``(9, 0)``.
-        environ: environment variables.
-        cuda: nvcc's version.
 
     Raises:
         UnfitError: all GPUs are older than sm_70 or than nvcc supports.
@@ -92,11 +87,7 @@ def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> b
 
 
 def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; commas and spaces also separate.
-
-    Raises:
-        UsageError: it holds anything else.
-    """
+    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; UsageError if it holds anything else."""
     names = [name for name in re.split(r"[;,\s]+", environ.get(VARIABLE, "")) if name]
     for name in names:
         if not re.fullmatch(r"\d{2,3}[af]?", name):
@@ -114,7 +105,7 @@ def present_capabilities() -> list[tuple[int, int]]:
     """Return the compute capabilities of the GPUs that PyTorch sees."""
     import torch
 
-    # A forked child may not ask: CUDA, once initialised, does not survive a fork.
+    # A forked child may not ask: an initialised CUDA does not survive a fork.
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []
     return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]

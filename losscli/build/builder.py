@@ -26,11 +26,11 @@ from .targets import CPU, CUDA, TORCH, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 13.0, 5.0, 40.0
-"""The mean time of one compilation, for a line that says how long a build may take."""
+"""The mean time of one compilation, to estimate a build's time."""
 LOG = "build.log"
 
 Notify = Callable[[str], None]
-"""Called with one line that a person should see now."""
+"""Called with one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,12 @@ class BuildResult:
     """The outcome of building one library."""
 
     target: str
-    """Its name; the device where all of its libraries are skipped."""
+    """Its name, or the device if all its libraries are skipped."""
     status: str
     """``built``, ``cached``, ``compiled only`` or ``skipped``."""
     reason: str = ""
     """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None
-    """The library."""
     fresh: bool = False
     """Whether it was built now, not found in the cache."""
 
@@ -67,15 +66,14 @@ class Builder:
     notify: Notify
     progress: Receiver = lambda line: None
     force: bool = False
-    """Whether to build again what is in the cache."""
+    """Whether to rebuild what is in the cache."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
         """Return libraries from the cache after building missing ones in one ninja run.
 
         Raises:
             UnfitError: a build needs a tool that is missing or too old, or the cache cannot be
-                written or
-                is open to others.
+                written or is open to others.
             BuildError: a compiler failed.
         """
         return self.finish([self.resolve(target) for target in targets])
@@ -138,7 +136,6 @@ class Builder:
         return outcomes
 
     def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
-        """Report plans whose cached library is damaged."""
         damaged = {}
         for plan in plans:
             damage = self.cache.damage(plan)
@@ -180,13 +177,6 @@ def build(
     ``auto`` skips CUDA, with a reason, if PyTorch has no CUDA or sees no GPU, or if there is no
     nvcc. ``cuda`` also compiles without a GPU and, as a check, for a PyTorch without CUDA.
 
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
-        targets_of: returns the libraries to build for ``cpu`` or ``cuda``.
-        force: rebuild what is in the cache.
-        notify: receives progress notes, one line each.
-        progress: receives each step of a build.
-
     Raises:
         UnfitError: a compiler is missing or too old, or the cache cannot be written.
         BuildError: a compiler failed.
@@ -211,14 +201,13 @@ def build(
             if device == CUDA:
                 raise
             skipped.append(BuildResult(CUDA, SKIPPED, reason=str(error)))
-    # Those of CUDA take longest.
+    # CUDA takes longest.
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
     return [_of_use(target, finished[target], torch) for target in resolved] + skipped
 
 
 def _require_gpu(compilers: Compilers) -> None:
-    """Raise UnfitError if PyTorch cannot use CUDA kernels."""
     compilers.require_cuda()
     if not compilers.torch.cuda:
         why = f"torch {compilers.torch.version} is built without CUDA"
@@ -230,7 +219,6 @@ def _require_gpu(compilers: Compilers) -> None:
 
 
 def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildResult:
-    """Note if this PyTorch cannot run CUDA kernels."""
     if target.device != CUDA or torch.cuda:
         return outcome
     reason = f"torch {torch.version} is built without CUDA"

@@ -43,13 +43,11 @@ from .plan import Plan
 from .targets import Sources
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Folders that are unused for this long are removed at the next build."""
+"""Folders unused for this long are removed at the next build."""
 MANIFEST = "manifest.json"
-"""Beside each finished library: whether it is whole, and what it was built for.
-
-Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
-it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
-"""
+"""Stored with each library: its integrity and target. Size and digest are checked at every load.
+SHA-256 took 1.1 ms per MB on a CPU with instructions for it; operators (360 KB) and a loss's CPU
+kernels (220 KB) take 0.7 ms together, once per process."""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -64,7 +62,7 @@ class Manifest:
     bytes: int
     sha256: str
     portable: str
-    """The key of everything that decides the outcome except the compiler."""
+    """The key of everything but the compiler."""
     cuda: str | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
@@ -122,12 +120,7 @@ class Cache:
         return _damage(folder, plan.library) if folder.is_dir() else ""
 
     def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
-        """Return the newest intact library of the same sources by any compiler.
-
-        Args:
-            plan: the plan, without tools.
-            fits: tells from a manifest whether this machine can run the library.
-        """
+        """Return the newest library of the same sources by any compiler that fits."""
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
             known = _read_manifest(folder)
@@ -155,7 +148,7 @@ class Cache:
         with self.writing():
             make_private(self.root, 0o755)
             make_private(self.work)
-            # Workers of a judge do not see this folder: whoever opens a lock can take it.
+            # Hidden from a judge's workers, because anyone who opens a lock can take it.
             make_private(self.root / LOCKS)
             return open_lock(self.root / LOCKS / "build")
 
@@ -171,7 +164,7 @@ class Cache:
                 if folder.exists() and (fresh or _newest(folder) > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
-                # So that a library that is there after the build is one that the build made.
+                # Then a library that exists after the build is from this build.
                 (folder / plan.library).unlink(missing_ok=True)
                 os.utime(folder)
         return self.work
@@ -267,7 +260,6 @@ def _damage(folder: Path, library: str) -> str:
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
-    """Read a folder's manifest, or None if it is missing or invalid."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
         return Manifest(**{**found, "gencode": tuple(found["gencode"])})
@@ -281,10 +273,7 @@ def _file_digest(path: Path) -> str:
 
 
 def copy_sources(sources: Sources, folder: Path) -> None:
-    """Make a folder hold exactly these sources.
-
-    Only changed files are written, because ninja compares times.
-    """
+    """Make a folder hold exactly these sources; write only changed ones, for ninja's sake."""
     if folder.exists():
         for path in folder.rglob("*"):
             if path.is_file() and path.relative_to(folder).as_posix() not in sources:
@@ -294,9 +283,9 @@ def copy_sources(sources: Sources, folder: Path) -> None:
 
 
 def _newest(folder: Path) -> int:
-    """Return the latest file time; one in the future means the clock was set back.
+    """Return the latest file time.
 
-    ninja would then take an old object for newer than an edited source.
+    After a clock was set back, ninja would trust too new objects.
     """
     return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 

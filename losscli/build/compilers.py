@@ -64,7 +64,7 @@ class Compilers:
             tools = Tools(self.compiler.command, self.compiler.identity)
             return torch_tools(tools, self.torch) if target.part == TORCH else tools
         self.require_cuda()
-        # Before nvcc: a slip is worth a word even where it does no harm yet.
+        # Before nvcc, so that a mistake is reported even if it does no harm yet.
         requested_architectures()
         nvcc = self.nvcc
         gencode = gencode_flags(self.capabilities, cuda=nvcc.version)

@@ -70,7 +70,7 @@ _HINTS = (
 def first_error(printed: str) -> str:
     """Return the first error line, or the last line with text."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    # ninja repeats a failed command, whose words may look like an error.
+    # ninja repeats a failed command, which may look like an error.
     commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
     told = [line for index, line in enumerate(lines) if index not in commands]
     for line in told:
@@ -82,10 +82,7 @@ def first_error(printed: str) -> str:
 def placed_error(printed: str, source: str = "", name: str = "") -> str:
     """Return the first error with its location and code line, or an empty string.
 
-    Args:
-        printed: output of GCC, Clang or nvcc.
-        source: a file that may embed the code in a string; its line is reported if unique.
-        name: that file's name.
+    If the code is unique in the text ``source`` of file ``name``, the location is there.
     """
     lines = printed.splitlines()
     for number, line in enumerate(lines, 1):

@@ -26,7 +26,7 @@ from losscli.processes.lock import locked
 from .cache import user_cache
 
 VARIANTS: dict[str, tuple[str, ...]] = {"plain": (), "optimized": ("-O3",)}
-"""Flags that need a header of their own: one made with -O3 does for -O2."""
+"""Flags that need their own header: one made with -O3 also works for -O2."""
 HEADER = Path("torch", "extension.h")
 
 
@@ -43,11 +43,7 @@ def flags() -> list[str]:
 
 
 def folder() -> Path:
-    """Return the folder of the header for this compiler, Python and PyTorch.
-
-    Raises:
-        UnfitError: other users could change it.
-    """
+    """Return the header's folder for this compiler, Python and PyTorch, which must be private."""
     found = private_folder("precompiled headers", "headers") / _key()
     for part in (found, found / HEADER.parent, _made(found), *_made(found).glob("*")):
         require_private(part)
@@ -78,8 +74,6 @@ def search_path(given: str) -> str:
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
     """Make the header if it is missing or truncated; return its folder.
-
-    ``settings``: flags; None for PyTorch's.
 
     Raises:
         UnfitError: the compiler is not GCC, or the cache cannot be written.
@@ -114,7 +108,6 @@ def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
 
 
 def _size(folder: Path, name: str) -> Path:
-    """Return the file with a variant's size."""
     return folder / f"{name}.bytes"
 
 

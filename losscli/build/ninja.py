@@ -24,8 +24,8 @@ _GRACE = 10.0
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
 
-# Each command keeps what it printed beside its output: after a build in which most objects were
-# up to date, the log is whole all the same.
+# Each command stores its output in a file, so that the log is complete even if most objects were
+# up to date.
 _RUN = "$run > $out.log 2>&1; status=$$?; cat $out.log; exit $$status"
 
 _HEADER = f"""\
@@ -97,11 +97,7 @@ def find_ninja() -> Path:
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of parallel compilations: $MAX_JOBS, or what cores and memory allow.
-
-    Raises:
-        UsageError: MAX_JOBS is not a positive whole number.
-    """
+    """Return the number of parallel compilations: $MAX_JOBS, or what cores and memory allow."""
     given = environ.get("MAX_JOBS", "").strip()
     if not given:
         return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
@@ -119,7 +115,7 @@ def run_ninja(
     keeps the build lock until it ends.
     """
     environ = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
-    # Errors are read by their English names.
+    # Errors are recognized in English.
     environ |= {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
     with subprocess.Popen(
         [ninja, "-j", str(jobs)],
@@ -130,7 +126,7 @@ def run_ninja(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # A group of its own, so that Ctrl-C reaches it through us alone.
+        # A separate group, so that Ctrl-C reaches it only through us.
         process_group=0,
         pass_fds=[lock.fileno()],
         # losscli loads the built libraries later: no other user may write to them.

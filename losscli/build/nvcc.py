@@ -16,7 +16,7 @@ from .architectures import DROPPED, dropped_by
 from .toolchain import Tool, dotted, read_version, require_program, version_text, which
 
 MINIMUM_CUDA = (12, 0)
-"""The first that generates code for every architecture the kernels are tuned on."""
+"""The first that generates code for every tuned architecture."""
 
 USUAL_PLACE = Path("/usr/local")
 """The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
@@ -43,7 +43,7 @@ class Requirements:
                 f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
                 f"the newest here has {dotted(self.newest_gpu)}"
             )
-        # Within one major version, programs run on drivers that are older than their toolkit.
+        # Within a major version, programs run on drivers older than their toolkit.
         if self.driver and version[0] > self.driver[0]:
             return f"{name}, but the driver runs CUDA {dotted(self.driver)} at most"
         if self.torch and version[0] != self.torch[0]:
@@ -130,7 +130,6 @@ def _look_at(command: tuple[str, ...]) -> Tool:
 
 
 def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each place to search and its nvcc candidates."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]

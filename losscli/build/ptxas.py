@@ -44,7 +44,7 @@ def parse(log: str) -> list[KernelResources]:
         elif match := _PROPERTIES.search(line):
             described = match["name"]
         elif match := _FRAME.search(line):
-            # Functions that the kernel calls have frames of their own.
+            # Functions that the kernel calls have their own frames.
             if entry and described == entry["name"]:
                 frame = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
         elif entry and (match := _USED.search(line)):
@@ -81,7 +81,7 @@ def shorten(name: str) -> str:
     """Return ``forward<mse, float>`` for ``void losscli::forward<losscli::mse, float>(Args)``."""
     name = name.replace("(anonymous namespace)::", "")
     name = re.sub(r"\b\w+::", "", name).removeprefix("void ").replace("> >", ">>")
-    # An argument list follows the template's; a cast such as (int)4 stands inside it.
+    # The argument list follows the template's, which may contain a cast such as (int)4.
     depth = 0
     for index, character in enumerate(name):
         depth += {"<": 1, ">": -1}.get(character, 0)

@@ -20,11 +20,11 @@ TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "
 PARTS = "parts"
 
 Sources = Mapping[str, bytes]
-"""Path under csrc, and what the file holds."""
+"""Contents by path under csrc."""
 
 _HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
 _PARTED = {"token_log_probs", "kl_divergence"}
-"""The losses whose kernels give the numbers of a part of a row."""
+"""Losses whose kernels compute parts of rows."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Target:
     """One library."""
 
     part: str
-    """``torch`` (operators and autograd), ``runtime`` (what a device keeps for all kernels),
-    ``bench`` (the probe of the memory), ``parts`` (rows whose classes are spread over parts),
-    ``loss`` or ``strategies`` (one loss's kernels)."""
+    """``torch`` (operators and autograd), ``runtime`` (shared by a device's kernels), ``bench``
+    (memory probe), ``parts`` (rows sharded into parts), ``loss`` or ``strategies`` (one loss's
+    kernels)."""
     device: str = CPU
     loss: str = ""
 
@@ -87,7 +87,7 @@ class Target:
         if self.part == PARTS:
             return (*shared, "rows/", "parts/", "losses/rows/loss.h")
         if self.is_of_rows:
-            # How elements are converted, gathered and streamed is the same.
+            # Conversion, gathering and streaming of elements are shared.
             return (*shared, "rows/", "losses/rows/loss.h", self.loss_header)
         weighted = ("losses/elementwise/weighted.h",) if is_weighted(self.loss) else ()
         return (*shared, "losses/elementwise/loss.h", self.loss_header, *weighted)

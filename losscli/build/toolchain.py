@@ -16,7 +16,7 @@ from losscli.machine.commands import command_in
 MINIMUM_GCC = (9, 0)
 """The first whose C++17 PyTorch's headers accept."""
 VERSION_SECONDS = 30
-"""The longest that a tool may take to print its version, on a slow network drive for example."""
+"""The maximum time for ``--version``, for example on a slow network drive."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Tool:
     """A program that is recent enough, with its identity."""
 
     command: tuple[str, ...]
-    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
-    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    """``--version`` output, which reveals wrappers and upgrades."""
     version: tuple[int, int]
 
     @property

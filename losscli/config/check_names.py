@@ -1,7 +1,4 @@
-"""What the files of ``losscli/verify/checks`` say of their checks, for whoever imports no torch.
-
-The checks themselves do, so their fields are read off the source.
-"""
+"""Plain fields of the checks in ``losscli/verify/checks``, read from the source without torch."""
 
 import ast
 import re
@@ -16,7 +13,7 @@ _CHECK = re.compile(r"^@check\(\n(.*?)^\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
 def _read() -> dict[str, dict[str, Any]]:
-    """Return the fields of each check that are plain values, in the order in which checks run."""
+    """Return each check's constant fields, in the order in which checks run."""
     found: dict[str, dict[str, Any]] = {}
     for file in _FOLDER.glob("*.py"):
         for fields, name in _CHECK.findall(file.read_text("utf-8")):

@@ -20,7 +20,7 @@ from typing import Any
 
 Scene = Mapping[str, Any]
 CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
-"""The calls of the kernel that are made, whose numbers are in ``scene``."""
+"""The attempted system calls, whose numbers are in ``scene``."""
 _NEW_USERS, _PTRACE_SEIZE = 0x10000000, 0x4206
 _PRIVATE_KEYS, _USER_MODE = -4, 1
 _PAUSE_SECONDS = 5
@@ -29,10 +29,7 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
 def find_variable(scene: Scene) -> str:
-    """Search this process's writable memory for a variable.
-
-    The name is split in two, or the search would find itself.
-    """
+    """Search this process's writable memory for a variable named in two halves."""
     first, second = (re.escape(half.encode()) for half in scene["secret"])
     wanted = re.compile(first + b"(?=" + second + b")")
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:

@@ -28,15 +28,15 @@ from losscli.machine.commands import first_line
 from losscli.units import format_bytes
 
 SPACE_BYTES = 2 * 2**30
-"""Free space that libraries and unfinished objects of all losses and devices may take."""
+"""Maximum space for libraries and objects of all losses and devices."""
 TRIAL_SECONDS = 120
-"""The longest that a compiler may take for a few lines."""
+"""The maximum time for a few lines."""
 _TRIALS = {
     Target(LOSS, CPU, "mse"): "#include <cmath>\n#include <cstdint>\n#include <vector>\n",
     Target(TORCH): "#include <c10/macros/Macros.h>\n",
     Target(RUNTIME, CUDA): "#include <cmath>\n__global__ void empty() {}\n",
 }
-"""A library for each way to compile, and the lines that stand for its sources in a trial."""
+"""A library per way to compile, with lines that replace its sources."""
 
 
 def compiler(machine: Machine) -> Answer:
@@ -143,7 +143,6 @@ def without(machine: Machine, error: LosscliError) -> Answer:
 
 
 def _has_cache(machine: Machine) -> bool:
-    """Tell whether the user has a cache directory."""
     try:
         return bool(machine.cache)
     except UsageError:
@@ -182,7 +181,7 @@ def _run(plan: Plan, work: Path) -> str:
         except OSError as error:
             return str(error.strerror)
         if done.returncode:
-            # Hints are sentences; the first error of a compiler may be one.
+            # Hints are sentences; a compiler's first error may be one.
             first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
             return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
         if not Path(work, plan.target.name, step.output).exists():

@@ -14,11 +14,11 @@ SCHEMA_VERSION = 1
 State = Literal["ok", "warning", "problem"]
 OK: Final = "ok"
 WARNING: Final = "warning"
-"""The device can be used, but something does not work, or figures cannot be trusted."""
+"""The device works, but something else does not, or times cannot be trusted."""
 PROBLEM: Final = "problem"
 """The device cannot be used."""
 ELSE = "Correct that, or choose another --device."
-"""Advice where an error has none of its own."""
+"""Default advice."""
 STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
 
 
@@ -29,7 +29,7 @@ class Answer:
     state: State
     found: str
     advice: str = ""
-    """What to do; empty if there is nothing to do."""
+    """What to do, or empty."""
 
 
 ok = partial(Answer, OK)
@@ -48,7 +48,7 @@ class Finding:
     """One line of the report."""
 
     area: str
-    """The group of facts that it belongs to."""
+    """The group in the report."""
     name: str
     state: State
     found: str
@@ -62,9 +62,9 @@ class Probe:
     area: str
     name: str
     look: Callable[[Machine], Answer | None]
-    """None is the answer where the fact does not concern this machine or device."""
+    """Returns None if the fact does not concern this machine or device."""
     refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
-    """The answer where looking raised an error."""
+    """The answer if looking raised an error."""
 
     def find(self, machine: Machine) -> Finding | None:
         """Return the finding; a probe that fails is a warning."""
@@ -91,9 +91,9 @@ class Examination:
     created: str
     """ISO 8601, UTC."""
     asked: str
-    """The device as it was asked for: ``auto``."""
+    """The requested device: ``auto``."""
     device: str
-    """The device that was looked at: ``cuda:0``."""
+    """The examined device: ``cuda:0``."""
     findings: Sequence[Finding]
 
     @property

@@ -9,7 +9,7 @@ from losscli.doctor.machine import Machine
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30
-"""Memory in use on a GPU that the driver itself does not take."""
+"""GPU memory in use beyond the driver's own."""
 _NO_SMI = "nvidia-smi does not tell"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 
@@ -133,7 +133,6 @@ def others(machine: Machine) -> Answer | None:
 
 
 def _is_there(machine: Machine) -> bool:
-    """Tell whether the device is a GPU that the driver lists."""
     return machine.on_gpu and machine.device in {gpu.name for gpu in machine.gpus}
 
 
@@ -146,7 +145,6 @@ def _hidden(machine: Machine) -> str:
 
 
 def _number(text: str) -> float | None:
-    """Return a number from nvidia-smi, or None for ``[N/A]``."""
     try:
         return float(text)
     except ValueError:

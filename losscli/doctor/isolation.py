@@ -33,10 +33,10 @@ HELD: Final = "held"
 NOT_HELD: Final = "not held"
 """The wall is there, and was passed."""
 NOT_THERE: Final = "not there"
-"""It was passed because this machine does not let losscli put it up."""
+"""It was passed because this machine does not permit it."""
 
 MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
-"""What a worker may take that takes too much."""
+"""A low limit for workers that exceed it."""
 SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
 DEVICES = tuple(
     f"/dev/{name}"
@@ -45,9 +45,9 @@ DEVICES = tuple(
         *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
     )
 )
-"""Devices whose opening changes nothing: that of a watchdog would."""
+"""Devices that can be opened without effect, unlike a watchdog's."""
 _IPC_CREATE, _IPC_REMOVE = 0o3600, 0
-"""For a new segment of memory, and for this user alone."""
+"""For a new memory segment of this user only."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Attack:
     tries: str
     attempt: Callable[[attacks.Scene], str]
     came_of_it: Callable[[Scene], str] = lambda scene: ""
-    """What is there afterwards, where the attempt cannot tell."""
+    """The outcome afterwards, if the attempt cannot tell."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True
-    """Whether the wall is to hold on a GPU too."""
+    """Whether the wall must hold on a GPU too."""
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class Tried:
     tries: str
     state: State
     how: str
-    """What refused it, or what it got at."""
+    """What refused it, or what it reached."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Siege:
     user: str
     """``root``, or ``a user``."""
     reached: Sequence[str]
-    """The parts that a verdict of this machine lists."""
+    """The parts in this machine's verdicts."""
     results: Sequence[Tried]
 
     def count(self, state: State) -> int:
@@ -174,7 +174,6 @@ class Scene:
         }
 
     def _segment(self) -> int:
-        """Create System V memory; return its key."""
         key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
         found = libc.shmget(key, 4096, _IPC_CREATE)
         self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)
@@ -244,7 +243,7 @@ ATTACKS = (
     Attack("memory", "fill memory in several processes", attacks.fill_memory, alone=True),
     Attack("number of processes", "start many processes", attacks.start_processes, alone=True),
 )
-"""All that is tried, each by itself."""
+"""All attacks."""
 
 
 def besiege(
@@ -253,11 +252,7 @@ def besiege(
     command: Sequence[str] = (),
     progress: Callable[[str], None] = lambda tries: None,
 ) -> Siege:
-    """Try all attacks in workers of a device.
-
-    Raises:
-        UnfitError: no worker can be started.
-    """
+    """Try all attacks in workers of a device; UnfitError if no worker can be started."""
     user = "root" if os.getuid() == 0 else "a user"
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()

@@ -23,14 +23,14 @@ from losscli.machine.commands import printed
 from losscli.machine.devices import Gpu
 
 NO_TORCH = TorchInstall("", Path(), None, True)
-"""Stands for a torch that cannot be imported, while compilers are looked for."""
+"""Stands for a torch that cannot be imported, while searching for compilers."""
 GPU_FIELDS = (
     *("uuid", "driver_version", "mig.mode.current", "compute_mode"),
     *("clocks.max.sm", "memory.used", "utilization.gpu"),
 )
-"""What nvidia-smi is asked of each GPU."""
+"""nvidia-smi's fields of each GPU."""
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
-"""What nvidia-smi is asked of each process that computes on a GPU."""
+"""nvidia-smi's fields of each computing process."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Torch:
 
     install: TorchInstall
     device: str | None
-    """The device that it takes for the one asked for; None if there is none."""
+    """Its choice for the requested device, or None."""
     unfit: str
-    """Why it has no such device."""
+    """Why there is no such device."""
     trouble: str
-    """What a small calculation on the device raised."""
+    """The error of a small calculation on the device."""
     capabilities: list[tuple[int, int]]
     """Compute capabilities of the GPUs."""
     uuid: str
     """The UUID of the device, if it is a GPU."""
     warnings: list[str]
-    """The warnings of torch when it looked for GPUs."""
+    """torch's warnings while looking for GPUs."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Driver:
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU, by its name: ``cuda:0``."""
     trouble: str = ""
-    """Why it does not answer: it crashed or hangs."""
+    """Why it does not answer."""
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Machine:
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
-    """Waits so many seconds."""
+    """Waits for seconds."""
     torch_error: str = ""
-    """Why torch cannot be imported, once it was looked for."""
+    """Why torch cannot be imported, once tried."""
 
     @cached_property
     def torch(self) -> Torch | None:
@@ -182,7 +182,6 @@ class Machine:
 
 
 def _rows(query: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
-    """Query a table from nvidia-smi."""
     text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
     if text is None:
         return None

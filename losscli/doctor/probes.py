@@ -35,7 +35,7 @@ PROBES = (
     Probe(HOST, "allocator", host.memory_allocator),
     Probe(HOST, "isolation", host.isolation),
 )
-"""The probes in the order of the report: each decides a build, a benchmark or isolation."""
+"""In report order; each affects a build, a benchmark or isolation."""
 
 
 def examine(
@@ -45,10 +45,7 @@ def examine(
     probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> Examination:
-    """Run all probes on a machine.
-
-    ``command`` is recorded; ``progress`` receives each probe's name before it runs.
-    """
+    """Run all probes on a machine; ``progress`` receives each probe's name before it runs."""
     findings: list[Finding] = []
     for probe in probes or PROBES:
         progress(probe.name)

@@ -19,7 +19,7 @@ from losscli.errors import UnfitError
 from losscli.processes import Process, how_ended, to_parent
 
 SECONDS = 120.0
-"""The longest that an answer may take: importing torch from a slow network drive."""
+"""The maximum time for an answer, such as importing torch from a slow network drive."""
 
 
 class NoAnswerError(Exception):
@@ -27,11 +27,7 @@ class NoAnswerError(Exception):
 
 
 def ask(question: str, *arguments: str) -> dict[str, Any]:
-    """Ask a question in a separate process.
-
-    Raises:
-        NoAnswerError: it crashed, failed or timed out.
-    """
+    """Ask a question in a separate process; NoAnswerError if it crashed, failed or timed out."""
     command = [sys.executable, "-m", "losscli.doctor.questions", question, *arguments]
     with tempfile.TemporaryFile() as told, Process(command, errors=told.fileno()) as process:
         try:
@@ -50,7 +46,6 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
 
 
 def _torch(asked: str) -> dict[str, Any]:
-    """Describe torch, its device, and whether that computes."""
     from losscli.build.architectures import present_capabilities
     from losscli.build.plan import installed_torch
     from losscli.machine.devices import resolve_device
@@ -77,7 +72,6 @@ def _torch(asked: str) -> dict[str, Any]:
 
 
 def _driver() -> dict[str, Any]:
-    """Describe the driver's GPUs."""
     from losscli.machine.devices import driver_cuda, find_gpus, gpu_uuid
 
     gpus = [{**asdict(gpu), "uuid": gpu_uuid(gpu.name)} for gpu in find_gpus()]

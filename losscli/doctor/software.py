@@ -11,9 +11,9 @@ from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
 
 MINIMUM_TORCH = (2, 10)
-"""The oldest torch that losscli is installed with."""
+"""The oldest supported torch."""
 _INSTEAD = "; use --device cpu"
-"""How the message ends where torch finds no GPU at all."""
+"""The end of the message if torch finds no GPU."""
 
 
 def system(machine: Machine) -> Answer:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-# Checks broadcast on purpose, and their reports need no warning of it.
+# Checks broadcast on purpose, so no warning is needed.
 warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 
 
@@ -105,7 +105,7 @@ STRATEGIES = {
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
-"""The ways to finish a sum that are not the default, and what each costs."""
+"""Other ways to finish a sum, and what each costs."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: with_split(implementation)
@@ -152,7 +152,7 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            # Rows of some classes are put together by the kernels of hidden states.
+            # The kernels of fused linear losses join the parts of rows.
             losses = (case.loss, *(COMPOSING if case.placement else ()))
             for loss in losses:
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
@@ -160,11 +160,7 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
 
 
 def check_implementation(name: str) -> str:
-    """Return the name of an implementation or of a file that can be judged.
-
-    Raises:
-        UsageError: the name is unknown, or the file cannot be judged.
-    """
+    """Return the name of an implementation or judgeable file; UsageError if it is neither."""
     find_implementation(name)
     return name
 
@@ -203,10 +199,10 @@ copyreg.pickle(Implementation, _sent)
 
 
 COMPOSING = ("cross_entropy", "token_log_probs")
-"""The losses whose kernels compute the parts of a row."""
+"""The losses whose kernels compute parts of rows."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
-"""PyTorch's own formulas, whatever is registered by these names later."""
+"""PyTorch's own formulas, whatever is registered under these names later."""
 
 
 def find_implementation(name: str) -> Implementation:

@@ -1,7 +1,4 @@
-"""The part of the GPU's L2 cache that a process reserved for persisting data.
-
-PyTorch has no function for this, so we call the driver library that it loaded.
-"""
+"""The part of the GPU's L2 cache reserved for persisting data, by the driver's library."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from losscli.units import format_bytes
 _PERSISTING_L2_CACHE_SIZE = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 _ACCESS_POLICY_WINDOW = 1  # CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
 _WINDOW = "=QQfii"
-"""CUaccessPolicyWindow: address, bytes, the part that hits, and what hits and misses become."""
+"""CUaccessPolicyWindow: address, bytes, hit ratio, and properties of hits and misses."""
 _ATTRIBUTE_BYTES = 64
 
 
@@ -25,9 +22,9 @@ class PersistingCache(NamedTuple):
     """The persisting part of the current GPU's L2 cache."""
 
     bytes: int
-    """The most that may persist, of all streams of this process."""
+    """The maximum that may persist, over all streams of this process."""
     window_bytes: int
-    """What the current stream has its kernels keep there."""
+    """The bytes that the current stream's kernels keep there."""
 
     def __str__(self) -> str:
         return f"{format_bytes(self.bytes)}, with a window of {format_bytes(self.window_bytes)}"

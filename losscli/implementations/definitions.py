@@ -24,7 +24,7 @@ PAIR = ("input", "target")
 _LARGEST = 1e30
 """Numbers beyond are no parameters."""
 _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
-"""Functions whose result is a compiled module or a library: no loss, whatever name it is given."""
+"""Functions that return a compiled module or library, which is never a loss."""
 
 
 class NotJudgeableError(UsageError):
@@ -41,15 +41,15 @@ class Signature:
     """The arguments of a function definition."""
 
     names: tuple[str, ...]
-    """Those that may be given by position, without ``self``."""
+    """Arguments that may be passed by position, without ``self``."""
     required: int
-    """How many of them, the first ones, have no default."""
+    """How many of the first ones have no default."""
     keywords: frozenset[str]
-    """All that may be given by name."""
+    """Arguments that may be passed by keyword."""
     anything: bool = False
     """Whether its definition is not in the file, or has no arguments but all."""
     needed: frozenset[str] = frozenset()
-    """Those without a default that have to be given by name."""
+    """Keyword-only arguments without a default."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument can be passed by keyword."""
@@ -79,11 +79,8 @@ class Signature:
         """Return the operands to pass by position, in order; the others go by keyword.
 
         An argument is matched by its own name, then by the usual names of an input or a target.
-        Other operands go to the remaining arguments without defaults, in the loss's order.
-
-        Args:
-            operands: names of the loss's operands.
-            given: the user's order; empty to infer it from the names.
+        Other operands go to the remaining arguments without defaults. ``given`` is the user's
+        order.
 
         Raises:
             NotJudgeableError: operands and required arguments do not match.
@@ -97,11 +94,11 @@ class Signature:
         names = [name.lower() for name in self.names]
         places = {names.index(each): each for each in operands if each in names}
         for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):
-            # Of a loss without an operand of this name, the first or the second one.
+            # If the loss has no operand of this name, its first or second one.
             operand = kind if kind in operands else operands[PAIR.index(kind)]
             found = [n for n, name in enumerate(names[: max(self.required, 2)]) if name in usual]
             if found and operand not in {*places.values(), *self.keywords}:
-                # Of (y, t) the last is the target.
+                # In (y, t) the last is the target.
                 places.setdefault(found[0] if kind == "input" else found[-1], operand)
         rest = [each for each in operands if each not in {*places.values(), *self.keywords}]
         free = [n for n in range(max(self.required, 2)) if n not in places]
@@ -147,7 +144,7 @@ class Definition:
     signature: Signature
     """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
-    """The arguments with which a module is made; None for a function."""
+    """The arguments of a module's constructor; None for a function."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether the callable, or a module's constructor, accepts a keyword."""
@@ -159,13 +156,12 @@ class Parsed:
     """The top-level definitions of a source, by name."""
 
     definitions: Mapping[str, Definition]
-    """What can be called."""
     compiled: frozenset[str]
-    """Names that are bound to compiled modules."""
+    """Names bound to compiled modules."""
     uses: Mapping[str, frozenset[str]]
     """The names that each definition uses."""
     imports: frozenset[str]
-    """The first words of the modules that it imports; of its own package after their dots."""
+    """The top-level modules that it imports; for its own package, the names after the dots."""
     texts: frozenset[str]
     """Its literal texts."""
     numbers: tuple[float, ...]

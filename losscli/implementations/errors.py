@@ -10,7 +10,7 @@ class SubjectError(Exception):
     """An implementation raised, or returned something that cannot be differentiated."""
 
     refused = False
-    """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
+    """Whether it raised RuntimeError, as PyTorch's operators do for invalid operands."""
     code: Code = Code.RAISED
 
     def __init__(self, text: str, code: Code = Code.RAISED) -> None:
@@ -30,9 +30,9 @@ class SandboxError(SubjectError):
         """``text`` is the message for people."""
         super().__init__(text, code)
         self.log = ""
-        """What the process wrote, where it never came to be asked."""
+        """The worker's output, if it ended before the first request."""
         self.reached: tuple[str, ...] = ()
-        """The parts of the walls behind which it ran then."""
+        """The isolation it ran under."""
 
 
 class NotIsolatedError(UnfitError):

@@ -22,10 +22,9 @@ from losscli.implementations.requests import (
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
-"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream starts too
-early."""
+"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream too early."""
 _WARM_UPS = 2
-"""Calls before a capture, in which an implementation does the setup that a capture forbids."""
+"""Calls before a capture, for setup that a capture forbids."""
 
 
 class _Captured(NamedTuple):
@@ -57,10 +56,10 @@ class Replay(Request[Answer], frozen=True):
     """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
-    """The number that the subject gave the graph."""
+    """The graph's number."""
     call: Call
     contents: Operands | None = None
-    """What is copied into the operands before; None leaves them."""
+    """Copied into the operands first; None leaves them."""
 
     def begin(self, local: LocalSubject) -> Answer:
         """Do it without waiting for the GPU."""
@@ -169,13 +168,13 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
         function: Any
         with torch.cuda.device(local.device):
             with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
-                # PyTorch warms up on a stream that it does not capture on, and keeps what came of
-                # it, the operands' AccumulateGrad nodes as well, until it has captured.
+                # PyTorch warms up on another stream than it captures on, and keeps the results and
+                # the operands' AccumulateGrad nodes until it has captured.
                 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
                 function = torch.cuda.make_graphed_callables(local.function, sample)
             for grad_output in self.grad_outputs:
-                # The graph keeps the nodes of the sample, which belong to another stream: operands
-                # in the same memory have nodes of their own.
+                # The graph keeps the sample's nodes, which belong to another stream; operands in
+                # the same memory have their own.
                 own = {
                     name: leaf.detach().requires_grad_(name in call.wrt)
                     for name, leaf in zip(call.operands, sample, strict=True)
@@ -195,7 +194,7 @@ def _captured(local: LocalSubject, call: Call) -> _Captured:
         with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
             answer = call.begin(local)
     except SubjectError as error:
-        # The end of a broken capture raises as well, and says less than what broke it.
+        # Ending a broken capture raises too, with a less useful message.
         first = error.__cause__.__context__ if error.__cause__ else None
         cause = first if isinstance(first, SubjectError) else error
         raise SubjectError(f"in a graph capture: {cause}") from error

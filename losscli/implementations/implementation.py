@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from losscli.losses.linear.plan import Plan
 
     BoundLoss = Callable[..., Tensor]
-"""A loss with its reduction and parameters fixed: its operands in, in the spec's order,
-differentiable loss out."""
+"""A loss with fixed reduction and parameters: operands in spec order to a differentiable loss."""
 
 
 _ANY = 2**62
-"""Bytes of more memory than any device has."""
+"""More bytes than any device has."""
 CUSTOM = "custom"
-"""The name of losscli's own kernels, before the colon of a strategy."""
+"""losscli's own kernels, before the colon of a strategy."""
 
 
 def is_own(name: str) -> bool:
@@ -44,9 +43,9 @@ class Setting:
     """How to judge a file: its workers' limits and what is known so far."""
 
     allowance: Allowance | None = None
-    """None for the usual one."""
+    """None for the default."""
     order: tuple[str, ...] = ()
-    """The order in which operands are given; empty to find it."""
+    """The order of operands; empty to infer it."""
     require_isolation: bool = False
     """Whether it is not to run where a part of the walls is missing."""
     mends: tuple[Mend, ...] = ()
@@ -56,11 +55,11 @@ class Setting:
     labels: bool = False
     """Whether it is defined for labels 0 and 1 alone, where a target may lie between them."""
     built: str = ""
-    """A file that holds what it has compiled, with which later workers begin."""
+    """A file with compiled output for later workers."""
 
 
 PLAIN = Setting()
-"""How a file is run that is not judged."""
+"""The setting of a file that is not judged."""
 
 
 @dataclass(frozen=True)
@@ -70,27 +69,26 @@ class Implementation:
     name: str
     description: str
     bind: Callable[[Case], BoundLoss]
-    """Fix reduction and parameters; builds or compiles what the first call needs."""
+    """Fixes reduction and parameters; builds or compiles what the first call needs."""
     unavailable: Callable[[Case], Reason | None] = lambda case: None
-    """Say why this implementation does not run a case, or None."""
+    """Returns why it cannot run a case, or None."""
     temporaries: int | None = None
-    """Most tensors of the prediction's size that a call holds beside its inputs, loss and
-    gradient, for the memory plan; None for as many as the reference of the loss. Of hidden states
-    tensors of the logits' size; there 0 is what losscli's own plan takes."""
+    """Peak temporary tensors of the prediction's size (the logits' for hidden states), for the
+    memory plan; None for as many as the reference. For hidden states, 0 means losscli's own
+    plan."""
     exact_sums: bool = False
-    """Whether its float64 sums have to be right within a unit in the last place."""
+    """Whether float64 sums must be right within one unit in the last place."""
     fixed_order: bool = False
-    """Whether it promises a fixed order of each sum, whatever runs beside it."""
+    """Whether it promises a fixed order of sums, whatever runs next to it."""
     held_to_oracle: bool = False
-    """Whether it fails even where PyTorch's own formula is as wrong: an implementation that takes
-    parameters in float64, while PyTorch rounds them to its computing dtype."""
+    """Whether it fails even where PyTorch is as wrong: it takes parameters in float64, while
+    PyTorch rounds them to its compute dtype."""
     torchs_own: bool = False
-    """Whether it is what people call in PyTorch, whatever digits that loses: what it gets wrong is
-    PyTorch's own difference, a warning. Bench times it where it is right as a whole."""
+    """Whether it is PyTorch's usual function, which may lose digits: its errors are warnings, and
+    bench times it if it is right as a whole."""
     file: Source | None = None
-    """The file of somebody else that defines it, which runs in a process of its own."""
+    """The third-party file that defines it, which runs in a separate process."""
     setting: Setting = PLAIN
-    """How that file is judged."""
 
     def but(self, **changes: Any) -> Implementation:
         """Return the same file's implementation with changed settings."""
@@ -115,15 +113,7 @@ def reference_bytes(case: Case, tensors: int) -> int:
 
 
 def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
-    """Return losscli's plan for computing the logits of a case in slices.
-
-    None if the loss has no logits to compute, or if no plan fits the budget.
-
-    Args:
-        case: a case of any loss.
-        gradients: whether gradients are needed.
-        free: free bytes; a case without a budget may use half.
-    """
+    """Return losscli's plan for a case's logits, or None if there is none that fits."""
     if not isinstance(case.spec, LinearSpec):
         return None
     given = case.shape, case.item_bytes, case.reduction, case.params

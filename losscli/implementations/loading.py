@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from losscli.implementations.sandbox.program import Binding
 
 _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
-"""The names of errors of Triton and of torch.compile, which need not be installed."""
+"""The names of errors of Triton and torch.compile, which may not be installed."""
 
 
 def binding(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 Operands = dict[str, Tensor]
-"""The operands of a loss by their names, in the spec's order: the prediction is the first."""
+"""A loss's operands by name in spec order; the prediction is first."""
 Gradients = dict[str, Tensor | None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -40,21 +40,18 @@ class Performed(Protocol[R_co]):
 
 @dataclass(frozen=True)
 class LocalSubject:
-    """See :class:`~losscli.implementations.subject.Subject`.
-
-    Requests are built from its other methods.
-    """
+    """See :class:`~losscli.implementations.subject.Subject`; requests use its other methods."""
 
     implementation: Implementation
     case: Case
     function: BoundLoss
     """Takes whole operands."""
     timed: BoundLoss
-    """Takes the operands that bench has: whole ones, or the shards of this rank."""
+    """Takes bench's operands: whole ones, or this rank's shards."""
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
-    """The calls that were captured in CUDA graphs, by their numbers."""
+    """The calls captured in CUDA graphs, by number."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
-    """The implementation bound to the cases of other heads."""
+    """The implementation bound to other heads' cases."""
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
@@ -111,10 +108,7 @@ class LocalSubject:
     def result(
         self, leaves: Operands, wrt: Sequence[str], *, differentiable: bool = True
     ) -> Tensor:
-        """Return the loss of leaves in PyTorch's current mode.
-
-        ``differentiable``: require a gradient if ``wrt`` names an operand.
-        """
+        """Return the loss of leaves; ``differentiable`` requires a gradient for ``wrt``."""
         loss = plain(self.function(*leaves.values()))
         if wrt and differentiable and not loss.requires_grad:
             text = f"returned a loss that has no gradient for {' or '.join(wrt)}"
@@ -161,10 +155,7 @@ class LocalSubject:
     @staticmethod
     @contextmanager
     def blamed() -> Iterator[None]:
-        """Turn an implementation's exception into SubjectError.
-
-        Failed builds and out-of-memory errors are raised unchanged.
-        """
+        """Turn an exception into SubjectError, except failed builds and out of memory."""
         try:
             yield
         except (LosscliError, SubjectError):
@@ -186,11 +177,7 @@ def leaves_of(operands: Operands, wrt: Sequence[str]) -> Operands:
 
 
 def plain(result: object) -> Tensor:
-    """Return a result as a plain tensor, without subclass behavior.
-
-    Raises:
-        SubjectError: the result is not a tensor.
-    """
+    """Return a plain tensor without subclass behavior; SubjectError if the result is no tensor."""
     if type(result) is Tensor:
         for name in vars(result):
             if hasattr(Tensor, name):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
-"""The losses that they have, of class numbers, without a weight that has a gradient."""
+"""The available losses: with class indices, without a differentiable weight."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Kernel:
 
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
-    """The parameters that it takes."""
+    """The accepted parameters."""
     reductions: tuple[str, ...] = ("none", "mean", "sum")
 
 
@@ -43,7 +43,7 @@ def _liger(case: Case) -> BoundLoss:
     call = partial(liger_cross_entropy, **_liger_settings(case))
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
-        # Its gradient is written over the logits, which the next call still has to find.
+        # It overwrites the logits with the gradient, but the next call needs them.
         own = input.clone() if input.requires_grad and torch.is_grad_enabled() else input
         found: Tensor = call(own, target)
         return found

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]
-"""An incoming gradient: the number, and the tensor whose elements it is."""
+"""A grad_output: the number, and the tensor filled with it."""
 
 CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
 _broken: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
+"""Graphs whose capture failed; PyTorch's allocator may still query them."""
 
 
 class _Eager:
@@ -40,10 +40,10 @@ class _Eager:
     ) -> None:
         self.function, self.operands, self.input = function, operands, operands[0]
         self.leaves = tuple(leaves)
-        """The operands whose gradients a step of training asks for."""
+        """The operands that a training step differentiates."""
         self.loss: Tensor | None = None
         self.incoming = 1.0
-        """The incoming gradient of the last call."""
+        """The last call's grad_output."""
 
     def compute(self) -> None:
         """Compute and keep the results."""
@@ -146,7 +146,7 @@ class Captured:
         read: Tensor | None,
         grad_outputs: Sequence[Incoming],
     ) -> None:
-        """Capture a pass with leaves of its own, apart from what others recorded.
+        """Capture a pass with leaves of its own.
 
         Args:
             timed: the pass to capture.
@@ -224,15 +224,15 @@ class PassFactory:
         dtype: torch.dtype | None = None,
         trained: Collection[int] = (0,),
     ) -> None:
-        """Take the operands of a case.
+        """Take a case's operands, in the spec's order.
 
         Args:
             pass_: forward, or forward and backward.
             reduction: the loss's reduction.
-            operands: the operands in the spec's order, prediction first.
+            operands: the operands.
             grad_output: the upstream gradient.
-            unreduced: shape of the unreduced loss; None for the operands' broadcast shape.
-            dtype: dtype of the loss; None for the operands' promoted dtype.
+            unreduced: the unreduced loss's shape; None for the operands' broadcast shape.
+            dtype: the loss's dtype; None for the operands' promoted dtype.
             trained: positions of the operands that need gradients.
         """
         first, *others = operands
@@ -288,7 +288,6 @@ class PassFactory:
         return ForwardBackward(function, self.operands, leaves, self.grad_outputs)
 
     def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the operands; trained ones are fresh leaves."""
         return tuple(
             each.detach().requires_grad_() if place in self.trained else each
             for place, each in enumerate(operands)

@@ -39,14 +39,14 @@ _OF_TORCH: dict[str, Any] = {
     "torch.nn.functional": torch.nn.functional,
     "torch.nn.Module": torch.nn.Module,
 }
-"""The namespaces of torch whose functions others call."""
+"""The namespaces of torch with functions that others call."""
 _OF_COMPILERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "TRITON_PTXAS_PATH",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
 )
-"""Environment variables that torch.compile sets when it compiles for the first time."""
+"""Environment variables that torch.compile sets at its first compilation."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Facet:
     differ: Callable[[Any, Any], str] = lambda before, after: (
         "" if before == after else f" ({before} before, {after} after)"
     )
-    """Say how two readings differ; empty if they do not."""
+    """Describes how two readings differ; empty if they are equal."""
     code: Code = Code.LEFT_BEHIND
-    """The code of a change that is left."""
+    """The code of a remaining change."""
     waits: bool = False
-    """Whether it can be read only once CUDA has been started; until then a reading is None."""
+    """Whether it can only be read once CUDA has started; until then a reading is None."""
 
     def told(self, before: Any, after: Any) -> str:
         """Describe how two readings differ; empty if they are equal or one is missing."""
@@ -71,7 +71,6 @@ class Facet:
 
 
 def _unlike(before: Any, after: Any) -> str:
-    """Report a change of a value that is too long to print."""
     return "" if before == after else " (changed)"
 
 
@@ -117,7 +116,6 @@ def _flushes() -> bool:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without variables that torch.compile sets."""
     return {name: os.environ[name] for name in os.environ if name not in _OF_COMPILERS}
 
 
@@ -144,7 +142,7 @@ def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
 
 
 Namespaces = dict[str, dict[str, Any]]
-"""What each namespace has under each name."""
+"""Each namespace's contents by name."""
 
 
 def _contents(spaces: Mapping[str, Any]) -> Namespaces:
@@ -196,8 +194,6 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
 def _modes(
     of: str, length: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], object]
 ) -> Facet:
-    """Return the facet of a stack of torch modes."""
-
     def read() -> list[Any]:
         return [at(number) for number in range(length())]
 
@@ -224,7 +220,6 @@ def _others_kernels(before: set[str], after: set[str]) -> str:
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
-    """Return the facet of a flag stored in an attribute."""
     return Facet(
         name,
         lambda: getattr(owner, attribute),
@@ -233,7 +228,6 @@ def _attribute(name: str, owner: Any, attribute: str) -> Facet:
 
 
 def _autocast(device: str) -> Facet:
-    """Return the facet of a device's autocast setting."""
     return Facet(
         f"autocast of {device}",
         lambda: torch.is_autocast_enabled(device),
@@ -341,7 +335,7 @@ class ProcessState:
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""
-        # All are read first, for to restore one may restore another: TF32 has two flags.
+        # Read all first, because restoring one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
         changed = []
         for facet, before, after in zip(FACETS, self.readings, readings, strict=True):

@@ -25,7 +25,7 @@ from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
-"""The number of deaths after which a file is not started again."""
+"""The number of deaths after which a file is not restarted."""
 
 
 def share_build(implementation: Implementation, device: str) -> Implementation:

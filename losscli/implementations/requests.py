@@ -26,20 +26,20 @@ from losscli.losses import MODEL
 from losscli.machine.allocations import measure_peak
 
 INCOMING_GRADIENT = "incoming gradient"
-"""The name, beside those of the operands, of what second derivatives are of as well."""
+"""The name of grad_output among the operands of second derivatives."""
 
 
 class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     """A request whose response has type R."""
 
     takes_long: ClassVar[bool] = False
-    """Whether a worker may take as long as a build takes."""
+    """Whether a worker may take a build's time."""
     keeps_operands: ClassVar[bool] = False
-    """Whether the operands stay at their addresses in a worker afterwards."""
+    """Whether the operands stay at their addresses in a worker."""
     drops_operands: ClassVar[bool] = False
-    """Whether no operands need to stay there any longer."""
+    """Whether kept operands may be dropped."""
     owns_operands: ClassVar[bool] = False
-    """Whether they are the worker's own then, whose changes are of no concern to the judge."""
+    """Whether the worker owns the kept operands, so that their changes do not matter."""
     is_timed: ClassVar[bool] = False
     """Whether its time counts, so that nothing may be tuned meanwhile."""
 
@@ -65,7 +65,7 @@ class Answer:
 
     loss: Tensor
     gradients: Gradients
-    """The gradients of the operands in ``wrt``; None where there is none."""
+    """The gradients of the operands in ``wrt``; None if missing."""
 
     def items(self) -> Gradients:
         """Return all results by the names that reports use."""
@@ -94,9 +94,9 @@ class Call(Request[Answer], frozen=True):
 
     operands: Operands
     wrt: tuple[str, ...] = ()
-    """Names of operands."""
+    """Names of operands to differentiate."""
     grad_output: Tensor | None = None
-    """Of the shape of the loss; needed where ``wrt`` names an operand."""
+    """In the shape of the loss; required if ``wrt`` is not empty."""
     contents: Operands | None = None
     """Copied into the operands just before, on the same stream."""
 
@@ -168,7 +168,7 @@ class Accumulate(Request[Gradients], frozen=True):
 
     call: Call
     before: Operands
-    """What is in ``.grad`` at first."""
+    """The initial ``.grad``."""
     times: int
 
     def perform(self, local: LocalSubject) -> Gradients:
@@ -186,16 +186,13 @@ class Accumulate(Request[Gradients], frozen=True):
 
 
 class SecondDerivatives(Request[Gradients], frozen=True):
-    """Differentiate the product of the gradients with tensors, by operands and grad_output.
-
-    A missing derivative is None. NoSecondDerivativesError if gradients are not differentiable.
-    """
+    """Differentiate the gradients' product with tensors; NoSecondDerivativesError if impossible."""
 
     operands: Operands
     grad_output: Tensor
-    """Of the shape of the loss."""
+    """In the shape of the loss."""
     toward: Operands
-    """The tensor that multiplies the gradient of each operand that has one, by its name."""
+    """The factor of each operand's gradient, by name."""
 
     def perform(self, local: LocalSubject) -> Gradients:
         wrt = tuple(self.toward)
@@ -225,16 +222,13 @@ class Head:
     """One term of a joint loss: its weight, and a call without a gradient."""
 
     case: Case | None
-    """None is that of the subject which is asked."""
+    """None is the requested subject's case."""
     call: Call
     weight: float
 
 
 class JointGradients(Request[list[Gradients]], frozen=True):
-    """Run one backward pass through a weighted sum of losses; return each head's gradients.
-
-    All heads use one implementation.
-    """
+    """Run one backward pass through a weighted sum of one implementation's losses."""
 
     heads: Sequence[Head]
 
@@ -252,7 +246,7 @@ class JointGradients(Request[list[Gradients]], frozen=True):
             for name in head.call.wrt
         ]
         with local.blamed():
-            # In one dtype, so that the grad_output of each is its weight.
+            # In one dtype, so that each one's grad_output is its weight.
             total = torch.stack(terms).sum()
             found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
         local.finish()

@@ -31,7 +31,7 @@ from losscli.reasons import Code, Reason
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
 _LONGEST_NAME = 255
-"""Characters of a name of a file; a longer text names none."""
+"""Maximum length of a file name."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
 _INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
 """``PACKAGE.MODULE:NAME``: what is installed."""
@@ -45,7 +45,7 @@ class Source:
     path: Path
     revision: str
     name: str
-    """The name of the function or class; empty to find it."""
+    """The function or class; empty to find it."""
     data: bytes
     call: str = ""
     """How to call it: an expression over the names of the loss's operands; empty to find it."""
@@ -56,11 +56,7 @@ class Source:
 
     @classmethod
     def read(cls, named: str) -> Source:
-        """Read a file for a worker to import; see :meth:`find`.
-
-        Raises:
-            UsageError: see ``find``; also if the path is not text.
-        """
+        """Read a file for a worker; see :meth:`find`. UsageError also if the path is not text."""
         found = cls.find(named)
         _require_text(found.path)
         return found
@@ -140,10 +136,7 @@ class Source:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it imports and names no file of its own folder.
-
-        Names assembled at run time are not seen.
-        """
+        """Whether it imports and names no file of its folder, as far as its text shows."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
         return not (
@@ -153,11 +146,7 @@ class Source:
         )
 
     def definition(self, loss: str) -> Definition:
-        """Return the definition of a loss.
-
-        Raises:
-            NotJudgeableError: no definition fits, or several do.
-        """
+        """Return a loss's definition; NotJudgeableError if none or several fit."""
         parsed = self.parsed
         found = parsed.definitions
         if self.call:
@@ -301,7 +290,6 @@ def path_of(named: str) -> Path:
 
 
 def _require_text(path: Path) -> None:
-    """Reject a path that a message to a worker cannot hold."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -321,7 +309,6 @@ def _now(path: Path) -> bytes:
 
 
 def _at_revision(path: Path, revision: str) -> bytes:
-    """Return a file's content at a git revision."""
     import subprocess
 
     directory = path.absolute().parent

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS = "cross_entropy"
-"""The only loss that other projects split by the classes of logits."""
+"""The only loss that other projects split by classes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def _custom(case: Case) -> BoundLoss:
     settings: dict[str, Any] = dict(case.settings)
     if len(case.spec.reductions) > 1:
         settings["reduction"] = case.reduction
-    # Where the ranks know what all have, no call asks.
+    # If ranks know all sizes, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
     function, names = getattr(sharded, case.spec.function_name), case.spec.names
 
@@ -56,7 +56,6 @@ def _custom(case: Case) -> BoundLoss:
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
-    """Return a formula of full logits, which each rank gathers."""
     from losscli.ranks.shards import PutTogether, SumOfGradients
 
     settings = {"reduction": case.reduction, **case.params}
@@ -74,7 +73,7 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
         return formula(*wholes, **settings)
 
     def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
-        # The logits are gathered, which are smaller than the weight of a large vocabulary.
+        # Gather the logits, which are smaller than a large vocabulary's weight.
         shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
         logits = together(aten.linear(shared, *layer), -1)
         return formula(logits, target, **settings)
@@ -89,7 +88,6 @@ def _reference(case: Case) -> BoundLoss:
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
-    """Return the formula of the logits of hidden states."""
     from losscli.losses import find_loss
 
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
@@ -118,7 +116,6 @@ def _no_functional(case: Case) -> Reason | None:
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    """Return PyTorch's DTensor cross entropy under ``loss_parallel``."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
 
@@ -231,7 +228,6 @@ def _of_logits_alone(
 
 
 def _is_there(module: str) -> bool:
-    """Tell whether a module can be imported; old package versions may lack it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -261,7 +257,7 @@ SPLIT: Mapping[str, _Split] = {
         ),
     ),
 }
-"""What runs cases whose operands are split, by the name of the implementation."""
+"""Implementations of split cases, by name."""
 
 
 def _only_split(case: Case) -> Reason | None:
@@ -290,7 +286,7 @@ ONLY_SPLIT = (
         temporaries=2,
     ),
 )
-"""Implementations that have no loss of whole operands."""
+"""Implementations without losses of whole operands."""
 
 
 def with_split(one: Implementation) -> Implementation:

@@ -31,11 +31,11 @@ Clock = Callable[[], int]
 """A monotonic clock in nanoseconds."""
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
-"""Shortest block of calls: a reading of the clock costs about 50 ns, a thousandth of it."""
+"""Shortest block of calls: a clock reading costs about 50 ns, a thousandth of it."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
-"""Shortest block of calls where a sample ends in a wait for a GPU, which costs some 10 us."""
+"""Shortest block of calls if a sample ends with a wait for a GPU, which costs some 10 us."""
 Agree = Callable[[float], float]
-"""Takes a number that each rank has read for itself, and returns one that is the same for all."""
+"""Returns one number for all ranks from each rank's own."""
 
 
 def own(number: float) -> float:
@@ -49,21 +49,21 @@ STEADY_CALLS = 2
 FRESH_CALLS = 16
 FRESH_CALLS_SECONDS = 2.0
 FRESH_BYTES = 2**20
-"""A process whose allocator keeps freed memory is warm after this many calls in a row that took
-fewer fresh bytes than this, or after this many calls or seconds."""
+"""A process that keeps freed memory is warm after this many calls in a row with fewer fresh bytes
+than this, or after this many calls or seconds."""
 HOST_CALLS = 200
 HOST_CALLS_SECONDS = 0.1
-"""Calls from which the host's time is known on a GPU, and what they may take beyond a warm-up."""
+"""Calls that determine the host's time on a GPU, and their time beyond a warm-up."""
 QUEUED = 24
-"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within the 1,024
-launches that a stream holds before it makes the host wait."""
+"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within a stream's limit
+of 1,024 launches."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
-"""How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
+"""How much longer than the host's estimated time the GPU is kept busy, at first and at most."""
 BUSY_SECONDS = 2e-3
 """How long the GPU is kept busy at least to see whether a call waits for it."""
 BETWEEN_CALLS_SECONDS = 40e-6
-"""What the host needs for the events around a call, and for what comes before it."""
+"""The host's time for the events around a call and its preparation."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Warm:
     host_seconds: float
     """How long one call keeps the host busy."""
     before: Call | None = None
-    """Called before each sample, outside its time."""
+    """Called before each sample, outside the timed region."""
     name: str = ""
     """The name of the implementation."""
     waits: bool = False
     """Whether the call waits for the GPU, so that nothing can be queued behind it."""
     of_ranks: list[tuple[float, ...]] = field(default_factory=list, compare=False)
-    """The seconds of each rank in each sample so far, where there are several ranks."""
+    """Each rank's seconds in each sample so far, if there are several ranks."""
 
 
 class CallFailedError(Exception):
@@ -138,11 +138,8 @@ class CpuTimer:
     ) -> None:
         """Make a timer for a rank or a single process.
 
-        Args:
-            evict: empties the cache before each sample; None leaves it.
-            clock: this process's clock.
-            agree: makes ranks agree on a number that calls depend on.
-            meet: waits for other ranks before each sample.
+        ``evict`` empties the cache before each sample. Ranks ``agree`` on numbers that calls depend
+        on, and ``meet`` before each sample.
         """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
 
@@ -187,11 +184,7 @@ class CpuTimer:
 
 
 class HostTimer(CpuTimer):
-    """Times a loop of GPU calls on the host and waits for the GPU at the end.
-
-    This is launch time or work time, whichever is longer. The cache cannot be evicted inside the
-    loop.
-    """
+    """Times a loop of GPU calls on the host: launch time or work time, whichever is longer."""
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
 
@@ -292,7 +285,6 @@ class CudaTimer:
             self.margin *= 2
 
     def _run(self, batch: Sequence[Warm]) -> bool:
-        """Run a batch; tell whether the GPU was busy until everything was queued."""
         host_seconds = sum(warm.host_seconds + BETWEEN_CALLS_SECONDS for warm in batch)
         torch.cuda.synchronize()
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
@@ -325,7 +317,6 @@ class CudaTimer:
 
 
 def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
-    """Yield batches in order; a call that waits is a batch of its own."""
     for waits, together in groupby(queue, key=lambda warm: warm.waits):
         calls, size = list(together), 1 if waits else QUEUED
         for first in range(0, len(calls), size):
@@ -357,10 +348,7 @@ def _settle_memory(
     clock: Clock,
     fresh_bytes: Callable[[], int] = allocator.fresh_bytes,
 ) -> list[float]:
-    """Measure until calls reuse freed blocks.
-
-    A call that frees several large blocks needs a dozen calls to settle.
-    """
+    """Measure until calls reuse freed blocks, which may take a dozen calls."""
     start, steady = clock(), 0
     seconds: list[float] = []
     while steady < STEADY_CALLS and len(seconds) < FRESH_CALLS:

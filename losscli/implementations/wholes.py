@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
-    """Return a function of whole operands from one of this rank's shards.
-
-    ``bind`` binds it to cases with other class counts, which checks use.
-    """
+    """Return a function of whole operands; ``bind`` binds cases with other class counts."""
     cuts, names, group = CUTS[case.loss], case.spec.names, joined()
     bound = cache(lambda classes: bind(case.reshaped((*case.shape[:-1], classes))))
 
@@ -75,11 +72,7 @@ def whole_gradients(
 
 
 def check_equal(group: Group, what: str, result: object) -> None:
-    """Check that a result is bitwise equal on all ranks.
-
-    Raises:
-        SubjectError: on all ranks, naming one that differs from the first.
-    """
+    """Raise SubjectError on all ranks unless a result is bitwise equal on them."""
     bits = group.gather(f"compares a {what}", _bits(result))
     other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
     if other is not None:

@@ -56,30 +56,28 @@ LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
 WEIGHTED: dict[str, LossSpec] = {
     spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
 }
-"""Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
+"""Weighted losses ``weighted_NAME``, chosen by name and not part of ``all``."""
 
 
 EVERY_ROW_LOSS: dict[str, RowSpec] = {
     each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)
 }
-"""The losses over rows: with class numbers, with probabilities."""
+"""Row-wise losses: with class indices, with probabilities."""
 ROW_LOSSES = {name: spec for name, spec in EVERY_ROW_LOSS.items() if not spec.composed_of}
-"""Those with operators and kernels of their own."""
+"""Those with their own operators and kernels."""
 
 
 _FORMS = {name: list(forms(spec)) for name, spec in EVERY_ROW_LOSS.items()}
 ROW_FORMS: dict[str, RowSpec] = {form.name: form for found in _FORMS.values() for form in found}
-"""The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
-"""
+"""Row-wise losses in each tested form, chosen by name and not part of ``all``."""
 LINEAR_LOSSES: dict[str, LinearSpec] = {
     form.name: form for spec in _find(LinearSpec, linear).values() for form in linear_forms(spec)
 }
-"""The losses of hidden states, without a bias and with it: to be chosen by name, and no part of
-``all``."""
+"""Fused linear losses, with and without a bias, chosen by name and not part of ``all``."""
 EVERY_LOSS: Mapping[str, Spec] = ChainMap(
     *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS, LINEAR_LOSSES])
 )
-"""All that a case may name."""
+"""Every loss that a case may name."""
 
 
 _OPERATORS = {
@@ -98,11 +96,7 @@ def operators_for(name: str) -> tuple[str, ...]:
 
 
 def find_loss(name: str) -> Spec:
-    """Look up the spec of any loss.
-
-    Raises:
-        UsageError: the name is unknown.
-    """
+    """Look up the spec of any loss; UsageError if the name is unknown."""
     found = EVERY_LOSS.get(name)
     if found is None:
         every = (*LOSSES, *WEIGHTED, *ROW_FORMS, *LINEAR_LOSSES)

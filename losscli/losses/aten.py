@@ -175,11 +175,7 @@ def triplet_margin_loss(
 
 
 def linear_cross_entropy(*operands: Tensor, **settings: Any) -> Tensor:
-    """Call ``torch.nn.functional.linear_cross_entropy``, which has no operator below it.
-
-    Raises:
-        RuntimeError: the program has replaced it.
-    """
+    """Call PyTorch's function, which has no operator below it; RuntimeError if it was replaced."""
     import torch
 
     own: Any = torch.nn.functional.linear_cross_entropy

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .shapes import Shapes
 
 WEIGHTED = "weighted_"
-"""How the names of losses with a weight begin."""
+"""The prefix of weighted losses' names."""
 
 
 class Arguments(NamedTuple):
@@ -41,18 +41,18 @@ class Arguments(NamedTuple):
     """The parameters in the order of the spec."""
     weight: Tensor | None = None
     divisor: float | Tensor | None = None
-    """What the result is divided by besides."""
+    """A further divisor of the result."""
     operator: str = ""
-    """The name of the operator, where it is not that of the loss."""
+    """The operator's name, if it is not the loss's."""
     dtype: torch.dtype | None = None
-    """The dtype of the loss, where it is not that of the operator."""
+    """The loss's dtype, if it is not the operator's."""
     restored: Callable[[Tensor], Tensor] | None = None
-    """Makes the gradient of the first operand that of the tensor which the caller gave, where the
-    operand is a view of it."""
+    """Maps the gradient of the first operand to the caller's tensor, if the operand is a view of
+    it."""
     added: Added | None = None
-    """Another loss of the same first operand, which is added."""
+    """Another loss of the same first operand to add."""
     composed: bool = False
-    """Whether the kernels do not take these operands, and PyTorch's operators compose the loss."""
+    """Whether PyTorch's operators compose the loss, because kernels reject these operands."""
 
 
 class Added(NamedTuple):
@@ -90,8 +90,8 @@ GRAD_OUTPUT = Further(
     "grad_output",
     1.0,
     "Tensor | float",
-    """what the gradient is multiplied by: a number, or a tensor of one element; with
-        reduction ``none`` also a tensor of the loss's shape.""",
+    """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
+        also a tensor of the loss's shape.""",
 )
 
 
@@ -99,30 +99,35 @@ class Calls:
     """The calls of one loss."""
 
     parameters: tuple[Parameter, ...] = ()
-    """Those of the spec, once there is one."""
+    """The spec's parameters, once there is a spec."""
     further: tuple[Further, ...] = (GRAD_OUTPUT,)
 
     def __init__(
-        self, name: str, *, by_weights: bool = False, shapes: Shapes | None = None
+        self,
+        name: str,
+        *,
+        by_weights: bool = False,
+        shapes: Shapes | None = None,
+        reductions: Sequence[str] = REDUCTIONS,
     ) -> None:
         """Describe the calls of a loss.
 
-        Args:
-            name: the loss's name.
-            by_weights: divide a weighted mean by the sum of the weights. Then grad_output changes
-                with the
-                weights, and forward soon stops computing gradients if the weights are new in each
-                    step.
-            shapes: the accepted shapes, as PyTorch's; None for any that broadcast.
+        ``by_weights``: divide a weighted mean by the sum of the weights. grad_output then changes
+        with them, so forward soon stops computing gradients. ``shapes``: PyTorch's accepted shapes,
+        if not all.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
+        self.reductions = reductions
         self._unweighted = shapes if shapes and shapes.of_operands else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise ValueError for an unknown reduction or an invalid parameter."""
         reduction = settings.get("reduction", "mean")
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
+        if reduction not in self.reductions:
+            *others, last = map(repr, self.reductions)
+            raise ValueError(
+                f"reduction must be {', '.join(others)} or {last}, but is {reduction!r}"
+            )
         for parameter in self.parameters:
             if parameter.name in settings and (wrong := parameter.check(settings[parameter.name])):
                 raise ValueError(f"{self.name}: {wrong}")
@@ -214,10 +219,10 @@ class Calls:
         if shapes is None:
             return
         first = operands[0].shape
-        # No compiler traces a warning, and each comparison would become a guard.
+        # Compilers cannot trace warnings, and each comparison would become a guard.
         if not (shapes.warns and operators.is_compiling()):
             for other in operands[1:]:
-                # Lengths first: tuples of other lengths are compared by their extents.
+                # Lengths first, because comparing tuples compares extents.
                 if other.dim() != len(first) or other.shape != first:
                     shapes.check(self.name, operands, weight)
                     return

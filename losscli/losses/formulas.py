@@ -56,7 +56,6 @@ def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
-    """Return the promoted dtype."""
     import torch
 
     dtype = operands[0].dtype

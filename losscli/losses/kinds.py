@@ -117,7 +117,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a str such as 'mean'", lambda value: isinstance(value, str)),
     "None": ("None", lambda value: value is None),
 }
-"""What annotations stand for, in words, and whether a value that is no tensor is one of it."""
+"""Descriptions of annotations, and checks for values that are not tensors."""
 
 
 def _shown(value: Any) -> str:

@@ -21,12 +21,12 @@ from .spec import LossSpec, Operand
 
 OPERANDS = (Operand("input", "predictions"), Operand("target", "values to predict"))
 _DEPRECATED = {
-    "size_average": "deprecated, as PyTorch's: say it with ``reduction``.",
+    "size_average": "deprecated, as in PyTorch; use ``reduction``.",
     "reduce": "deprecated, as ``size_average``.",
 }
 _OF_ELEMENTS = {
     "input": "predictions, any shape.",
-    "target": "broadcastable with ``input``; its last dimension meets the last of ``input``.",
+    "target": "broadcastable with ``input``, aligned at the last dimension.",
     **_DEPRECATED,
     "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
 }
@@ -59,11 +59,11 @@ def element_loss(
     """
     fields["operands"] = tuple(operands)
     calls = calls or Calls(_name(arguments))
-    mean = "divides by the number of elements, as that of PyTorch's Huber loss"
+    mean = "divides by the number of elements, as in PyTorch's Huber loss"
     if calls.by_weights:
-        mean = "is then the weighted sum over the sum of the weights, as PyTorch's"
+        mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
     elif "weight" in kept:
-        mean = "divides by the number of elements, as PyTorch's"
+        mean = "divides by the number of elements, as in PyTorch"
     fits = "broadcastable with the others"
     if calls.shapes is not None:
         fits = "broadcasts to the shape of the loss"
@@ -89,13 +89,7 @@ def row_loss(
 
 
 def describe(arguments: Callable[..., Any], common: Mapping[str, str], returns: str = "") -> None:
-    """Complete a function's docstring with all arguments and the result.
-
-    Args:
-        arguments: the function.
-        common: descriptions of arguments that its docstring lacks.
-        returns: the Returns section, unless it has one.
-    """
+    """Complete a function's docstring with common arguments and the result."""
     head, *sections = re.split(
         r"\n\n(?=Args:|Returns:|Raises:)", inspect.cleandoc(arguments.__doc__ or "")
     )
@@ -129,7 +123,6 @@ def _public(
     kept: Sequence[str],
     fields: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return a spec's fields with its functions and module."""
     calls.parameters = tuple(fields.get("parameters", ()))
     loss = calls.function(arguments)
     names = [operand.name for operand in fields["operands"]]

@@ -14,7 +14,7 @@ from .calling import Arguments, Calls, reduction_of
 from .kinds import explain, refuse_script
 
 _sites = itertools.count(1)
-"""Numbers of the modules of this process; the functions have number 0."""
+"""Numbers of this process's modules; functions have number 0."""
 _DEPRECATED = ("size_average", "reduce")
 
 
@@ -49,12 +49,7 @@ def module_of(
 ) -> type[LossModule]:
     """Return a loss's module class, whose settings are the function's in the same order.
 
-    Args:
-        name: the class's name.
-        arguments: the function in the loss's file.
-        calls: calls the operator.
-        operands: names of the first tensors of ``forward``, if they differ from the function's.
-        kept: tensors stored as buffers, such as PyTorch's ``weight``.
+    ``operands`` renames the first tensors of ``forward``; ``kept`` tensors become buffers.
     """
     every = inspect.signature(arguments).parameters
     tensors = tuple(each for each in every if "Tensor" in str(every[each].annotation))

@@ -14,11 +14,11 @@ from typing import Any
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """By name; each is added once."""
 OF_DTENSORS: dict[str, Callable[..., Any]] = {}
-"""What computes losses over ``rows`` and of ``hidden_states`` where operands are DTensors."""
+"""Compute ``rows`` and ``hidden_states`` losses of DTensors."""
 DTensor: type | None = None
-"""PyTorch's class, once ``losscli.sharded.dtensors`` has been imported, as it is with that."""
+"""PyTorch's class, once ``losscli.sharded.dtensors`` is imported."""
 incoming: Callable[..., tuple[Any, ...]]
-"""Returns what an operator is told of the incoming gradient that is expected."""
+"""Returns an operator's arguments for grad_output."""
 is_compiling: Callable[[], bool]
 """``torch.compiler.is_compiling``."""
 

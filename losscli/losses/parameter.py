@@ -16,25 +16,22 @@ class Parameter:
     name: str
     default: float
     minimum: float
-    """Smallest value allowed."""
     description: str
     example: float
-    """A value for the tests: neither the default nor a power of two, which would hide a factor that
-    is rounded twice."""
+    """A value for tests: neither the default nor a power of two, which would hide a double
+    rounding."""
     maximum: float = math.inf
-    """Largest value allowed."""
     open: bool = False
-    """Whether the smallest and the largest value are not allowed themselves."""
+    """Whether the minimum and maximum themselves are excluded."""
     is_switch: bool = False
     """Whether it is 0 or 1, for off or on."""
     is_integer: bool = False
-    """Whether it is an integer."""
     is_bytes: bool = False
-    """Whether it is a number of bytes, of which 0 stands for no limit."""
+    """Whether it is a number of bytes, where 0 means no limit."""
     other: float | None = None
-    """The value that differs from the default in generated cases; None for 0.1 more."""
+    """The value in generated cases other than the default; None for 0.1 more."""
     absent: float | None = None
-    """The value of kernels that do not take it, where that is not the default."""
+    """The value for kernels without the parameter, if not the default."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
@@ -109,7 +106,7 @@ class Parameter:
         else:
             small, large = 10 ** random.uniform(-3, -1), 10 ** random.uniform(0.3, 1.5)
             scale = abs(self.default) or 1.0
-            # Of a large negative margin the hinge is 0 everywhere, whatever a kernel does.
+            # With a large negative margin the hinge is 0 everywhere, which tests nothing.
             others = [scale * small, scale * large, -scale * random.uniform(0, 2)]
         values = (*ends, *others)
         return [value for value in values if self.check(value) is None]

@@ -22,11 +22,7 @@ Shape = tuple[int, ...]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the broadcast shape.
-
-    Raises:
-        ValueError: the shapes do not broadcast.
-    """
+    """Return the broadcast shape; ValueError if the shapes do not broadcast."""
     dimensions = max(map(len, shapes), default=0)
     whole = []
     full = [(1,) * (dimensions - len(shape)) + tuple(shape) for shape in shapes]
@@ -48,10 +44,7 @@ def broadcasts_to(shape: Shape, whole: Shape) -> bool:
 
 
 def remedy(name: str, shape: Shape, due: Shape) -> str:
-    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string.
-
-    csrc/torch/rows_checks.cpp does the same for operands of kernels.
-    """
+    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string."""
     shape, due = tuple(shape), tuple(due)
     for dim in range(max(len(shape), len(due))):
         if shape[dim : dim + 1] == (1,) and shape[:dim] + shape[dim + 1 :] == due:
@@ -69,15 +62,7 @@ def remedy(name: str, shape: Shape, due: Shape) -> str:
 
 
 def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int) -> str:
-    """Return code that moves classes to the right dimension, to end a message.
-
-    Args:
-        first: the name of the logits.
-        whole: the shape of the logits.
-        name: the name of the class indices.
-        shape: the shape of the class indices, which lacks another dimension of the logits.
-        classes: the dimension of the classes.
-    """
+    """Return code that moves classes to dimension ``classes``, to end a message."""
     last = len(whole) - 1
     for dim in range(last, -1, -1):
         if dim == classes or (*whole[:dim], *whole[dim + 1 :]) != tuple(shape):
@@ -95,11 +80,7 @@ def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int
 def broadcast_tensors(
     loss: str, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Broadcast tensors.
-
-    Raises:
-        RuntimeError: they do not broadcast.
-    """
+    """Broadcast tensors; RuntimeError if they do not broadcast."""
     import torch
 
     try:
@@ -117,18 +98,18 @@ class Rule:
     """The required shape of an operand."""
 
     fits: Callable[[Shape, Shape], bool]
-    """Tells whether it fits the shape of the input."""
+    """Tells whether it fits the input's shape."""
     due: str
-    """The shapes that fit, in words, before that of the input."""
+    """The required shapes in words, before the input's."""
     error: type[Exception]
-    """What torch raises for others."""
+    """PyTorch's error for other shapes."""
     of_loss: bool = False
-    """Whether it has to fit the shape of the loss of each element, not that of the input."""
+    """Whether it must fit the elementwise loss's shape, not the input's."""
 
 
 _OF_LOSS = "a shape that broadcasts to that of the loss"
 WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
-"""More elements than the loss has are not meant by a weight."""
+"""A weight must not enlarge the loss."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +117,11 @@ class Shapes:
     """The operand shapes that a function accepts, if it rejects some that broadcast."""
 
     rules: Mapping[str, Rule] = field(default_factory=lambda: {"weight": WEIGHT})
-    """By the names of operands; those without a rule broadcast."""
+    """By operand name; operands without a rule broadcast."""
     names: tuple[str, ...] = ("input", "target")
-    """The operands without the weight, in their order."""
+    """The operands without the weight, in order."""
     warns: bool = False
-    """Whether torch warns of a target that broadcasts."""
+    """Whether PyTorch warns of a target that broadcasts."""
 
     @property
     def of_operands(self) -> bool:

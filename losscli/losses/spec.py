@@ -26,16 +26,15 @@ DtypeKind = Literal["floating", "class numbers", "mask"]
 FLOATING: DtypeKind = "floating"
 CLASS_NUMBERS: DtypeKind = "class numbers"
 MASK: DtypeKind = "mask"
-"""The dtype of an operand: that of the case, integers that name one class of each row, or bool."""
+"""An operand's dtype: the case's, integers that are class indices, or bool."""
 Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
 ROW: Unit = "row"
 HIDDEN_STATE: Unit = "hidden state"
 MODEL: Unit = "model"
-"""What has a loss of its own: each element, each row, each hidden state, or all that a ``Model`` is
-called with."""
+"""What has its own loss: an element, a row, a hidden state, or a whole ``Model`` call."""
 LossFunction = Callable[..., "Tensor"]
-"""``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
+"""``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
 
 
 def same_shape(shape: Shape) -> Shape:
@@ -54,40 +53,35 @@ class Operand:
 
     name: str
     description: str = ""
-    """Its role, as a person says it: ``predictions``."""
+    """Its role in words: ``predictions``."""
     differentiable: bool = True
-    """Whether it has a gradient."""
     torch_differentiates: bool = True
-    """Whether PyTorch's own function has a gradient of it, where that raises else."""
+    """Whether PyTorch's own function computes its gradient rather than raising."""
     shape: Callable[[Shape], Shape] = same_shape
-    """Its shape in a generated case, from the shape of the case, which is that of the prediction
-    except in losses of hidden states."""
+    """Maps a generated case's shape (the prediction's, except for hidden states) to its own."""
     factor: Callable[[Shape], float] = lambda shape: 1.0
-    """What multiplies its values in a generated case, from the shape of the case."""
+    """Maps a generated case's shape to a factor of its values."""
     domain: Domain = REAL
-    """The values that it takes, from which inputs are drawn and which checks do not leave."""
+    """The values that inputs are drawn from and checks stay within."""
     refused: bool = False
-    """Whether PyTorch refuses values outside the domain: on a GPU by an assertion, after which the
-    process cannot use the GPU any more."""
+    """Whether PyTorch rejects values outside the domain; on a GPU by an assertion that makes it
+    unusable."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
     least: float = -math.inf
-    """The smallest value that the public function takes; the loss of those below is NaN, on the CPU
-    it raises ValueError."""
+    """The smallest value that the public function accepts; below, the loss is NaN, or ValueError on
+    the CPU."""
     smooth: Domain | None = None
-    """Where the loss has the finite derivatives that differences of it show, if that is not the
-    whole domain."""
+    """Where finite differences approximate the derivatives, if not in the whole domain."""
     kind: DtypeKind = FLOATING
-    """Its kind of dtype. Class numbers have no gradient and no domain: the case has the classes."""
+    """Its kind of dtype. Class indices have no gradient or domain; the case has the classes."""
     shared: bool = False
-    """Whether all rows of a loss over rows share it; the others have the rows in their first
-    dimension."""
+    """Whether all rows of a row-wise loss share it."""
     optional: bool = False
-    """Whether calls may leave it out."""
     composed: bool = False
-    """Whether PyTorch's operators compose its gradient, which the kernels do not give."""
+    """Whether PyTorch's operators, not kernels, compute its gradient."""
     roundings: int = 0
-    """The roundings that it adds to the four of a loss over rows, or of its gradient."""
+    """Roundings it adds to the four of a row-wise loss or its gradient."""
 
     def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
         """Clamp values to where the loss is smooth, with a margin."""
@@ -99,9 +93,9 @@ class Tolerance:
     """A looser tolerance than 4 ulp per element, with the reason."""
 
     factor: float
-    """What multiplies the 4 ulp; at least 1."""
+    """Multiplies the 4 ulp; at least 1."""
     reason: str
-    """The part of the formula that loses digits; shown beside the results."""
+    """The part of the formula that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
         """Reject a factor below 1 or an empty reason."""
@@ -122,11 +116,11 @@ class Terms:
     """
 
     of: Callable[..., Mapping[str, Tensor]]
-    """``of(*operands, **parameters)``: the magnitude of the largest term of each element, in the
-    dtype of the operands, by ``LOSS`` for the loss, and by an operand's name for the first
-    derivative for it, for an incoming gradient of 1. What is left out has no such terms."""
+    """``of(*operands, **parameters)``: the magnitude of each element's largest term, in the
+    operands' dtype: ``LOSS`` for the loss, an operand's name for its derivative at grad_output 1.
+    Missing ones have no such terms."""
     reason: str
-    """The difference that loses digits; shown beside the results."""
+    """The difference that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
         """Reject an empty reason."""
@@ -151,7 +145,7 @@ class LazyTerms(Mapping[str, "Tensor"]):
 
 
 LOSS = "loss"
-"""The name of the loss itself among its terms and derivatives."""
+"""The loss itself, among terms and derivatives."""
 
 
 def _not_offered(*operands: Any, **settings: Any) -> Any:
@@ -169,80 +163,76 @@ class Spec:
     """
 
     unit: ClassVar[Unit]
-    """What has a loss of its own."""
+    """What has its own loss."""
     composed_of: tuple[str, ...] = ()
-    """The losses whose kernels compute it, where it has no header and no operators of its own."""
+    """The losses whose kernels compute it, if it has none of its own."""
     chooses_order: ClassVar[bool] = False
-    """Whether a library chooses the order of its sums on a GPU: cuBLAS takes other kernels on
-    another stream or in a capture, where it has other memory to work in."""
+    """Whether a library chooses the order of sums on a GPU: cuBLAS uses other kernels on another
+    stream or in a capture, with another workspace."""
     name: str
     """Stem of the header, name of the op, YAML key and command-line argument."""
     formula: str
-    """One element's loss, or one row's, as a person writes it."""
+    """An element's or row's loss, as a person writes it."""
     operands: tuple[Operand, ...]
-    """The tensors that it takes, the prediction first."""
+    """Its operands, the prediction first."""
     parameters: tuple[Parameter, ...] = ()
     reductions: tuple[Reduction, ...] = REDUCTIONS
-    """The reductions that it has."""
     wide: bool = False
-    """Whether 16-bit operands give a loss in float32."""
+    """Whether 16-bit operands give a float32 loss."""
     reference: LossFunction
-    """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
+    """The differentiable PyTorch formula that defines the loss, for any floating dtype."""
     functional_takes: frozenset[str] | None = None
-    """The parameters of which ``functional`` takes other values than the default; None for all."""
+    """The parameters that ``functional`` supports; None for all."""
     functional: LossFunction | None = None
-    """What PyTorch has, or what one writes with it, where it differs from the reference.
-
-    PyTorch's own where there is one, by ``aten.py``, without what makes the reference a truth:
-    it computes 16 bits in 16, and may lose digits that the reference keeps. So it is what losscli's
-    kernels are compared with in time. It has the gradients of the reference's operands."""
+    """PyTorch's usual implementation, if not the reference: its own function through ``aten.py``,
+    which computes 16 bits in 16 and may lose digits. It is the baseline for timing, and has the
+    gradients of the reference's operands."""
     loss: LossFunction
-    """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
+    """The public function, ``losscli.functional.NAME_loss``, with losscli's kernel."""
     form_of: str = ""
-    """The function of PyTorch's that computes it where it is given the last operand as well."""
+    """The PyTorch function that computes it if given the last operand too."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
-    """Fix the reduction and parameters of ``loss`` as a person writes such a call; None where that
-    takes the operands of the spec in their order."""
+    """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]] = _not_offered
-    """The public function that returns the gradient of the prediction as well."""
+    """The public function that also returns the prediction's gradient."""
     module: type[Any] = object
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = NO_KINKS
     """Where the derivative jumps, in units of ``branch_coordinate``."""
     branch_coordinate: Callable[..., Tensor] = difference
-    """The scalar that selects the branch of each element, from the operands in their order."""
+    """The scalar that selects each element's branch."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]] = SMOOTH
-    """Names of the branches below, between and above the kinks: one more than kinks."""
+    """Names of the branches below, between and above the kinks."""
     stops_gradient: Callable[[Mapping[str, float]], bool] = never
-    """Whether, for parameters, the formula holds a factor constant that depends on the prediction:
-    then the gradient is not what the loss changes by."""
+    """Whether the formula treats a factor that depends on the prediction as constant, so that the
+    gradient is not the loss's change."""
     picks: bool = False
-    """Whether the loss of a row takes one element of the prediction, that of its class: forward
-    reads no other one, and backward none."""
+    """Whether a row's loss uses only its class's element of the prediction: forward reads one, and
+    backward none."""
     temporaries: int = 4
     """Most tensors of ``temporary_elements`` that the reference holds at once beside its operands,
     loss and gradients, for the memory plan. The tests measure it; the default is what mse takes."""
     squares: bool = False
     """Whether the loss adds up squares of its operands, which have to be in range."""
     widens: bool = False
-    """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
+    """Whether the reference computes 16 bits in float32, and so needs larger tensors."""
     second_order: LossFunction | None = None
-    """The formula inside the domains, where the second derivatives that autograd gives of the
-    reference are not exact; called as the reference."""
+    """The formula inside the domains, if autograd's second derivatives of the reference are not
+    exact."""
     tolerance: Tolerance | None = None
     """The looser tolerance of this loss; None for 4 ulp."""
     terms: Terms | None = None
-    """The terms that cancel in the loss or its derivatives; None where errors are measured at the
-    results themselves."""
+    """The terms that cancel in the loss or its derivatives; None to measure errors at the
+    results."""
     relations: Relations = field(default_factory=Relations)
-    """What the checks of a loss over rows may take for granted beside the formula."""
+    """Properties of a row-wise loss that checks may use."""
 
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
-    """The operands for parameters, where their domains depend on these."""
+    """The operands for given parameters, if their domains depend on them."""
     _given: dict[tuple[tuple[str, float], ...], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """The specs that were made for parameters: a case asks for its own thousands of times."""
+    """Cached specs per parameters: a case asks for its own thousands of times."""
 
     def given(self, parameters: Mapping[str, float]) -> Self:
         """Return the spec with the operands for these parameters."""
@@ -256,10 +246,7 @@ class Spec:
         return found
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with fixed reduction and parameters.
-
-        Names are bound here, so that a call costs as much as a user's own.
-        """
+        """Return the public function with fixed settings, as fast as a user's call."""
         if self.bind_loss:
             return self.bind_loss(reduction, parameters)
         return named_call(
@@ -347,10 +334,7 @@ class Spec:
 
     @property
     def term_tensors(self) -> int:
-        """The number of float64 tensors of a block for the oracle's terms, for memory plans.
-
-        One for the loss and each gradient, plus four intermediates.
-        """
+        """Number of the oracle's float64 term tensors: loss, gradients and four intermediates."""
         return 5 + len(self.differentiable) if self.terms else 0
 
     @property
@@ -359,10 +343,7 @@ class Spec:
         return {operand.name: operand.domain for operand in self.operands}
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return intercept and slope of the branch coordinate, which is affine in the prediction.
-
-        ``others``: the other operands, with shapes that broadcast.
-        """
+        """Return intercept and slope of the branch coordinate, affine in the prediction."""
         import torch
 
         zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
@@ -383,9 +364,9 @@ class LossSpec(Spec):
 
     unit: ClassVar[Unit] = ELEMENT
     by_weights: bool = False
-    """Whether the public function divides the mean of a loss with a weight by the weights' sum."""
+    """Whether a weighted mean divides by the sum of the weights."""
     shapes: Shapes | None = None
-    """The shapes that the public function takes; None for any that broadcast."""
+    """The shapes that the public function accepts; None for any that broadcast."""
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
         """Return the broadcast shape."""

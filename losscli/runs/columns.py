@@ -1,7 +1,4 @@
-"""The columns of bench tables, by the names for `--columns` and configs.
-
-``COLUMNS`` is the only list.
-"""
+"""The columns of bench tables, by the names for `--columns` and configs."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ if TYPE_CHECKING:  # records take a while to import, and a config's error waits 
 
 REFERENCE = "reference"
 SMALL = 2**16
-"""Largest number of elements of a case for which the host column is shown."""
+"""Largest case for which the host column is shown, in elements."""
 MARKS = {"=": "=: as fast", "?": "?: too few or too scattered samples to decide"}
-"""What stands before a ratio that is neither faster nor slower."""
+"""Before a ratio that is neither faster nor slower."""
 
 Results = Sequence["BenchResult"]
 
@@ -31,9 +28,9 @@ class Column:
     header: str
     cell: Callable[[BenchResult], str]
     meaning: str
-    """The end of a sentence that begins with the header."""
+    """The end of a sentence that starts with the header."""
     usual: Callable[[Results], bool] = lambda results: True
-    """Whether a table of these results has it where no columns are chosen."""
+    """Whether a table has it by default."""
 
     @property
     def told(self) -> str:
@@ -143,11 +140,11 @@ COLUMNS = {
         "watts", _timed(lambda r: r.watts, figure), "that energy over the time of the calls", _never
     ),
 }
-"""Each column by the name that chooses it, from left to right."""
+"""By the name that selects it, from left to right."""
 ENERGY = frozenset({"energy", "power"})
-"""Columns for which the energy has to be measured, which takes a second more for each time."""
+"""Columns that need an energy measurement, which takes a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
-"""Columns that a narrow terminal goes without, the first one first."""
+"""Columns that a narrow terminal drops, in order."""
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:

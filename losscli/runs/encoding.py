@@ -26,10 +26,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def json_line(record: Mapping[str, Any]) -> str:
-    """Return one line of JSON, with null for numbers that are not finite.
-
-    msgspec would reject file names that are not UTF-8.
-    """
+    """Return one line of JSON with null for non-finite numbers, and any file names."""
     return json.dumps(finite(record), allow_nan=False)
 
 

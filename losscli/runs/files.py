@@ -71,7 +71,6 @@ def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> 
 
 
 def _umask() -> int:
-    """Return the umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

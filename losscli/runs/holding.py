@@ -21,12 +21,7 @@ _TRIES, _PAUSE = 3, 0.01
 
 @contextlib.contextmanager
 def held(output: Path) -> Iterator[None]:
-    """Hold an output within the block.
-
-    Raises:
-        UsageError: another process holds it.
-        UnfitError: its folder cannot be written.
-    """
+    """Hold an output within the block; UsageError if another process holds it."""
     path = _lock_path(output)
     try:
         file = _take(path, output)
@@ -60,7 +55,6 @@ def _lock_path(output: Path) -> Path:
 
 
 def _take(path: Path, output: Path) -> IO[str]:
-    """Return an output's locked file, which names this process."""
     for pause in [_PAUSE] * _TRIES + [0.0]:
         file = path.open("a+", encoding="utf-8")
         if not _lock(file):

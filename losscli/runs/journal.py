@@ -42,11 +42,7 @@ class Journal:
         """Write the header of ``run``, as unfinished, and its results so far.
 
         Those come from the journal ``resumed``, which this one may replace. ``name`` is the run's
-        name if it is only saved.
-
-        Raises:
-            UsageError: the journal of another run exists that was never reported.
-            UnfitError: the folder of ``output`` cannot be written.
+        name if it is only saved. UsageError if another run's unreported journal exists.
         """
         self.path = journal_path(output)
         refuse_unreported(run.kind, output, resumed, name)
@@ -77,10 +73,7 @@ class Journal:
 
 
 def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name: str = "") -> None:
-    """Refuse to overwrite the journal of a run whose output was never written.
-
-    For the other arguments see :class:`Journal`.
-    """
+    """Refuse to overwrite the journal of a run that was never written; see :class:`Journal`."""
     path = journal_path(output)
     if not path.exists() or (resumed and resumed.resolve() == path.resolve()):
         return

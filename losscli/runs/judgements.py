@@ -48,10 +48,7 @@ def is_busy(conditions: Mapping[str, Any]) -> bool:
 def is_impossible(
     gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
 ) -> bool:
-    """Tell whether a throughput is impossible.
-
-    If others kept the machine busy, no: the limit was measured at another moment.
-    """
+    """Tell whether a throughput is impossible, unless others kept the machine busy."""
     share = gbps / limit_gbps
     if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
         return False

@@ -21,17 +21,13 @@ _ATTACHED = re.compile(
     r"(--part|--output|--format|--save|--resume)=|-o."
     r"|LOSSCLI_(BENCH|VERIFY)_(PART|OUTPUT|FORMAT|SAVE|RESUME|FORCE)="
 )
-"""These options with the value in the same word, and their variables."""
+"""These options with an attached value, and their variables."""
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
-    """Return the run of these shards; if incomplete, it lists the shards it has.
+    """Return the run of these shards, without a headline; if incomplete, it lists its shards.
 
-    It has no headline; the caller computes it.
-
-    Args:
-        runs: runs with ``--part`` or merged runs, by name for messages.
-        mixed: accept different machines; each time then names its machine.
+    ``runs`` have names for messages. ``mixed`` accepts different machines, and times name theirs.
 
     Raises:
         UsageError: they are not different shards of one run of one losscli.
@@ -103,12 +99,10 @@ def _number(run: Run) -> int:
 
 
 def _parts(run: Run) -> str:
-    """Return a run's shards for a message: ``part 1/3, 2/3``."""
     return f"part {', '.join(run.parts)}"
 
 
 def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
-    """Reject shards of another config, count or losscli."""
     if first.kind != run.kind:
         raise UsageError(
             f"{first_name} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. "
@@ -132,7 +126,6 @@ def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
 
 
 def _check_apart(runs: Mapping[str, Run]) -> None:
-    """Reject shards that both have results of a case."""
     seen: dict[object, str] = {}
     for name, run in runs.items():
         for result in run.results:
@@ -164,7 +157,6 @@ def _unlike(first: Run, run: Run) -> str:
 
 
 def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the facts of several machines, with ``A or B`` where they differ."""
     keys = dict.fromkeys(key for run in runs for key in run.environment)
     found = {}
     for key in keys:

@@ -33,11 +33,7 @@ WHOLE = Part(1, 1)
 
 
 def parse_part(text: str) -> Part:
-    """Parse a shard such as ``3/16``.
-
-    Raises:
-        UsageError: the text is not a shard.
-    """
+    """Parse a shard such as ``3/16``; UsageError if the text is not a shard."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     part = Part(*map(int, match.groups())) if match else Part(0, 0)
     if not 1 <= part.number <= part.count <= MOST_PARTS:
@@ -59,12 +55,6 @@ def deal(
 
     The longest case is assigned first, always to the shard with the least work. A case's items stay
     together. The result is the same everywhere.
-
-    Args:
-        items: the items of all shards.
-        part: the shard.
-        case: returns an item's case, hashable.
-        seconds: estimates an item's time.
 
     Raises:
         UsageError: there are fewer cases than shards, and this one is empty.

@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 Z95 = NormalDist().inv_cdf(0.975)
-"""Standard errors that an interval of 95 % reaches on either side."""
+"""Standard errors on either side of a 95% interval."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Standard errors of a 95 % interval by Student's distribution, for 1 degree of freedom to 10."""
+"""Student's 95% quantiles for 1 to 10 degrees of freedom."""
 
 
 def student_quantile(freedom: int) -> float:
-    """Return Student's 95% quantile by degrees of freedom.
-
-    Beyond the table it is a series with an error below 0.003.
-    """
+    """Return Student's 95% quantile; beyond the table, by a series with an error below 0.003."""
     if freedom <= len(_T95):
         return _T95[freedom - 1]
     first = (Z95**3 + Z95) / 4
@@ -38,14 +35,10 @@ def deviation(logs: Sequence[float]) -> float:
 
 
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
-    """Return the 95% half-width for the next run's mean log.
+    """Return the 95% half-width for the next run's mean log, from two or more processes.
 
     It is at least the half-width from samples within processes, because few processes may agree by
-    luck.
-
-    Args:
-        logs: each process's measurement; at least two.
-        errors: each one's standard error, from its samples.
+    luck. ``errors`` are the processes' standard errors.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count

@@ -28,16 +28,14 @@ from losscli.runs.records import (
 )
 
 _LONGEST = 1e9
-"""Seconds that no call takes; what is not far beyond can be divided and squared."""
+"""Seconds that no call takes; slightly larger numbers can still be divided and squared."""
 
 _Fields = dict[str, msgspec.Raw]
-"""The fields of a JSON object, none of them parsed."""
+"""A JSON object's unparsed fields."""
 
 
 def read_run(path: Path, kind: Kind) -> Run:
-    """Return the run in a file.
-
-    An incomplete last line of JSONL, which a killed run may leave, is dropped.
+    """Return the run in a file, without an incomplete last line of JSONL.
 
     Raises:
         UsageError: the file is missing, not losscli's, of another kind, or of a later version.
@@ -63,7 +61,6 @@ def read_run(path: Path, kind: Kind) -> Run:
 
 
 def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
-    """Reject a file that is not losscli's, of another kind, or of a later version."""
     version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)
@@ -77,10 +74,7 @@ def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
 
 
 def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Reject well-typed but impossible records.
-
-    Consecutive results of a case share its object.
-    """
+    """Reject well-typed but impossible records. Consecutive results of a case share its object."""
     case = None
     seen: dict[object, int] = {}
     for index, result in enumerate(results):

@@ -12,7 +12,7 @@ from losscli.files.directories import user_directory
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
 _JOURNAL = ".jsonl.journal.jsonl"
-"""The end of a journal's name beside a run; the journal is no run itself."""
+"""The suffix of a run's journal, which is not a run."""
 
 
 def runs_directory() -> Path:
@@ -21,11 +21,7 @@ def runs_directory() -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether a path exists.
-
-    Raises:
-        UsageError: a directory on the way cannot be searched.
-    """
+    """Tell whether a path exists; UsageError if a directory on the way cannot be searched."""
     try:
         os.stat(path)
     except PermissionError as error:
@@ -46,11 +42,7 @@ def check_run_name(text: str) -> str:
 
 
 def prepare(name: str) -> Path:
-    """Return the path to save a run at, and create its directory.
-
-    Raises:
-        UnfitError: the directory cannot be made or written.
-    """
+    """Return the path to save a run at, and create its directory; UnfitError if that fails."""
     folder = runs_directory()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,11 +79,7 @@ def killed_runs() -> dict[str, Path]:
 
 
 def find_run(name: str) -> Path:
-    """Return the file of a path or a saved run's name; a path comes first.
-
-    Raises:
-        UsageError: neither exists.
-    """
+    """Return the file of a path or else a saved run; UsageError if neither exists."""
     path = Path(name)
     there = name and is_there(path)
     if there and not os.path.isdir(path):

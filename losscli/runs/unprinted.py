@@ -22,10 +22,7 @@ _NAME = "unprinted"
 def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
     """Keep a record on disk while the block prints it; if the block fails, say where it is.
 
-    Args:
-        kind: the record's kind, for the file name.
-        record: returns the text of a file that is removed after the block.
-        where: an existing file with all of it, which stays.
+    ``where`` is an existing file with all of it; otherwise the file is removed after the block.
     """
     path = where or _write(kind, record())
     try:
@@ -40,7 +37,6 @@ def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Ite
 
 
 def _write(kind: str, text: str) -> Path | None:
-    """Write to a new file in the user's data directory, or in the system's temporary one."""
     for folder in _folders():
         with contextlib.suppress(OSError, UnfitError):
             folder.mkdir(parents=True, exist_ok=True)

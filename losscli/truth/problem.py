@@ -1,4 +1,4 @@
-"""One case with its inputs and its oracle, shared by all implementations and checks of the case."""
+"""A case with its inputs and oracle, shared by implementations and checks."""
 
 from __future__ import annotations
 
@@ -44,40 +44,40 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
 }
 
 _FORMULAS_TENSORS = 24
-"""Tensors of the size of the inputs, in float32 at least, for which there has to be room before
-PyTorch's formulas are run beside what failed: their temporaries and gradients, twice over."""
+"""Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
+temporaries and gradients, twice."""
 
 Beside = Mapping[str, tuple[str, ...]]
-"""The losses of the run by the name of each implementation that runs them. A check that calls
-several losses calls no others: the first call of a loss builds its kernels."""
+"""The run's losses per implementation. A check of several losses uses only these, because others
+would be built first."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
-"""A factor that makes gradients below 1e-6 of the mean of some thousand elements."""
+"""A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
 
 
 def operand_of(gradient: str) -> str:
-    """Return the name of the operand whose gradient a part of an answer is."""
+    """Return the operand whose gradient a part of an answer is."""
     return gradient.removesuffix(" gradient")
 
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """An incoming gradient and the operands whose gradients it is for. Hashed by identity."""
+    """A grad_output and the operands to differentiate. Hashed by identity."""
 
     name: str
     wrt: tuple[str, ...]
     grad_output: Tensor
-    """A tensor of the shape of the loss."""
+    """In the shape of the loss."""
 
 
 @dataclass(frozen=True)
 class ThirdParty:
-    """What is known where a kernel of others is judged, not one of losscli's own."""
+    """Facts about a judged third-party kernel."""
 
     lacking: tuple[str, ...] = ()
-    """Operands of which it refuses a gradient, as PyTorch's own function does."""
+    """Operands without a gradient, as in PyTorch's own function."""
     reference: Implementation | None = None
     """What computes the truth of a Model."""
     labels: bool = False
@@ -86,24 +86,24 @@ class ThirdParty:
 
 @dataclass(frozen=True)
 class Problem:
-    """A case with its inputs, on which implementations are judged."""
+    """A case with inputs on which implementations are judged."""
 
     case: Case
     operands: Operands
     loosened: float | None = None
-    """ULP that the config grants this case by name."""
+    """ULP that the config grants this case."""
     excuses: bool = True
-    """Whether a result that is no worse than PyTorch's own formula is a warning."""
+    """Whether a result no worse than PyTorch's is a warning."""
     third_party: ThirdParty | None = None
-    """Where kernels of others are judged, which may be as wrong as a textbook's formula, too."""
+    """Set for third-party kernels, which may be as wrong as a textbook formula."""
     beside: Beside = field(default_factory=dict)
-    """The losses that a check may call in between."""
+    """Other losses that a check may call in between."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
-    """The largest error of each gradient of a Model's own, by the operand's name."""
+    """The largest error of each of a Model's own gradients, by operand."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _used: dict[str, Problem] = field(default_factory=dict)
-    """The variants that were asked for since ``spoiled`` looked at them."""
+    """Variants requested since ``spoiled`` last checked."""
     _marks: dict[str, Mark] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Problem:
 
     @property
     def of_others(self) -> bool:
-        """Whether a kernel of others is judged."""
+        """Whether a third-party kernel is judged."""
         return self.third_party is not None
 
     @property
@@ -134,33 +134,33 @@ class Problem:
 
     @property
     def wrt(self) -> tuple[str, ...]:
-        """The names of the operands whose gradients are asked for."""
+        """The names of the operands to differentiate."""
         lacking = self.third_party.lacking if self.third_party else ()
         return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
     @property
     def refused(self) -> bool:
-        """Whether the public function refuses operands of these shapes."""
+        """Whether the public function rejects these operand shapes."""
         shapes = [tuple(operand.shape) for operand in self.operands.values()]
         return bool(self.case.spec.refused(shapes))
 
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
-        """Return a problem of other operands; of the same case if none is given."""
+        """Return a problem with other operands, of the same case by default."""
         return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
 
     @property
     def chooses_order(self) -> bool:
-        """Whether the order of a sum may be another one on another stream or in a capture."""
+        """Whether sums may have another order on another stream or in a capture."""
         return self.case.spec.chooses_order and self.case.device != "cpu"
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
-        """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
+        """Return the problem with other shapes; see :meth:`Case.reshaped`."""
         case = self.case.reshaped(shape, target_shape)
         return Problem.of(case, self.loosened, third_party=self.third_party)
 
     @property
     def tolerance(self) -> str:
-        """The tolerance that config or loss loosened, a loss's with its reason; or nothing."""
+        """The loosened tolerance of config or loss, with the loss's reason, or an empty string."""
         own = self.case.spec.tolerance
         if self.granted is None:
             return ""
@@ -170,7 +170,7 @@ class Problem:
 
     @property
     def terms(self) -> str:
-        """The reason that errors are measured at the largest terms of an element, or nothing."""
+        """The reason that errors are relative to the largest terms, or an empty string."""
         own = self.case.spec.terms
         return own.reason if own else ""
 
@@ -181,12 +181,12 @@ class Problem:
 
     @cached_property
     def oracle(self) -> Oracle:
-        """The truth."""
+        """The oracle."""
         return self._oracle()
 
     @cached_property
     def _constant(self) -> Oracle:
-        """The truth of the contents that the operands have now, for results that are kept."""
+        """The oracle of the operands' current contents, whose results are kept."""
         return self._oracle(constant=True)
 
     def _oracle(self, *, constant: bool = False) -> Oracle:
@@ -201,7 +201,7 @@ class Problem:
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
-        """The share of the elements on each branch of the loss."""
+        """The fraction of elements on each branch of the loss."""
         counts = self.oracle.branch_counts()
         names = self.case.spec.branches(self.case.params)
         return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
@@ -212,7 +212,7 @@ class Problem:
         return Problem.of(case, self.loosened, third_party=self.third_party)
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
-        """Return a problem derived from this one; it is made once."""
+        """Return a problem derived from this one, made once."""
         if name not in self._variants:
             self._variants[name] = make()
             if self._marks:
@@ -221,15 +221,12 @@ class Problem:
         return self._variants[name]
 
     def mark(self) -> None:
-        """Store what the operands are now."""
+        """Mark the operands' current contents."""
         for name, operand in self.operands.items():
             self._marks[name] = Mark.of(operand)
 
     def spoiled(self, *, used: bool = False) -> str:
-        """Return the name of an operand, of this or a variant, that changed since ``mark``.
-
-        ``used``: look only at those variants that were asked for since the last time.
-        """
+        """Return an operand, of this or a (``used``) variant, that changed since ``mark``."""
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
@@ -238,20 +235,17 @@ class Problem:
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
     def call(self, incoming: Incoming) -> Call:
-        """Return the call that asks for the loss and the gradients of an incoming one."""
+        """Return the call for the loss and the gradients of a grad_output."""
         return Call(self.operands, incoming.wrt, incoming.grad_output)
 
     @cached_property
     def ones(self) -> Tensor:
-        """An incoming gradient of 1, in the shape of the loss."""
+        """A grad_output of ones."""
         one = torch.ones((), dtype=self.oracle.dtype, device=self.oracle.device)
         return one.expand(self.oracle.loss_shape())
 
     def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
-        """Return an incoming gradient of one number, in the shape of the loss; it is made once.
-
-        ``wrt``: the operands whose gradients it is for; the prediction alone if none is named.
-        """
+        """Return a constant grad_output, made once, for ``wrt`` or else the prediction."""
         wrt = wrt or self.wrt[:1]
         key = value, wrt
         if key not in self._filled:
@@ -264,15 +258,12 @@ class Problem:
 
     @cached_property
     def alone(self) -> tuple[Incoming, ...]:
-        """An incoming gradient of 1 for each operand alone."""
+        """A grad_output of 1 for each operand alone."""
         return tuple(self.filled(1.0, (name,)) for name in self.wrt)
 
     @cached_property
     def usual(self) -> Incoming:
-        """The usual incoming gradient: the case's number, or the first of those that change.
-
-        Without a reduction an incoming gradient of 1 is replaced by a tensor of normal values.
-        """
+        """The usual grad_output: the case's first number; normal values if unreduced and 1."""
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
             return Incoming("of normal values", self.wrt, make_grad_output(self.case))
@@ -280,12 +271,12 @@ class Problem:
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients other than 1; the last is for the gradients of all operands.
+        """Other grad_outputs; the last is for all operands.
 
-        32768, a usual scale of mixed precision, is for the prediction alone, as in training.
-        A small one shows gradients that are taken for zero where they are small. In float16, where
-        they are, and where sums times 32768 overflow, there is -3 instead, and for a mean about N,
-        because with 1 the gradient underflows and zeros would pass.
+        32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
+        small one reveals gradients that are treated as zero. In float16, where these underflow and
+        sums times 32768 overflow, -3 is used instead, and about N for a mean, because with 1 the
+        gradient underflows and zeros would pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
@@ -304,13 +295,13 @@ class Problem:
     def judge(
         self, part: str, got: Tensor | None, incoming: Incoming
     ) -> tuple[Outcome, Errors | None]:
-        """Judge a part of an answer by the name that the answer gives it."""
+        """Judge a part of an answer by its name."""
         if part == LOSS:
             return self.judge_loss(got)
         return self.judge_gradient(operand_of(part), got, incoming)
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
-        """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
+        """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
@@ -334,10 +325,7 @@ class Problem:
         *,
         any_for_nan: bool = False,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge the gradient of an operand for an incoming gradient.
-
-        ``any_for_nan``: any value passes where the truth is NaN.
-        """
+        """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         operand = self.operands[name]
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
@@ -386,9 +374,10 @@ class Problem:
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's own formulas, where there is room for them.
+        """Whether a failure is compared with PyTorch's formulas.
 
-        What is right at a small size would else be wrong at a large one, where no formula was run.
+        They may not fit in memory at a large size; a result must not be right at a small size but
+        wrong there.
         """
         if not self.excuses:
             return False
@@ -402,13 +391,13 @@ class Problem:
         return self.oracle.formulas(third_party=self.of_others)
 
     def formulas_losses(self) -> Iterator[Tensor]:
-        """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""
+        """Yield the losses of PyTorch's and textbook formulas that accept the operands."""
         for own in self.torchs_own:
             with suppress(SubjectError):
                 yield own.send(Forward(self.operands))
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
-        """Yield the results of PyTorch's own formulas; a large case's are made again each time."""
+        """Yield the results of PyTorch's formulas; those of a large case are recomputed."""
         if incoming in self._torchs:
             return iter(self._torchs[incoming])
         if not self.oracle.keeps_formulas:
@@ -418,14 +407,14 @@ class Problem:
 
     def _formulas_answers(self, incoming: Incoming) -> Iterator[Answer]:
         for number, own in enumerate(self.torchs_own):
-            # The reference takes all; a textbook's formula may not.
+            # The reference accepts all operands; a textbook formula may not.
             with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
                 yield own.send(self.call(incoming))
         if self.of_others and self.case.item_bytes == 2 and self.case.reduction != "none":
             yield self._scaled(self.torchs_own[0], incoming)
 
     def _scaled(self, own: Subject, incoming: Incoming) -> Answer:
-        """Return the answer of a kernel that rounds gradients before it knows what comes in."""
+        """Return the answer of a kernel that rounds gradients before multiplying by grad_output."""
         answer = own.send(self.call(self.filled(1.0, incoming.wrt)))
         scaled = {
             name: None if each is None else (each * incoming.grad_output).to(each.dtype)
@@ -435,7 +424,6 @@ class Problem:
 
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
-        """The whole truth of the loss."""
         return tuple(self._constant.value())
 
     def value(self) -> Iterable[Truth]:

@@ -1,7 +1,4 @@
-"""Carries a file's compiled output from one worker to the next.
-
-It is packed before the file has seen an operand, so it cannot hold results.
-"""
+"""Carries a file's compiled output to the next worker, packed before operands are known."""
 
 from __future__ import annotations
 
@@ -12,10 +9,10 @@ from pathlib import Path
 import msgspec
 
 FOLDER = "extensions"
-"""Where PyTorch compiles extensions, below the scratch directory of a worker."""
+"""PyTorch's folder for extensions in a worker's scratch directory."""
 MOST_BYTES = 2**28
 LOCK = "lock"
-"""What a compilation holds while it writes; a copy would have the next one wait for ever."""
+"""The lock of a running compilation; a copied one would block the next worker forever."""
 
 
 class _Compiled(msgspec.Struct):

@@ -10,8 +10,8 @@ from pathlib import Path
 from losscli.machine.own_processes import children
 
 WATCHED_SECONDS, WATCHES = 0.1, 10
-"""A worker that is asked nothing computes in less than half of this, soon: threads of OpenMP look
-for work for a while, which takes longer where others wait for the same cores."""
+"""An idle worker soon computes less than half of this: OpenMP threads spin for a while, longer if
+others wait for the same cores."""
 
 
 def find() -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from losscli.errors import printable
 
 LOG_BYTES = 2**16
-"""Bytes that are kept of the beginning and of the end of what a candidate writes."""
+"""Bytes kept of the start and end of the output."""
 _END_SECONDS = 5.0
 
 

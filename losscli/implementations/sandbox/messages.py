@@ -21,7 +21,7 @@ class Stored(msgspec.Struct):
     """An operand's storage; its bytes are in the operand file."""
 
     key: int
-    """The same for the same memory of the judge, so that a worker keeps its address."""
+    """Identifies the judge's memory, so that a worker keeps its address."""
     bytes: int
     at: int
     device: str
@@ -31,12 +31,12 @@ class Asked(msgspec.Struct, tag="asked"):
     """A request and the case of its subject."""
 
     number: int
-    """A random one; the answer has it as well, so that no older answer is taken for it."""
+    """A random number that the response repeats, so that no older one is accepted."""
     request: msgspec.Raw
     storages: list[Stored]
     case: Case | None = None
     model: ModelCase | None = None
-    """The case where it is one of a Model."""
+    """The case, if it is a Model's."""
     generation: int = 0
     """The implementation is bound anew for each."""
     mends: tuple[Mend, ...] = ()
@@ -50,17 +50,17 @@ class Load(msgspec.Struct, tag="load"):
     source: str
     path: str
     revision: str
-    """The source may import files beside it, but not at a revision."""
+    """Without a revision, the source may import neighbouring files."""
     name: str
     """The name of the function or class; empty to find it."""
     call: str
     """An expression that calls it; empty to find how."""
     order: list[str]
-    """The order of the operands; empty to find it."""
+    """The order of operands; empty to infer it."""
     unmarked: bool
-    """Whether it is to be imported where it is called, in a process that looks like a user's."""
+    """Whether to import it where it is called, in a process that looks like a user's."""
     built: int
-    """Bytes in the file of operands, of what an earlier worker has compiled."""
+    """Bytes of an earlier worker's compiled output in the operand file."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -87,9 +87,9 @@ class Raised(msgspec.Struct, tag="raised"):
     refused: bool = False
     """Whether it was RuntimeError."""
     code: Code = Code.RAISED
-    """The code; not ``raised`` where it raised nothing, but returned no tensor, say."""
+    """The code; not ``raised`` if it raised nothing, but returned no tensor, say."""
     broke: bool = False
-    """Whether the GPU cannot be used by the worker any more."""
+    """Whether the worker can no longer use the GPU."""
     number: int = 0
 
 

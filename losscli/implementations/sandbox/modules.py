@@ -15,7 +15,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 
 _SUM_ERROR = 0.02
-"""How far from one a row of probabilities may sum: 16-bit rows are rounded."""
+"""How far from one a row of probabilities may sum, rounded to 16 bits."""
 
 
 def make(module: ModuleType, definition: Definition, device: str, seed: int) -> Any:
@@ -100,7 +100,6 @@ def _described(given: Any) -> Argument:
 
 
 def _content(values: Tensor) -> Content:
-    """Classify the values of a floating-point tensor."""
     if not values.numel() or not bool(values.isfinite().all()):
         return "any"
     low, high = float(values.min()), float(values.max())

@@ -12,9 +12,9 @@ class Part(NamedTuple):
     name: str
     by: str
     without: str
-    """What it is made of where there are no namespaces; empty where it is missing then."""
+    """How it is made without namespaces; empty if it is then missing."""
     on_cuda: str = ""
-    """What it is made of on a GPU, where that differs."""
+    """How it is made on a GPU, if different."""
 
 
 PARTS = (

@@ -69,7 +69,7 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
-"""Bytes of results from which on their memory is given back after each reply."""
+"""Bytes of results from which memory is returned after each reply."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 EXCESSES: dict[int, tuple[Code, str]] = {
     TOO_MUCH_MEMORY: (
@@ -143,21 +143,16 @@ def is_of_a_worker(pid: int) -> bool:
 
 
 def _allocator() -> dict[str, str]:
-    """Return allocator settings with which a worker keeps freed memory as this process does."""
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
 def _user_packages() -> dict[str, str]:
-    """Return settings that locate the user's packages in a process without a home."""
     found = site.getusersitepackages() in sys.path
     return {"PYTHONUSERBASE": site.getuserbase()} if found else {}
 
 
 def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
-    """Return the environment that workers may see.
-
-    ``cached``: name the cache, for a source that imports losscli and finds its kernels there.
-    """
+    """Return the environment of workers; ``cached`` names the cache of kernels."""
     path = headers.search_path(given.get("CPATH", ""))
     found = {**kept(given), **_allocator(), **({"CPATH": path} if path else {})}
     if cached:
@@ -166,10 +161,7 @@ def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) ->
 
 
 def hidden_from_workers(*, cached: bool) -> list[str]:
-    """Return the parts of the cache to hide, because anyone who opens a lock can take it.
-
-    With ``cached``, the kernels stay visible.
-    """
+    """Return what to hide of the cache, such as locks; ``cached`` shows its kernels."""
     root = cache_directory("kernels").absolute()
     if not cached:
         return [str(root)]
@@ -177,7 +169,6 @@ def hidden_from_workers(*, cached: bool) -> list[str]:
 
 
 def _forked(wanted: dict[str, Any], descriptors: Sequence[int]) -> tuple[Zygote, int]:
-    """Fork a worker; return its zygote and its keeper's id."""
     for _ in range(2):
         parent = zygote()
         if keeper := parent.fork(wanted, descriptors):
@@ -217,7 +208,7 @@ class Worker:
         self.died: SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
-        """The parts of the walls behind which it runs."""
+        """The isolation it runs under."""
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -340,7 +331,7 @@ class Worker:
     def _answer(self, number: int, seconds: float) -> Replied | Raised:
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
-        # Each process that a question starts says so for itself.
+        # Each process that a request starts reports its own tuning.
         while isinstance(reply, Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
@@ -384,7 +375,6 @@ class Worker:
         return error
 
     def _ended(self) -> SandboxError:
-        """Return how a worker ended that should have answered."""
         if self._flooded:
             most = self.allowance.output_bytes
             return self._fatal(Code.FLOODED_OUTPUT, f"wrote more than {most} bytes of output")
@@ -440,10 +430,7 @@ class Worker:
         return True
 
     def _status(self) -> str | None:
-        """Wait for the keeper; return the exit code that it reports.
-
-        Empty if it was killed; None if worker processes keep it running.
-        """
+        """Return the keeper's exit code: empty if killed, None if workers keep it running."""
         self._signal(0)
         ready, _, _ = select.select([self.status], [], [], END_SECONDS)
         return os.read(self.status, 64).decode() if ready else None

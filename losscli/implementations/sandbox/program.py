@@ -1,6 +1,6 @@
 """Imports, binds and calls a loss as any program does.
 
-It is also run from its source, so it imports nothing from losscli; see ``unmarked``.
+It is also run from its source, so it imports and names nothing of this project; see ``unmarked``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Binding(NamedTuple):
     is_class: bool
     settings: Mapping[str, Any]
     made: Mapping[str, Any]
-    """What the constructor of a class may be given by name."""
+    """Keyword arguments for a class's constructor."""
     filled: tuple[str, ...]
-    """The names of the constructor's arguments that ``get_init_inputs`` may give by position."""
+    """Constructor arguments that ``get_init_inputs`` may pass by position."""
     names: tuple[str, ...]
     order: tuple[str, ...]
-    """Of those that are given by position; the others are given by name."""
+    """The operands passed by position; the others go by keyword."""
     device: str
     expression: str = ""
     """What is evaluated in place of a call of the name."""

@@ -22,7 +22,7 @@ from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, Warm
 from losscli.losses import Shape
 
 _NAMES_BYTES = 2**20
-"""What the names of compiled files may take beside their contents."""
+"""Bytes for the names of compiled files."""
 
 
 class WorkerRequest(Request[R_co], frozen=True):

@@ -64,7 +64,7 @@ class _Server:
     def __init__(self, incoming: Incoming, state: State) -> None:
         self.incoming, self.state = incoming, state
         self.number = 0
-        """That of the question."""
+        """The request's number."""
 
     def reply(self, question: Question) -> Reply:
         """Answer one request; an exception is an answer too."""
@@ -110,7 +110,6 @@ class _Server:
 
 @cache
 def _any_request() -> Any:
-    """Return the union of the concrete request classes of three modules."""
     known = (each for module in _REQUESTS for each in vars(module).values())
     kinds = {each for each in known if isinstance(each, type) and issubclass(each, Request)}
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))

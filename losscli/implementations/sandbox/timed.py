@@ -24,7 +24,7 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
 
 JOIN_SECONDS = 10.0
-"""How long a thread that a call has started may go on."""
+"""How long a thread that a call started may continue."""
 
 
 class Flip(msgspec.Struct):
@@ -86,9 +86,9 @@ class TimedPass:
         operands = tuple(given.values())
         self.prediction = operands[0]
         self.leaves: list[Tensor] = []
-        """What has a gradient of a Model beside the prediction."""
+        """A Model's other differentiable tensors."""
         if isinstance(case, ModelCase):
-            # As it is called: with parameters of its own, for the gradients of all arguments.
+            # As a user calls it: with its own parameters, for the gradients of all arguments.
             subject = subject.again()
             model = subject.function
             assert isinstance(model, BoundModel)
@@ -154,7 +154,6 @@ class TimedPass:
         self.call.prepare()
 
     def _drop_gradients(self) -> int:
-        """Drop all gradients except the prediction's; return their bytes."""
         count = 0
         for leaf in self.leaves:
             count += 0 if leaf.grad is None else leaf.grad.nbytes

@@ -31,17 +31,14 @@ def answers(
 ) -> Iterator[Answer]:
     """Yield the answers of successive processes that share their files.
 
-    Args:
-        file: defines the loss.
-        source: the arguments of ``program.import_source``.
-        how: how it is bound.
-        calls: each asks for the loss and the gradient of the first operand, on the CPU.
+    ``source`` are the arguments of ``program.import_source``. Each call asks for the loss and the
+    first operand's gradient, on the CPU.
     """
     results = f"{source[-1]}/results"
     for call in calls:
         Path(results).unlink(missing_ok=True)
         with _hidden(is_used=file.imports_losscli) as main:
-            # A thread that forks is the only one of its child, whose frames are all there are.
+            # A forking thread is its child's only thread, and its frames are the only ones.
             operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
             arguments = (source, main.Binding(*how), operands, incoming, results)
             thread = threading.Thread(target=main.main, args=arguments)
@@ -57,10 +54,7 @@ def answers(
 
 @contextmanager
 def _hidden(*, is_used: bool) -> Iterator[Any]:
-    """Hide losscli and yield a main module that looks like a program without it.
-
-    ``is_used``: the file imports losscli, so only the modules that run the file are hidden.
-    """
+    """Hide losscli behind a plain main module; ``is_used``: the file imports losscli."""
     prefix = "losscli.implementations" if is_used else "losscli"
     hidden = {n: sys.modules.pop(n) for n in [*sys.modules] if f"{n}.".startswith(f"{prefix}.")}
     main = sys.modules["__main__"] = ModuleType("__main__")

@@ -75,11 +75,7 @@ class Outgoing:
                 whole.copy_(now)
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
-        """Return a worker's response with its tensors.
-
-        Raises:
-            ValueError: the response has the wrong type or its bytes are missing.
-        """
+        """Return a worker's response with its tensors; ValueError if it is invalid."""
         return msgspec.json.decode(raw, type=kind, dec_hook=self._result)
 
     def _send(self, value: Any) -> Any:

@@ -33,9 +33,9 @@ from losscli.machine.own_processes import children
 from losscli.processes import Channel, end_with_parent, to_parent
 
 IDLE_SECONDS = 0.5
-"""Without a question for so long, the process imports what the first worker need not wait for."""
+"""Without a request for so long, the process imports what the first worker need not wait for."""
 DESCRIPTORS = 5
-"""Channel, log, status, operands and results, in this order."""
+"""Channel, log, status, operands and results."""
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # It counts files in memory as well.
+        # It also counts files in memory.
         together = group.make(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()
@@ -112,7 +112,6 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
 
 
 def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoReturn:
-    """Be the worker: close unneeded files and serve."""
     channel, log, _, operands, results = descriptors
     code = 70
     try:

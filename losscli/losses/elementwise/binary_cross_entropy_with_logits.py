@@ -54,8 +54,7 @@ def binary_cross_entropy_with_logits(
     Args:
         input: logits, any shape.
         target: probabilities, or labels 0 and 1, in the shape of ``input``. As in PyTorch, the
-            values
-            are not checked.
+            values are not checked.
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
             broadcasts to the shape of both, so (C,) has one value per column. It uses the kernel of
             :func:`binary_cross_entropy_with_pos_weight`.
@@ -81,7 +80,7 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
     reference=reference,
-    # Whose loss loses its digits where it is small.
+    # It loses the digits of small losses.
     functional=torchs_own(aten.binary_cross_entropy_with_logits),
     branch_coordinate=prediction,
     temporaries=7,

@@ -65,8 +65,7 @@ def binary_cross_entropy_with_pos_weight(
         target: probabilities, or labels 0 and 1; broadcastable with ``input``, aligned at the last
             dimension.
         pos_weight: multiplies the loss of positive targets; broadcastable with both, so (C,) has
-            one
-            value per column.
+            one value per column.
     """
     return Arguments((input, target, pos_weight), reduction, (), weight)
 

@@ -18,7 +18,7 @@ def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
 
 NO_KINKS: Callable[[Mapping[str, float]], tuple[float, ...]] = fixed(())
 SMOOTH, QUADRATIC = fixed(("smooth",)), fixed(("quadratic",))
-"""The names of the branch of a loss without kinks."""
+"""Branch names of smooth losses."""
 KINK_AT_ZERO = fixed((0.0,))
 LINEAR_ON_BOTH_SIDES = fixed(("linear below", "linear above"))
 

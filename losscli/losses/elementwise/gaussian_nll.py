@@ -104,8 +104,7 @@ def gaussian_nll_loss(
     Args:
         input: means, any shape.
         var: variances, differentiable: a number, or a tensor in the shape of ``input``, with one
-            extent
-            replaced by 1, or without the last dimension.
+            extent replaced by 1, or without the last dimension.
         full: whether to add the constant.
         eps: the smallest variance to divide by; at least 0.
         weight: multiplies the loss of each element; broadcasts to its shape, and differentiable.
@@ -113,10 +112,8 @@ def gaussian_nll_loss(
 
     Raises:
         ValueError: ``var`` has another shape, or a variance is negative and is a number or on the
-            CPU.
-            On a GPU, and under a compiler or ``vmap``, the loss is NaN instead; PyTorch waits for
-                the
-            GPU in each call to check.
+            CPU. On a GPU, and under a compiler or ``vmap``, the loss is NaN instead; PyTorch waits
+            for the GPU in each call to check.
     """
     operands = (input, target, _variance(input, var))
     return Arguments(operands, reduction, (float(full), eps), weight)
@@ -135,10 +132,9 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
 
 
 def _is_variance(shape: Shape, input: Shape) -> bool:
-    """Tell whether PyTorch accepts a variance of this shape."""
     if len(shape) != len(input):
         return len(shape) == len(input) - 1 and shape == input[:-1]
-    # The sum of the extents that differ: torch takes a single one, of 1.
+    # The sum of differing extents: torch accepts a single 1.
     return shape == input or sum(o for o, of in zip(shape, input, strict=True) if o != of) == 1
 
 

@@ -38,8 +38,7 @@ def hinge_loss(
 
     Args:
         target: broadcastable with ``input``, aligned at the last dimension, so (N,) against (B, N)
-            has
-            one target per column.
+            has one target per column.
         margin: value of ``input * target`` from which the loss is 0; any finite number.
     """
     return Arguments((input, target), reduction, (margin,), weight)

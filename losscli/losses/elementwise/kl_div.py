@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import REDUCTIONS, alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import switch
 from ..shapes import BROADCAST
@@ -78,12 +78,10 @@ def kl_div(
     Args:
         input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
-            ``input``,
-            aligned at the last dimension.
+            ``input``, aligned at the last dimension.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
-            ``()``).
-            ``mean`` divides by the number of elements; ``batchmean`` divides by the first extent of
-            ``input``, as the divergence of distributions is defined.
+            ``()``). ``mean`` divides by the number of elements; ``batchmean`` divides by the first
+            extent of ``input``, as the divergence of distributions is defined.
         log_target: whether the target holds logarithms.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None
@@ -95,19 +93,10 @@ def kl_div(
 BATCHMEAN = "batchmean"
 
 
-class _Calls(Calls):
-    """Calls with reductions that no operator has."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for an invalid setting."""
-        known = "sum" if settings["reduction"] == BATCHMEAN else settings["reduction"]
-        super().check({**settings, "reduction": known})
-
-
 SPEC = element_loss(
     kl_div,
     "KLDivLoss",
-    calls=_Calls("kl_div", shapes=BROADCAST),
+    calls=Calls("kl_div", shapes=BROADCAST, reductions=(*REDUCTIONS, BATCHMEAN)),
     formula="y * (log(y) - x)",
     operands=(INPUT, PROBABILITY),
     operands_of=operands_of,

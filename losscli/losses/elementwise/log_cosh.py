@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 FAR = 20.0
-"""The difference from which on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+"""The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -27,7 +27,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     d = input - target
     far = d.abs() > FAR
     inside = torch.where(far, torch.zeros_like(d), d)
-    # The gradient of this is sinh / cosh, right everywhere; its value is not, near zero.
+    # Its gradient, sinh / cosh, is right everywhere; its value is not near zero.
     value = torch.log(torch.cosh(inside))
     right = 0.5 * torch.log1p(torch.sinh(inside) ** 2)
     value = torch.where(inside.abs() < 2, value + (right - value).detach(), value)

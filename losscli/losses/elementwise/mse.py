@@ -39,8 +39,8 @@ SPEC = element_loss(
     calls=Calls("mse", by_weights=True, shapes=WARNED),
     formula="(x - y)^2",
     reference=reference,
-    # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
-    # operands to the dtype of the gradient that it writes.
+    # Its backward takes one dtype. After torch 2.11 it promotes, and on a GPU rounds both
+    # operands to the gradient's dtype.
     functional=torchs_own(aten.mse_loss),
     branches=QUADRATIC,
 )

@@ -32,7 +32,7 @@ def reference(
     else:
         loss = input - target * torch.log(input + eps)
     if full:
-        # Harmless where it is not chosen, for its gradient is computed there as well.
+        # Harmless where not selected, because the gradient is computed there too.
         small = target <= 1
         count = target.masked_fill(small, 2.0)
         stirling = count * torch.log(count) - count + 0.5 * torch.log(2 * math.pi * count)
@@ -78,7 +78,7 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     rate = Operand("input", "rates", domain=POSITIVE)
     logarithm = Operand("input", "logarithms of rates, or rates")
     smooth = ABOVE_ONE if parameters["full"] else None
-    # Where the loss of few bits is near 0: for a logarithm of 1/2, or a rate near 0.
+    # Where the loss is near 0: for a logarithm of 1/2, or a rate near 0.
     counts = replace(COUNTS, at_least_loss=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)
     return logarithm if parameters["log_input"] else rate, target

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
-"""The reductions that no operator knows."""
+"""Reductions that no operator has."""
 
 
 def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
@@ -78,7 +78,7 @@ def reference(
     if not cispo:
         is_low, is_high = is_low & falls, is_high & ~falls
     is_highest = falls & (log > (math.log(dual_clip) if dual_clip and not cispo else math.inf))
-    # Harmless where it is not chosen, for its gradient is computed there as well.
+    # Harmless where not selected, because the gradient is computed there too.
     free = torch.where(is_low | is_high | is_highest, torch.zeros_like(log), log)
     ratio = torch.where(is_highest, dual_clip, torch.exp(free))
     ratio = torch.where(is_low, 1 - clip_low, torch.where(is_high, 1 + clip_high, ratio))
@@ -108,21 +108,6 @@ def as_written(
     if dual_clip:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual_clip), loss)
     return reduce(loss, reduction)
-
-
-class _Calls(Calls):
-    """Calls with reductions that no operator has."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for an invalid setting."""
-        if (reduction := settings["reduction"]) in (SEQUENCE_MEAN, SEQUENCE_SUM):
-            settings = {**settings, "reduction": "sum"}
-        elif reduction not in REDUCTIONS:
-            raise ValueError(
-                "reduction must be 'none', 'mean', 'sum', 'sequence_mean' or 'sequence_sum', but "
-                f"is {reduction!r}"
-            )
-        super().check(settings)
 
 
 @dataclass(frozen=True)
@@ -173,13 +158,11 @@ def policy_loss(
         log_probs: the policy's token log-probabilities, ``(..., T)`` for sequences of T tokens;
             differentiable.
         old_log_probs: those of the policy that sampled the tokens; broadcastable with
-            ``log_probs``.
-            None for ``log_probs``, so that the ratio is 1.
+            ``log_probs``. None for ``log_probs``, so that the ratio is 1.
         advantages: per token, or ``(..., 1)`` per sequence; broadcastable with ``log_probs``.
         reference_log_probs: those of the reference; only needed with ``kl_coefficient``.
         mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
-            all.
-            The other losses are multiplied by 0, so they must be finite.
+            all. The other losses are multiplied by 0, so they must be finite.
         clip_low: how far the ratio may fall below 1; from 0 to 1.
         clip_high: how far the ratio may rise above 1; at least 0.
         dual_clip: the largest ratio for a negative advantage; above 1, or 0 for none.
@@ -191,8 +174,7 @@ def policy_loss(
         divisor: divides ``sum`` and ``sequence_sum``, for example a token count; a number or a
             one-element tensor.
         weight: multiplies the loss of each token, but not the divergence, for example to correct
-            for
-            another sampler; broadcastable with the others, and differentiable.
+            for another sampler; broadcastable with the others, and differentiable.
 
     Raises:
         ValueError: an unknown reduction, an invalid setting, a ``kl_coefficient`` without
@@ -280,7 +262,7 @@ def of_sequences(shape: Shape) -> Shape:
     return (*shape[:-1], 1) if shape else shape
 
 
-CALLS = _Calls("policy")
+CALLS = Calls("policy", reductions=(*REDUCTIONS, SEQUENCE_MEAN, SEQUENCE_SUM))
 SPEC = element_loss(
     policy_loss,
     "PolicyLoss",

@@ -48,8 +48,7 @@ def quantiles_loss(
 
     Args:
         quantile: the quantiles to predict; broadcastable with both, and differentiable. The values
-            are
-            not checked to be between 0 and 1; the dtype is promoted with the others.
+            are not checked to be between 0 and 1; the dtype is promoted with the others.
     """
     return Arguments((input, target, quantile), reduction, (), weight)
 

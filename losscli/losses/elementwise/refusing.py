@@ -51,6 +51,6 @@ class RefusingCalls(Calls):
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(loss):
             return
-        # NaN where one of the elements is; it takes no memory.
+        # The sum is NaN if an element is, and needs no memory.
         if bool(loss.detach().sum().isnan()):
             self.refuse(*given.operands)

@@ -29,11 +29,11 @@ def reference(
     linear = input * (positive.to(input.dtype) - target)
     beyond = torch.where(positive, -input, input)
     entropy = linear + torch.log1p(torch.exp(beyond))
-    # The smaller of both probabilities keeps its digits, and so do the derivatives.
+    # The smaller probability keeps its digits, and so do the derivatives.
     small = torch.sigmoid(beyond)
     miss = small * torch.where(positive, target, 1 - target)
     miss = miss + (1 - small) * torch.where(positive, 1 - target, target)
-    # No probability, of a target far outside [0, 1]: some powers of it would be numbers.
+    # Negative for a target far outside [0, 1]: some powers of it would be numbers.
     miss = torch.where(miss < 0, torch.full_like(miss, math.nan), miss)
     loss = entropy * miss**gamma
     if alpha >= 0:
@@ -70,7 +70,7 @@ def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[
     steep = entropy * gamma * miss ** (gamma - 1) if gamma else torch.zeros_like(miss)
     power = miss**gamma
     of_entropy = power * torch.maximum((nearer - target).abs(), torch.minimum(p, q))
-    # p q (1 - 2 target), in which the two targets pull to opposite sides.
+    # p q (1 - 2 target), in which the two targets have opposite signs.
     of_power = steep * p * q * torch.maximum(target, 1 - target)
     of_class = contrast * entropy * power
     of_miss = steep * torch.maximum(p, q)
@@ -100,9 +100,8 @@ def sigmoid_focal_loss(
     Args:
         inputs: logits, any shape.
         targets: probabilities, or labels 0 and 1; broadcastable with ``inputs``, aligned at the
-            last
-            dimension. Differentiable. The loss is NaN if a target outside [0, 1] makes ``m``
-                negative.
+            last dimension. Differentiable. The loss is NaN if a target outside [0, 1] makes ``m``
+            negative.
         alpha: weight of target 1; target 0 has 1 - alpha. Negative for none.
         gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
     """

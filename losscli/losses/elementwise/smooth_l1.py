@@ -20,7 +20,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> 
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
-    # On a GPU torch's backward rounds both operands to the dtype of the gradient that it writes.
+    # On a GPU torch's backward rounds both operands to the gradient's dtype.
     wide = torch.promote_types(input.dtype, target.dtype)
     if any(operand.requires_grad and operand.dtype != wide for operand in (input, target)):
         input, target = input.to(wide), target.to(wide)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 FAR = 40.0
-"""The product from which one of ``exp(-product)`` and ``-product`` is the loss even in float64."""
+"""The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -29,7 +29,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     product = input * target
     far = product.abs() > FAR
     inside = torch.where(far, torch.zeros_like(product), product)
-    # Its gradient rounds once less than that of logsigmoid.
+    # Its gradient has one rounding less than logsigmoid's.
     near = torch.logaddexp(-inside, torch.zeros_like(inside))
     beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
     return reduce(torch.where(far, beyond, near), reduction).to(dtype)

@@ -75,7 +75,6 @@ def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping
 
 
 def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settings: Any) -> Tensor:
-    """Return the weighted loss in PyTorch."""
     *others, weight = operands
     return reduce(inner(*others, reduction="none", **settings) * weight, reduction)
 

@@ -14,19 +14,19 @@ CHUNKS: Kind = "chunks"
 SLICES: Kind = "slices"
 
 ROWS = 2048
-"""Hidden states whose gradients are made at a time where all logits are there."""
+"""Hidden states whose gradients are computed at a time if all logits are there."""
 _UNIT = 128
-"""Parts are multiples of so many rows or classes: the tiles of matrix products."""
+"""Parts are multiples of this number of rows or classes, the tiles of matrix products."""
 _LEAST_CHUNK = 512
-"""Rows of a chunk, of fewer of which each product reads the weight too often for its work."""
+"""Fewest rows of a chunk; with fewer, products read the weight too often."""
 _USUAL_SLICE = 8192
-"""Classes of a slice, of more of which products are no faster."""
+"""Classes of a slice; more make products no faster."""
 _FORWARD_BYTES = 2**28
-"""What the logits of a slice take without gradients, more of which makes nothing faster."""
+"""Bytes of a slice's logits without gradients; more make nothing faster."""
 _NUMBERS = 5
-"""The numbers that are held of each row and slice at most, in float32 or in float64."""
+"""Numbers kept per row and slice at most, in float32 or float64."""
 _SHARE_OF_FREE = 0.5
-"""What a loss takes of the free memory where no budget says otherwise."""
+"""The fraction of free memory that a loss uses without a budget."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Size:
     item: int
     """Bytes of an element."""
     gradients: bool = True
-    """Whether gradients are wanted."""
+    """Whether gradients are needed."""
     whole: bool = True
-    """Whether the gradient of the logits is that of each row's loss times a number, so that forward
-    can write it before the number is known."""
+    """Whether the logits' gradient is a multiple of each row's loss gradient, so that forward can
+    compute it."""
     reduced: bool = True
-    """Whether one number multiplies the gradients of all rows."""
+    """Whether all rows' gradients have the same factor."""
     bent: bool = False
-    """Whether a softcap bends the logits."""
+    """Whether there is a softcap."""
 
     @property
     def sums(self) -> int:
@@ -71,7 +71,7 @@ class Plan:
     kept: int
     """The slices whose logits are kept for backward."""
     bytes: int
-    """Memory at the same time, besides the operands, their gradients and a few numbers a row."""
+    """Peak memory, besides operands, their gradients and a few numbers per row."""
 
     def __str__(self) -> str:
         """Describe the plan as ``--dry-run`` prints it."""
@@ -106,7 +106,6 @@ def _of_slices(size: Size, classes: int) -> int:
 
 
 def _of_chunk(size: Size) -> int:
-    """Return the bytes per row of a chunk with gradients."""
     return size.classes * size.item + (size.width * 4 if size.item < 4 else 0)
 
 
@@ -162,12 +161,7 @@ def candidates(size: Size, budget: int) -> list[Plan]:
 
 
 def choose(size: Size, budget: int | None, free: int) -> Plan:
-    """Return the fastest plan that fits.
-
-    Args:
-        size: the loss's size.
-        budget: bytes it may use; None for half of the free memory.
-        free: free bytes.
+    """Return the fastest plan within a budget, by default half of the free bytes.
 
     Raises:
         ValueError: no plan fits the budget.

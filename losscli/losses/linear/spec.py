@@ -92,9 +92,9 @@ class LinearSpec(Spec):
     chooses_order: ClassVar[bool] = True
     squares: bool = True
     composed_of: tuple[str, ...] = ("cross_entropy", "token_log_probs")
-    """Their logits have cross entropy or log-probabilities, in parts."""
+    """Cross entropy or log-probabilities of the logits, in parts."""
     sign: float = 1.0
-    """What multiplies the cross entropy of the logits to be this loss."""
+    """The factor from the logits' cross entropy to this loss."""
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -137,19 +137,7 @@ class LinearSpec(Spec):
         gradients: bool,
         free: int,
     ) -> Plan:
-        """Return losscli's plan for computing the logits.
-
-        Args:
-            shape: tokens, width and classes.
-            item_bytes: bytes per element.
-            reduction: the loss's reduction.
-            parameters: the loss's parameters.
-            gradients: whether gradients are needed.
-            free: free bytes, for a call without a budget.
-
-        Raises:
-            ValueError: no plan fits the budget.
-        """
+        """Return losscli's plan for computing the logits; ValueError if none fits the budget."""
         rows, width, classes = shape
         reduced, bent = reduction != "none", parameters["softcap"] != 0
         size = Size(rows, width, classes, item_bytes, gradients, reduced=reduced, bent=bent)
@@ -172,7 +160,6 @@ def _ordered(
     weight: Tensor,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Call a function with operands in the public order."""
     return function(hidden, weight, numbers, **({} if bias is None else {"linear_bias": bias}))
 
 

@@ -17,11 +17,11 @@ IN_PLACE = Further(
     "inplace",
     False,
     "bool",
-    """write the gradient over the first operand and return that, which saves its memory;
-        where it requires grad this takes ``torch.no_grad()``.""",
+    """overwrite the first operand with the gradient and return it, which saves memory; if it
+        requires grad, call this under ``torch.no_grad()``.""",
 )
 _MOST_ACCEPTED = 64
-"""Settings that are kept, so that a training step looks at its own no more than once."""
+"""Settings that are cached, so that a training step is checked once."""
 
 
 class RowCalls(Calls):
@@ -85,7 +85,7 @@ class RowCalls(Calls):
         return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:
-        """Return reduction and parameters for the operator; each combination is checked once."""
+        """Return reduction and parameters, each combination checked once."""
         if operators.is_compiling():
             return (given.reduction, *map(float, given.parameters))
         settings = (given.reduction, given.parameters)
@@ -100,7 +100,6 @@ class RowCalls(Calls):
 
 
 def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
-    """Return the loss's dtype: promoted if the second operand holds rows too."""
     import torch
 
     first, second, *_ = operands

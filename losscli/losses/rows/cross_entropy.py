@@ -33,21 +33,19 @@ class _Rows(NamedTuple):
     """Intermediate values of the loss and its terms."""
 
     dim: int
-    """The dimension of the classes."""
-    raw: Tensor
-    """Logits over the temperature, in float32 at least."""
+    """The class dimension."""
     logits: Tensor
-    """The same, capped."""
+    """Logits after temperature and softcap, in at least float32."""
     weight: Tensor | None
     """The weights in a shape that broadcasts with the logits."""
     probabilities: Tensor | None
-    """The smoothed target; None where the target holds class numbers."""
+    """The smoothed target; None if the target holds class indices."""
     number: Tensor | None
-    """The class of each row, 0 where it is ignored."""
+    """The class of each row, 0 if ignored."""
     kept: Tensor | None
     """Whether a row is not ignored."""
     divisor: Tensor | int
-    """What the mean divides the sum by."""
+    """The mean's divisor."""
     dtype: Any
     """The dtype of the loss."""
 
@@ -86,15 +84,15 @@ def _rows(
     import torch
 
     dim = 0 if input.dim() == 1 else 1
-    # A target of probabilities is told from one of class numbers as PyTorch does.
+    # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
     dtype = input.dtype
     if has_probabilities:
         for other in (target,) if weight is None else (target, weight):
             dtype = torch.promote_types(dtype, other.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    raw = input.to(wide) if temperature == 1 else input.to(wide) / temperature
-    logits = softcap * torch.tanh(raw / softcap) if softcap else raw
+    logits = input.to(wide) if temperature == 1 else input.to(wide) / temperature
+    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     if weight is not None:
         weight = weight.to(wide).view(-1, *[1] * (input.dim() - dim - 1))
     if has_probabilities:
@@ -102,11 +100,11 @@ def _rows(
         if label_smoothing:
             smoothed = smoothed * (1 - label_smoothing) + label_smoothing / classes
         divisor = input.numel() // classes
-        return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
+        return _Rows(dim, logits, weight, smoothed, None, None, divisor, dtype)
     target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
     kept = target != int(ignore_index)
     number = torch.where(kept, target, 0)
-    rows = _Rows(dim, raw, logits, weight, None, number, kept, 1, dtype)
+    rows = _Rows(dim, logits, weight, None, number, kept, 1, dtype)
     weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
     return rows._replace(divisor=weights.sum())
 
@@ -193,7 +191,7 @@ def _terms(
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     dim, x = rows.dim, rows.logits
     lse = torch.logsumexp(x, dim, keepdim=True)
-    # A sum of exponentials is rounded beside 1, and so is its logarithm.
+    # A sum of exponentials is rounded relative to 1, and so is its logarithm.
     of_sum = (torch.softmax(x, dim) * x.abs()).nansum(dim, keepdim=True)
     of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
 
@@ -205,7 +203,7 @@ def _terms(
         return found + (2 * z_loss * lse.abs() * of_sum).squeeze(dim) if z_loss else found
 
     def slope() -> Tensor:
-        # The exponent of a class is off by its own rounding, and by that of what it comes of.
+        # A class's exponent is off by its own rounding and that of its inputs.
         exponent = (lse - x).abs()
         if temperature != 1 or softcap:
             exponent = exponent + 2 * x.abs()
@@ -267,11 +265,9 @@ def cross_entropy(
     Args:
         input: logits, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` for C classes.
         target: class indices in int64, int32 or uint8, in the shape of ``input`` without C; or
-            class
-            probabilities in the shape of ``input``, which are differentiable.
+            class probabilities in the shape of ``input``, which are differentiable.
         weight: a factor for each class, ``(C)``; differentiable. With class indices, the mean
-            divides by
-            the sum of the targets' weights.
+            divides by the sum of the targets' weights.
         ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
         label_smoothing: share of each target spread equally over all classes, from 0 to 1.
         temperature: divides the logits; above 0.
@@ -305,7 +301,6 @@ def cross_entropy(
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
-    """Raise PyTorch's errors for a target in the input's shape."""
     if not target.is_floating_point():
         raise RuntimeError(
             f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
@@ -327,7 +322,6 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
 
 
 def _check_classes(input: Tensor) -> None:
-    """Raise PyTorch's error for logits without a dimension."""
     if not input.dim():
         raise IndexError(
             "cross_entropy: input must have a dimension of classes, but is a single number"

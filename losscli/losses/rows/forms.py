@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..formulas import Reduction
 
 NO_INDEX = -(2.0**63)
-"""A class number that no row has, the least of int64: nothing is ignored."""
+"""The least int64, a class index that no row has: nothing is ignored."""
 IGNORE_INDEX = Parameter(
     name="ignore_index",
     default=-100,
@@ -34,7 +34,7 @@ IGNORE_INDEX = Parameter(
     other=3,
     absent=NO_INDEX,
 )
-"""The parameter of each loss that takes class numbers."""
+"""The parameter of losses with class indices."""
 
 
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
@@ -44,7 +44,7 @@ def ignored_index(parameters: Mapping[str, float]) -> int | None:
 
 
 _PREFIXES = {True: "masked_", False: "weighted_"}
-"""Before the name of a form with an optional operand, by whether that is a mask."""
+"""The prefix of a form with an optional operand, by whether that is a mask."""
 
 
 def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
@@ -106,7 +106,6 @@ def _are_numbered(operands: tuple[Operand, ...]) -> bool:
 
 
 def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
-    """Return the tolerance with the roundings that operands add."""
     adding = [operand for operand in operands if operand.roundings]
     if not adding:
         return own
@@ -123,9 +122,9 @@ class _Form:
     spec: RowSpec
     operands: tuple[Operand, ...]
     fixed: Mapping[str, float]
-    """The parameters that the form is a value of."""
+    """Parameters that the form fixes."""
     values: int
-    """How many losses a row has."""
+    """The number of losses per row."""
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Adapt a function of all operands to those of the form."""
@@ -156,7 +155,6 @@ class _Form:
         return _stacked(loss), gradient
 
     def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
-        """Return the loss's operands in order, None for missing ones."""
         given = dict(zip((each.name for each in self.operands), operands, strict=True))
         return [given.get(each.name) for each in self.spec.operands]
 
@@ -166,7 +164,6 @@ class _Form:
         reduction: Reduction,
         settings: Mapping[str, float],
     ) -> Callable[..., Any]:
-        """Return a public function of the form's operands, with fixed settings."""
         spec = self.spec
         named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
         if len(spec.reductions) > 1:
@@ -186,8 +183,6 @@ def _stacked(found: Any) -> Tensor:
 
 
 def _named(function: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with another's name."""
-
     def called(*operands: Any, **settings: Any) -> Any:
         return function(*operands, **settings)
 

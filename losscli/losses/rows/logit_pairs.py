@@ -54,8 +54,6 @@ ARGUMENTS = {
 
 
 def _function(name: str, docstring: str) -> Callable[..., Arguments]:
-    """Return the public function of a divergence without extra parameters."""
-
     def arguments(
         input: Tensor,
         target: Tensor,
@@ -83,13 +81,8 @@ def _divergence_loss(
 ) -> RowSpec:
     """Return the spec of a divergence of two sets of logits.
 
-    Args:
-        arguments: the function in this file, whose docstring defines the loss.
-        module: the module's name.
-        divergence: the row losses in PyTorch, from both log-probabilities and the settings.
-        terms: the term magnitudes, from two :class:`Softmax`, the temperature and the settings.
-        parameters: all parameters, including the temperature.
-        fields: further fields of the spec.
+    ``divergence`` computes row losses from both log-probabilities and the settings; ``terms`` their
+    magnitudes from two :class:`Softmax`, the temperature and the settings.
     """
     describe(arguments, ARGUMENTS)
     return row_loss(
@@ -115,12 +108,11 @@ def _reference(
     temperature: float = 1.0,
     **settings: float,
 ) -> Tensor:
-    """Compute a divergence in PyTorch, 16 bits in float32."""
     import torch
 
     (first, second), dtype = at_least_float32(input, target)
     if mask is not None:
-        # What a masked row holds must not reach a gradient, not even as 0 times infinity.
+        # A masked row's values must not reach a gradient, not even as 0 times infinity.
         kept = mask.unsqueeze(-1)
         first, second = (
             torch.where(kept, each, torch.zeros_like(each)) for each in (first, second)
@@ -232,7 +224,7 @@ SOFT_CROSS_ENTROPY = _divergence_loss(
 def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
     import torch
 
-    # The derivative of p is p times a sign less the expected sign.
+    # The derivative of p is p times (sign - expected sign).
     sign = (p.probability - q.probability).sign()
     of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
     return LazyTerms(
@@ -250,7 +242,7 @@ def _from_kinks(
     import torch
 
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (input, target))
-    # A logit that is moved away from a tie moves the other probabilities of its row.
+    # Moving a logit away from a tie moves the row's other probabilities.
     return (temperature * (log_p - log_q),) * 3
 
 
@@ -319,7 +311,7 @@ def _mixture_terms(
     q: Softmax, p: Softmax, temperature: float, *, beta: float
 ) -> Mapping[str, Tensor]:
     m = beta * p.probability + (1 - beta) * q.probability
-    # A logarithm moves by what its argument is off by, relative to it.
+    # A logarithm moves by its argument's relative error.
     size = m.log().abs().fmax((beta * p.weight + (1 - beta) * q.weight) / m)
     of_p = WeightedSum(p, p.log - m.log(), p.size.fmax(size))
     of_q = WeightedSum(q, q.log - m.log(), q.size.fmax(size))

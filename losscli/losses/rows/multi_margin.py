@@ -52,7 +52,7 @@ def _from_kinks(
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
     beyond = margin - input.gather(-1, number) + input
-    # Whatever the score of its own class is, a row's loss has no kink there.
+    # A row's loss has no kink at its own class.
     return (beyond.scatter(-1, number, math.inf),)
 
 
@@ -77,7 +77,7 @@ def _terms(
         return (share * (size if p == 1 else 2 * beyond * size)).sum(-1)
 
     def slope() -> Tensor:
-        # The class of the row has the sum of the others.
+        # The row's class has the sum of the others.
         each = share * ((beyond > 0) if p == 1 else 2 * size)
         return each.scatter(-1, number, each.sum(-1, keepdim=True))
 

@@ -61,8 +61,7 @@ def nll_loss(
         input: log-probabilities, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; differentiable.
         target: class indices in int64, int32 or uint8, in the shape of ``input`` without C.
         weight: a factor for each class, ``(C)``; not differentiable. The mean divides by the sum of
-            the
-            targets' weights.
+            the targets' weights.
         ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
 
     Raises:

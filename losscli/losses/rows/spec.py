@@ -20,8 +20,8 @@ Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"
 VECTORS: Content = "vectors"
 SCORES: Content = "scores"
-"""What rows hold: logits, of which a softmax is taken; vectors with a length; numbers that are
-compared or picked."""
+"""The contents of rows: logits for a softmax, vectors with a length, or numbers to compare or
+pick."""
 
 
 def row_dimension(shape: Shape) -> int:
@@ -85,42 +85,40 @@ class RowSpec(Spec):
 
     unit: ClassVar[Unit] = ROW
     header: str = ""
-    """The stem of the loss's header, where that is not its name."""
+    """The header's stem, if not the loss's name."""
     form_of: str = ""
-    """The name of the loss of which this is a form; empty where it is none."""
+    """The loss of which this is a form, or empty."""
     forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
-    """Other operands that the functions take, by what follows the name of the loss there: each has
-    operators and kernels of its own, from the same header."""
+    """Alternative operands by name suffix; each has its own operators and kernels from the same
+    header."""
     second_dimension: bool = False
-    """Whether rows lie along dimension 1, as classes do in PyTorch; else along the last. The shapes
-    of other operands are then ``of_rows`` and ``of_classes``."""
+    """Whether classes are dimension 1, as in PyTorch, rather than the last. Other operands then
+    have shapes ``of_rows`` and ``of_classes``."""
     holds: Content = LOGITS
-    """What the rows are, from which checks take the values that need care."""
+    """The rows' contents, which select special values for checks."""
     counts: Callable[..., Tensor] | None = None
     """``counts(*operands, **parameters)``: what each row counts in a mean; None where it is 1."""
     from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
-    """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
-    values of theirs where the derivative jumps, one tensor for each such value; None without."""
+    """``from_kinks(*operands, **parameters)``: how far elements of the prediction are above each
+    non-differentiable point, one tensor per point."""
     undecided: Callable[..., Mapping[str, Tensor]] | None = None
-    """``undecided(*operands, dtype, ulp, **parameters)``: by how much the derivative for each
-    element of an operand may be off, by the operand's name, because rounding decides the sign of a
-    difference. ``dtype`` is what the loss is computed in, ``ulp`` what a sum over a row and a
-    handful of roundings may lose in it."""
+    """``undecided(*operands, dtype, ulp, **parameters)``: how far each derivative may be off, by
+    operand, because rounding decides a sign. ``dtype`` is the compute dtype; ``ulp`` is what a
+    row's sum and a few roundings may lose."""
     most_dimensions: int | None = None
-    """The most dimensions of the prediction; None for any number."""
+    """The maximum number of dimensions of the prediction; None for any."""
     doubling: str = ""
-    """The parameter that asks for a second value of each row: the loss then has a dimension of two
-    in front. The operator takes how many values a row has besides the first."""
+    """The parameter for a second value per row: the loss then has a leading dimension of two. The
+    operator takes the number of further values."""
     values: int = 1
-    """How many losses a row has; several lie in a dimension in front of the rows."""
+    """The number of losses per row; several are a leading dimension."""
     part_values: int = 0
-    """How many values an operator returns of a part of each row, where others have some classes;
-    0 where there is none. See csrc/parts."""
+    """The number of values that an operator returns for a part of each row; 0 if none. See
+    csrc/parts."""
     in_place: bool = False
-    """Whether there is an operator that writes the first gradient over its operand."""
+    """Whether an operator can overwrite the first operand with its gradient."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """What a call of the public function says besides operands and settings, so that it takes the
-    rows where the spec has them."""
+    """Further arguments of the public function, so that rows lie where the spec has them."""
 
     @property
     def roles(self) -> str:

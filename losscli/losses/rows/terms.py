@@ -34,16 +34,13 @@ class Softmax:
     probability: Tensor
     log: Tensor
     size: Tensor
-    """The magnitude of the terms of a logarithm."""
+    """The magnitude of a logarithm's terms."""
     weight: Tensor
-    """A probability with what the rounding of its exponent adds to it."""
+    """A probability plus the rounding of its exponent."""
 
     @classmethod
     def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
-        """Return the softmax along the last dimension.
-
-        ``computed``: the logits are rounded too, which also moves the log-sum-exp.
-        """
+        """Return the softmax along the last dimension; ``computed``: the logits are rounded too."""
         import torch
 
         scaled = logits / temperature
@@ -56,7 +53,7 @@ class Softmax:
         if computed or temperature != 1:
             exponent = exponent + 2 * (scaled.abs() + of_sum if computed else scaled.abs())
         weight = known(probability * (1 + exponent / 4))
-        # What is less than half the smallest number of a dtype is lost as a whole.
+        # Anything below half a dtype's smallest number is lost.
         for dtype in (torch.float32, torch.float64):
             limits = torch.finfo(dtype)
             weight = weight.fmax((probability / limits.eps).clamp(max=limits.tiny))
@@ -123,7 +120,7 @@ def divergence_terms(
         {
             LOSS: lambda: summed.total,
             own: lambda: summed.slope / temperature,
-            # Each of the two is off by the rounding of its own exponent.
+            # Each of the two has its own exponent's rounding.
             others: lambda: (other.weight + summed.of.weight) / temperature,
         }
     )

@@ -26,7 +26,7 @@ class _Calls(RowCalls):
 
     def loss(self, given: Arguments, *site: int) -> Any:
         found = super().loss(given, *site)
-        # Of DTensors they are two already.
+        # DTensors are unbound already.
         one = isinstance(found, tuple) or not given.parameters[1]
         return found if one else found.unbind(0)
 

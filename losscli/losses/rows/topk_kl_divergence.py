@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST_CLASSES = 16
-"""The classes that generated cases know of a teacher, of at least twice as many."""
+"""A teacher's known classes in generated cases, at most half of all."""
 
 
 class _Calls(RowCalls):
@@ -40,18 +40,14 @@ class _Calls(RowCalls):
 
 
 def _of_known_classes(shape: Shape) -> Shape:
-    """The operand has a value per known class of a row's teacher."""
     return *shape[:-1], min((shape[-1] + 1) // 2, _MOST_CLASSES)
 
 
 def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     """Append the remainder's log-probability, computed in float64 to keep digits.
 
-    Args:
-        log_probs: ``(..., k)``.
-        impossible: ``(..., 1)``: the student's remainder is 0. A teacher's remainder that may come
-            from
-            rounding is 0 there too; otherwise the divergence would be infinite.
+    If the student's remainder is ``impossible``, a teacher's that may come from rounding counts as
+    0; otherwise the divergence would be infinite.
     """
     import torch
 
@@ -61,7 +57,7 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     surprise = (shares * wide).detach().nan_to_num(nan=0.0)  # 0 times infinity is 0
     rounding = _rounding(log_probs.dtype, log_probs.shape[-1], -surprise.sum(-1, keepdim=True))
     least = torch.where(impossible, rounding, 0.0)
-    # Harmless where there is no rest, for its gradient is computed there as well.
+    # Harmless without a remainder, because the gradient is computed there too.
     positive = rest > least
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
@@ -107,10 +103,7 @@ def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tens
 def harmless(
     classes: Tensor, target: Tensor, kept: Tensor | None, instead: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return int64 classes and the target, with safe values in masked rows.
-
-    ``instead``: the target's value there.
-    """
+    """Return int64 classes and the target, with safe values in rows that are not kept."""
     import torch
 
     classes = classes.long()
@@ -178,7 +171,7 @@ def _terms(
         if not has_rest:
             return torch.zeros_like(input).scatter(-1, classes, found)
         others = Softmax.of(input.scatter(-1, classes, -torch.inf), temperature)
-        # A product of two that are each off by a handful of roundings.
+        # A product of two factors, each off by a few roundings.
         own = 2 * found[..., -1:] * known(others.weight)
         return own.scatter(-1, classes, found[..., :-1])
 
@@ -186,7 +179,7 @@ def _terms(
         found = of_bins["target"]
         if not has_rest:
             return found
-        # The derivative of the logarithm of the rest is -q over the rest.
+        # The derivative of the remainder's logarithm is -q over the remainder.
         moved = known(target.exp() * (found / q.probability)[..., -1:])
         return found[..., :-1] + moved
 
@@ -222,17 +215,14 @@ def topk_kl_divergence(
     Args:
         input: the student's logits, ``(..., C)`` for C classes; differentiable.
         classes: indices of k distinct classes per row, in int64, int32 or uint8, ``(..., k)``, in
-            any
-            order.
+            any order.
         target: the teacher's log-probabilities of these, ``(..., k)``; differentiable. If they sum
-            to
-            more than 1, they are divided by their sum.
+            to more than 1, they are divided by their sum.
         reverse: whether the student's distribution weighs the logarithms.
         temperature: divides the student's logits; above 0. The teacher's log-probabilities already
             include the teacher's temperature.
         mask: bool, ``(...)``: the rows that count; None for all. The other rows have loss and
-            gradients
-            0, whatever they hold.
+            gradients 0, whatever they hold.
         reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count) or ``sum``
             (shape ``()``).
 
@@ -243,8 +233,7 @@ def topk_kl_divergence(
         ValueError: an unknown reduction, a temperature not above 0, or shapes that do not fit.
         TypeError: class indices of another dtype, or logits that are not floating-point.
         IndexError: on the CPU, a class of a counted row is out of range. On a GPU that row's loss
-            and
-            gradients are NaN.
+            and gradients are NaN.
     """
     operands = (input, classes, target, mask)
     return Arguments(operands, reduction, (float(reverse), temperature))  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ class _Calls(RowCalls):
         return super().composed(given if has_kernels else given._replace(composed=True))
 
     def check(self, given: Mapping[str, float]) -> None:
-        # PyTorch's norm is also of an infinite degree.
+        # PyTorch's norm may have an infinite degree.
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
 
 
@@ -52,7 +52,7 @@ def reference(
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         difference = a - b + eps
-        # PyTorch's norm of degree 1 adds up one by one, and loses 100 ulp of 50,000 numbers.
+        # PyTorch's norm of degree 1 sums sequentially and loses 100 ulp over 50,000 numbers.
         found: Tensor = difference.abs().sum(-1) if p == 1 else torch.norm(difference, p, -1)
         return found
 
@@ -114,19 +114,14 @@ def _terms(
 
 
 _ROUNDINGS = 2.0**-17
-"""The share of its largest term that a row's loss may be off by in float32, generously."""
+"""How far a row's loss may be off in float32, relative to its largest term; generous."""
 _EITHER = 2.0**23
-"""The factor of the terms of a gradient where either side of a kink is right: 4 float32 ULP of them
-are as large as the gradient."""
+"""The factor of a gradient's terms if either side of a kink is right: 4 float32 ULP of them equal
+the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:
-    """Return the factor of a gradient's terms above a kink.
-
-    Args:
-        above: how far a row is above the kink; a row on it has the derivative.
-        sizes: the largest terms of ``above``; rounding may put a row on the other side.
-    """
+    """Return the factor of a gradient's terms ``above`` a kink, given the sizes of its terms."""
     share = (above >= 0).to(above.dtype)
     return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 
@@ -143,11 +138,11 @@ class _Distance(NamedTuple):
         import torch
 
         difference = a - b + eps
-        # What eps is added to is rounded by itself.
+        # The difference is rounded before eps is added.
         size = difference.abs().fmax((a - b).abs())
         length = torch.norm(difference, p, -1, keepdim=True)
         of_size = torch.norm(size, p, -1, keepdim=True)
-        # ``(|difference| / length)^(p - 1)``: the power multiplies what its base is off by.
+        # ``(|difference| / length)^(p - 1)``: the power multiplies its base's error.
         base = (difference.abs() / length) ** (p - 1)
         off = max(abs(p - 1), 1.0) * (size / difference.abs()).fmax(of_size / length)
         slope = (base * off).nan_to_num(nan=0.0, posinf=0.0)
@@ -179,8 +174,7 @@ def triplet_margin_loss(
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
             depends on two operands only: between one-element vectors it has one term, whatever the
-                third
-            operand's length.
+            third operand's length.
         margin: how much nearer the positive must be; above 0.
         p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
         eps: added to each difference.

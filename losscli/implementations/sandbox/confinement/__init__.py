@@ -35,11 +35,11 @@ from losscli.implementations.sandbox.parts import NAMES
 
 PR_SET_CHILD_SUBREAPER = 36
 NIXOS_DRIVER = "/run/opengl-driver"
-"""Where NixOS has the libraries of a GPU's driver."""
+"""NixOS's folder of GPU driver libraries."""
 SCRATCH_PART = 4
-"""Which part of the memory that a worker may take each of two file systems in memory may hold."""
+"""The divisor of a worker's memory limit for each of two file systems in memory."""
 MPS_VARIABLE, MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
-"""What names the folder in which programs meet that share a GPU by MPS, and the usual one."""
+"""The variable and usual folder by which programs share a GPU with MPS."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Wanted:
     memory_bytes: int
     processes: int
     scratch: str
-    """The folder in which the worker has one where it has no file system of its own."""
+    """The parent of the worker's folder if it has no private file system."""
     environ: Mapping[str, str]
     shown: Sequence[str]
-    """Files and folders that are needed, beyond those that Python and the compilers need."""
+    """Paths needed in addition to those of Python and the compilers."""
     hidden: Sequence[str]
-    """Files and folders that are not to be seen."""
+    """Paths to hide."""
 
 
 class Walls:
@@ -65,10 +65,10 @@ class Walls:
         self.wanted = wanted
         self._on_cpu = wanted.device == "cpu"
         self.apart = self._has_files = self._has_users = False
-        """Whether it is in namespaces of its own."""
+        """Whether it has its own namespaces."""
         self._reached = {"session", "environment"}
         self.scratch = ""
-        """The folder of the worker."""
+        """The worker's folder."""
 
     @property
     def reached(self) -> list[str]:
@@ -83,14 +83,7 @@ class Walls:
             self._reached |= {"signals", "network"}
 
     def furnish(self, prefix: str) -> None:
-        """Create the worker's folder and the files that it sees.
-
-        Args:
-            prefix: start of the folder's name where the worker has no private file system.
-
-        Raises:
-            OSError: a required file cannot be made visible.
-        """
+        """Create the worker's files; ``prefix`` starts its folder's name on a shared disk."""
         wanted = self.wanted
         needed = self._needed()
         pipes = wanted.environ.get(MPS_VARIABLE, MPS_PIPES)
@@ -111,11 +104,7 @@ class Walls:
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
-        """Irrevocably drop rights that the worker no longer needs.
-
-        Raises:
-            OSError: a required file would become unreadable.
-        """
+        """Irrevocably drop rights; OSError if a required file would become unreadable."""
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
             capabilities.drop()
@@ -139,7 +128,6 @@ class Walls:
         return [*_needed(self.wanted.environ), *self.wanted.shown, NIXOS_DRIVER]
 
     def _lock_files(self) -> None:
-        """Allow writes to selected files only and, without mounts, restrict reads."""
         writable = [self.scratch, *mounts.devices(self.wanted.device)]
         writable += ["/dev/shm"] if self._has_files else []
         writable += [] if self._on_cpu else ["/proc"]  # CUDA names its threads there

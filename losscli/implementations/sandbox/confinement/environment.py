@@ -17,12 +17,12 @@ KEPT = (
     *("TRITON_PTXAS_PATH", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_CPP_LOG_LEVEL"),
     *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUSERBASE", "VIRTUAL_ENV"),
 )
-"""The variables by which compilers, libraries and devices are found and set."""
+"""Variables that locate and configure compilers, libraries and devices."""
 KEPT_BEGINNINGS = (
     *("LC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_"),
     *("ATEN_CPU_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_CUDA_", "PYTORCH_ALLOC_"),
 )
-"""The beginnings of more of them: no program keeps a secret in such a variable."""
+"""Prefixes of further variables, which hold no secrets."""
 CACHES = {
     "TORCH_EXTENSIONS_DIR": "extensions",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -32,15 +32,12 @@ CACHES = {
     "HOME": "home",
     "TMPDIR": "tmp",
 }
-"""The folders of a worker's own, by the variables that name them."""
+"""The worker's own folders, by variable."""
 USER = "user"
 
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a candidate may see.
-
-    Call it before a process starts: it cannot find what it never had.
-    """
+    """Return the variables that a candidate may see, before its process starts."""
     return {
         name: value
         for name, value in given.items()

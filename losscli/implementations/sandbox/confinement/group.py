@@ -14,20 +14,16 @@ from pathlib import Path
 from losscli.machine.cgroups import groups
 
 NAME = "losscli-"
-"""The beginning of the name of a group."""
+"""The prefix of group names."""
 _SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
-"""What is set as well, where the kernel has it."""
+"""Further settings, if the kernel has them."""
 
 
 class Group:
     """A group held by open files, which workers cannot open."""
 
     def __init__(self, beside: Path, memory_bytes: int, processes: int) -> None:
-        """Create the group.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Create the group; OSError if it cannot be created."""
         self._folder = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = f"{NAME}{os.getpid()}"
         self._entry = self._events = -1

@@ -16,18 +16,18 @@ from losscli.implementations.sandbox.confinement import kernel
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _CHANGE_FOLDERS = 0x1FF0
-"""To remove, and to make files of all kinds."""
+"""Removing, and creating files of all kinds."""
 _REFER, _TRUNCATE, _DEVICE_IOCTL = 1 << 13, 1 << 14, 1 << 15
 _WRITES = {1: _WRITE | _CHANGE_FOLDERS, 2: _REFER, 3: _TRUNCATE, 5: _DEVICE_IOCTL}
-"""The rights to write, by the version that brought them."""
+"""Rights to write, by the version that introduced them."""
 _READS = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_IOCTL
-"""What a rule on a file, and on no folder, may allow."""
+"""What a rule on a file, not a folder, may allow."""
 _TCP = {4: 0x3}
-"""To listen and to connect."""
+"""Listening and connecting."""
 SCOPES_SINCE = 6
 _SCOPES = {SCOPES_SINCE: 0x3}
-"""Abstract sockets, and signals, to others than those who share the limits."""
+"""Abstract sockets and signals to processes outside the limits."""
 _VERSION, _PATH_BENEATH = 1, 1
 
 
@@ -44,14 +44,8 @@ def restrict(
 ) -> int:
     """Restrict the files that this process and its children may read and write.
 
-    Args:
-        writable: paths that may be read and written.
-        hidden: paths that may not be read. Folders above them cannot be listed, because a rule on
-            a folder allows everything below it.
-        needed: paths inside hidden folders that may be read.
-
-    Returns:
-        The version of Landlock.
+    Folders above ``hidden`` cannot be listed, because a rule on a folder allows everything below
+    it. ``needed`` paths inside hidden folders stay readable.
 
     Raises:
         OSError: Landlock is unavailable.
@@ -84,7 +78,6 @@ def _known(rights: dict[int, int], version: int) -> int:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Allow rights on a path if it exists."""
     with suppress(FileNotFoundError, PermissionError):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:

@@ -19,23 +19,20 @@ from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
 LOOK_SECONDS = 0.1
-"""Between two looks at a worker's processes: the cores of a host do not fill its memory in it."""
+"""Between two looks at a worker's processes; too short for a host's cores to fill its memory."""
 GROWTH = 1.1
-"""How much more memory than at the last exact look asks for another, which takes long."""
+"""Growth of memory since the last exact look that requires another, which is slow."""
 COUNTED_BY_NAMESPACE = (5, 14)
-"""The kernel since which the processes of a user are counted in each user namespace by itself."""
+"""The kernel version since which each user namespace counts a user's processes separately."""
 TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 """How a worker ended, beyond the exit codes of a process."""
 
 
 def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
-    """Set the limits of this process and of each child.
+    """Set limits for this process and each child; 0 bytes or processes means none.
 
-    Args:
-        memory_bytes: limit on file size and data; 0 means none.
-        processes: limit on processes and threads; 0 means none.
-        data: whether to limit data, which CUDA does not survive: it reserves large address ranges.
-        own_users: whether this process has its own user namespace.
+    ``data``: limit data too, which CUDA does not survive, because it reserves large address ranges.
+    ``own_users``: this process has its own user namespace.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
@@ -48,9 +45,9 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 
 def wait(worker: int, watch: Watch) -> int:
-    """Wait for a worker, end it if it exceeds its limits, and return its exit status.
+    """Wait for a worker, or end it at its limits; return its exit status.
 
-    SIGCHLD has to be blocked.
+    SIGCHLD must be blocked.
     """
     excess = 0
     while True:
@@ -67,11 +64,11 @@ class Watch:
     """Polls the children of this process and their children."""
 
     memory_bytes: int
-    """Of all together; 0 is no limit."""
+    """For all together; 0 is no limit."""
     processes: int
-    """Of them, with their threads; 0 is no limit."""
+    """With threads; 0 is no limit."""
     _looked_at: float = 0.0
-    """The memory, not exact, of the last exact look."""
+    """The inexact memory at the last exact look."""
 
     def look(self) -> int:
         """Return which limit is exceeded, or 0."""
@@ -79,7 +76,7 @@ class Watch:
         found = [known for pid in pids if (known := _numbers(pid, "status"))]
         if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
             return TOO_MANY_PROCESSES
-        # What processes share is counted in each of them.
+        # Shared memory is counted in each process.
         most = sum(map(_whole, found))
         if not self.memory_bytes or most <= max(self.memory_bytes, GROWTH * self._looked_at):
             return 0

@@ -22,13 +22,13 @@ from losscli.implementations.sandbox.confinement import kernel
 
 COVERED = ("/tmp", "/var/tmp", "/run", "/var/run")
 SCRATCH = "/tmp/work"
-"""The file system of a worker, on what covers /tmp. The name does not tell of losscli."""
+"""A worker's file system, on top of /tmp. The name does not reveal losscli."""
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 OF_CUDA = ("/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu*")
-"""The devices of NVIDIA's driver, and of Windows' and Jetson's."""
+"""The devices of NVIDIA's driver, also on Windows and Jetson."""
 
 SCRATCH_BYTES = 4 * 2**30
-"""The most that a file system in memory holds."""
+"""The maximum size of a file system in memory."""
 _STREAMS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 _READ_ONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND = 1, 2, 4, 8, 32, 4096
 _FILE_WRITABLE = 0o222
@@ -44,7 +44,7 @@ class _Kept(NamedTuple):
 
     path: str
     place: int
-    """A descriptor by which it is found when its path is covered."""
+    """A descriptor that finds it when its path is covered."""
     is_folder: bool
 
 
@@ -58,24 +58,21 @@ class Mounted(NamedTuple):
     """The result of mounting."""
 
     scratch: str
-    """Where the file system in memory is."""
+    """The file system in memory."""
     read_only: bool
-    """Whether all else is read-only."""
+    """Whether everything else is read-only."""
     proc: bool
-    """Whether /proc shows the processes of the namespace alone."""
+    """Whether /proc shows only the namespace's processes."""
 
 
 def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
-    """Mount the files that this process and its children see.
+    """Mount the files that this process and its children see, or return None if not permitted.
 
     Args:
         device: the worker's compute device.
         bytes: capacity of each of two file systems in memory.
         needed: paths that stay visible, even inside covered folders.
         hidden: paths to hide, except needed paths inside them.
-
-    Returns:
-        Where the file system in memory is; None if the kernel does not permit mounts.
 
     Raises:
         OSError: a needed path cannot be restored.
@@ -121,7 +118,6 @@ def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str])
 
 
 def _roots(needed: Iterable[str], covered: list[str]) -> list[str]:
-    """Return needed paths in covered folders, without duplicates."""
     inside: set[str] = set()
     for path in needed:
         inside |= {path} if any(_is_below(path, place) for place in covered) else set()
@@ -165,14 +161,12 @@ def _bring_back(kept: _Kept) -> None:
 
 
 def _link(given: str, real: str) -> None:
-    """Recreate the links of a path in a covered folder."""
     if not os.path.exists(given):
         os.makedirs(os.path.dirname(given), exist_ok=True)
         os.symlink(real, given)
 
 
 def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
-    """Mount a /dev with selected devices and private shared memory."""
     _mount_small("/dev")
     for node in nodes:
         _bring_back(node)
@@ -184,7 +178,6 @@ def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
 
 
 def _mount_scratch(bytes: int) -> str:
-    """Mount a file system in memory at an empty place; return its path."""
     names = (f"{SCRATCH}{number or ''}" for number in count())
     scratch = next(name for name in names if not os.path.lexists(name))
     os.mkdir(scratch)
@@ -228,7 +221,6 @@ def _remount_read_only(place: str, flags: int) -> None:
 
 
 def _mount_small(place: str) -> None:
-    """Mount an empty file system to hold restored paths."""
     _mount("tmpfs", place, "tmpfs", _SMALL, "size=1m,mode=755")
 
 

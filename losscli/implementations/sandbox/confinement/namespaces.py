@@ -13,16 +13,15 @@ _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000
 _NEWPID, _NEWNET = 0x20000000, 0x40000000
 _OWN = _NEWPID | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS
 HOST = b"localhost"
-"""The name of the host in a namespace: that of the judge is none of a candidate's business."""
+"""The host's name in a namespace, which hides the judge's."""
 
 
 class Left(NamedTuple):
     """The namespaces that a process left."""
 
     namespaces: bool
-    """Those of the judge."""
     users: bool
-    """Its namespace of users as well."""
+    """Whether it has its own user namespace too."""
 
 
 def leave() -> Left:

@@ -22,7 +22,7 @@ class Refused(NamedTuple):
     why: str
     error: int = errno.EPERM
     on_cuda: bool = True
-    """Whether CUDA does without them."""
+    """Whether CUDA works without them."""
 
 
 REFUSED = (
@@ -67,23 +67,23 @@ REFUSED = (
 SHARED_MEMORY = Refused(
     ("shmget", "semget", "msgget", "mq_open"), "reach memory and queues of other processes"
 )
-"""What is refused as well where there is no namespace for it."""
+"""Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
-"""The flags of clone that ask for a namespace of any kind."""
+"""The flags of clone for new namespaces."""
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
-"""From here on, calls of another set of numbers on x86-64."""
+"""The first number of x86-64's alternative calls."""
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Operations of a filter: load a word of the call; compare with it; end."""
+"""Operations of a filter: load a word of the call; compare it; end."""
 _SET_DEATH_SIGNAL = 1
-"""The option of prctl by which a worker could outlive the process that keeps it."""
+"""The option of prctl with which a worker could outlive its keeper."""
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-"""Where they lie in the description of a call; of an argument the lower half comes first."""
+"""Their offsets in the description of a call; an argument's lower half comes first."""
 _SET_FILTER, _ALLOW_SPECULATION = 1, 4
 _STEP = struct.Struct("=HBBI")
-"""An operation, how many steps are skipped if it is true and if not, and its value."""
+"""An operation, how many steps to skip if true and if false, and its value."""
 
 
 def program(
@@ -91,12 +91,7 @@ def program(
     families: Iterable[int],
     options: Iterable[int] = (_SET_DEATH_SIGNAL,),
 ) -> bytes:
-    """Return a filter that allows all system calls except the given ones.
-
-    Args:
-        refused: system calls to refuse.
-        families: socket families that may be created; socket pairs are always allowed.
-        options: prctl options to refuse.
+    """Return a filter that refuses system calls, other socket families, and prctl options.
 
     Raises:
         OSError: no filter can be made for this machine.
@@ -127,14 +122,10 @@ def program(
 
 
 def refuse(program: bytes) -> None:
-    """Install a filter for this thread and its children.
-
-    Raises:
-        OSError: the kernel has no filters, or this process may still gain privileges.
-    """
+    """Install a filter for this thread and its children; OSError if the kernel refuses."""
     steps = ctypes.create_string_buffer(program, len(program))
     filter = struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(steps))
-    # By default older kernels slow all that a process with a filter computes.
+    # Older kernels slow down a process with a filter by default.
     for flags in (_ALLOW_SPECULATION, 0):
         try:
             kernel.call("seccomp", _SET_FILTER, flags, filter)
@@ -149,7 +140,6 @@ def _if(operation: int, value: int, then: list[bytes]) -> list[bytes]:
 
 
 def _end(error: int = 0) -> list[bytes]:
-    """Return the end of a filter, which allows the call or returns an error."""
     return [_step(_RETURN, _ERROR | error if error else _ALLOW)]
 
 
