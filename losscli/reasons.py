@@ -12,6 +12,7 @@ Word = Literal[
     "NO WORSE THAN TORCH",
     "RIGHT WITHIN LIMITS",
     "SLOWER",
+    "NO KERNEL OF ITS OWN",
     "WRONG",
     "CHEATS",
     "CRASHED",
@@ -25,9 +26,10 @@ Word = Literal[
 GRADIENT`` the loss is right, but nothing can be trained with it; ``NO WORSE THAN TORCH`` what it
 gets wrong, PyTorch's own formula gets wrong as well; ``RIGHT WITHIN LIMITS`` it is wrong for NaN,
 infinities and other special values, mixed dtypes or layouts alone; ``SLOWER`` right, but slower
-than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock; ``CRASHED`` it
-raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be
-loaded; ``NOT JUDGED`` this machine could not judge it.
+than PyTorch; ``NO KERNEL OF ITS OWN`` right, but what runs is PyTorch's, where ``--own-kernel
+require`` asks for another; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock;
+``CRASHED`` it raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD``
+it cannot be loaded; ``NOT JUDGED`` this machine could not judge it.
 """
 
 Facet = Literal[
@@ -221,6 +223,11 @@ class Code(StrEnum):
     ERROR = (
         *("error", "NOT JUDGED", "losscli itself failed"),
         "This is a fault of losscli; judge it again, and report it if it comes back.",
+    )
+
+    NO_OWN_KERNEL = (
+        *("no_own_kernel", "NO KERNEL OF ITS OWN", "what runs is PyTorch's own"),
+        "Launch a kernel of your own: look whether its build failed and PyTorch took its place.",
     )
 
     NO_GRADIENT = (

@@ -106,6 +106,12 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @switch("--quick", help="Run the small checks and a short timing only.")
 @switch("--no-time", help="Time nothing.")
 @switch("--require-isolation", help="Judge nothing where a part of the isolation is missing.")
+@option(
+    "--own-kernel",
+    type=OneOf("choice", ("require",)),
+    metavar="require",
+    help="Fail a file whose work is PyTorch's: NO KERNEL OF ITS OWN.",
+)
 @switch("--until-first", help="End the judging of a file at its first reason, for a search.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
 @_limit("--call-timeout", "call_seconds", "Stop a few calls of a kernel after TIME.")
@@ -167,9 +173,9 @@ def command(
     such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says how to call
     anything else. `losscli new` writes one to start from.
 
-    Exit codes: 1 a file is WRONG, CHEATS, CRASHED or HANGS, 3 a file DOES NOT BUILD and none is
-    worse, 4 a file was NOT JUDGED and none is worse, 130 interrupted (the finished verdicts are
-    written).
+    Exit codes: 1 a file is WRONG, CHEATS, CRASHED, HANGS or has NO KERNEL OF ITS OWN, 2 it is not
+    known which loss a file computes, 3 a file DOES NOT BUILD and none is worse, 4 a file was NOT
+    JUDGED and none is worse, 130 interrupted (the finished verdicts are written).
     """
     if bool(files) == bool(jobs):
         raise UsageError("name files to judge, or --jobs FILE, one of the two.")

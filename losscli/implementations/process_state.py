@@ -64,6 +64,9 @@ class Facet:
     """The code of a remaining change."""
     waits: bool = False
     """Whether it can only be read once CUDA has started; until then a reading is None."""
+    mild: bool = False
+    """Whether other code computes the same formulas whatever it is: an import that changes it is a
+    limit, and not WRONG."""
 
     def told(self, before: Any, after: Any) -> str:
         """Describe how two readings differ; empty if they are equal or one is missing."""
@@ -224,6 +227,7 @@ def _attribute(name: str, owner: Any, attribute: str) -> Facet:
         name,
         lambda: getattr(owner, attribute),
         lambda value: setattr(owner, attribute, value),
+        mild=True,
     )
 
 
@@ -237,11 +241,11 @@ def _autocast(device: str) -> Facet:
 
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
 FACETS: tuple[Facet, ...] = (
-    Facet("number of threads", torch.get_num_threads, torch.set_num_threads),
+    Facet("number of threads", torch.get_num_threads, torch.set_num_threads, mild=True),
     Facet("default dtype", torch.get_default_dtype, torch.set_default_dtype),
     Facet("default device", torch.get_default_device, torch.set_default_device),
-    Facet("torch's random state", _generators, _set_generators, _unlike_states),
-    Facet("Python's random state", random.getstate, random.setstate, _unlike),
+    Facet("torch's random state", _generators, _set_generators, _unlike_states, mild=True),
+    Facet("Python's random state", random.getstate, random.setstate, _unlike, mild=True),
     Facet("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
     _modes(
         "functions",
@@ -272,11 +276,13 @@ FACETS: tuple[Facet, ...] = (
             torch.is_deterministic_algorithms_warn_only_enabled(),
         ),
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
+        mild=True,
     ),
     Facet(
         "precision of float32 products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
+        mild=True,
     ),
     _attribute("TF32 of products", _MATMUL, "allow_tf32"),
     _attribute("TF32 of cuDNN", _CUDNN, "allow_tf32"),
@@ -291,9 +297,9 @@ FACETS: tuple[Facet, ...] = (
     _autocast("cpu"),
     _autocast("cuda"),
     Facet("persisting L2 cache", persisting_cache, reset_persisting_cache, waits=True),
-    Facet("working directory", os.getcwd, os.chdir),
-    Facet("environment variables", _environment, _set_environment, _names),
-    Facet("signal handlers", _handlers, _set_handlers, _names),
+    Facet("working directory", os.getcwd, os.chdir, mild=True),
+    Facet("environment variables", _environment, _set_environment, _names, mild=True),
+    Facet("signal handlers", _handlers, _set_handlers, _names, mild=True),
     _functions_of("torch", _OF_TORCH),
     _functions_of("Python", _OF_PYTHON),
 )
@@ -304,6 +310,8 @@ class StateChange(NamedTuple):
 
     text: str
     code: Code
+    mild: bool = False
+    """See :attr:`Facet.mild`."""
 
 
 def reason_of(changes: Sequence[StateChange]) -> Reason:
@@ -342,5 +350,5 @@ class ProcessState:
             told = facet.told(before, after)
             if told:
                 facet.restore(before)
-                changed.append(StateChange(f"{facet.name}{told}", facet.code))
+                changed.append(StateChange(f"{facet.name}{told}", facet.code, facet.mild))
         return changed

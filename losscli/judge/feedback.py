@@ -28,6 +28,7 @@ _OPENINGS: dict[Word, str] = {
     "RIGHT WITHIN LIMITS": "is right for ordinary operands, and wrong for some of special values, "
     "dtypes or layouts.",
     "SLOWER": "is right but slower than PyTorch.",
+    "NO KERNEL OF ITS OWN": "is right, but what runs is PyTorch's own.",
     "WRONG": "is wrong.",
     "CHEATS": "deceives the judge, so neither its results nor its times count.",
     "CRASHED": "crashed.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from losscli.cases.axes import DType
@@ -47,6 +49,8 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     """Whether it is timed."""
     until_first: bool = False
     """Whether the first reason ends the judging, not the first that leaves nothing to judge."""
+    own_kernel: Literal["", "require"] = ""
+    """``require``: a file whose work is PyTorch's is NO KERNEL OF ITS OWN."""
     require_isolation: bool = False
     """Whether the file is not to run where a part of the isolation is missing."""
     limits: Allowance = Allowance()

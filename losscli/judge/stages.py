@@ -24,7 +24,7 @@ from losscli.bench.plan import Task, lineup
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.build.diagnosis import placed_error
-from losscli.cases.axes import DTYPES, FORWARD
+from losscli.cases.axes import DTYPES, FORWARD, FORWARD_BACKWARD
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import printable
@@ -39,10 +39,12 @@ from losscli.implementations.errors import (
 )
 from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.process_state import reason_of
+from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.requests import Call, Forward
+from losscli.implementations.sandbox.owners import OWN, TRITON
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.process import is_of_a_worker
-from losscli.implementations.sandbox.requests import Leftovers, TuningSeconds
+from losscli.implementations.sandbox.requests import Leftovers, Time, TuningSeconds, WhatRan
 from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import Subject, bind
 from losscli.judge import beside
@@ -69,6 +71,9 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
+OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
+"""The share of the time from which a file has a kernel of its own: on a CPU the interpreter's time
+is in it."""
 MOST_CAUSES = 2
 """Cases on which the cause of wrong results is looked for."""
 MOST_REASONS = 8
@@ -324,6 +329,9 @@ class _Judging:
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
         if ended:
             raise Ended
+        if self.job.own_kernel or self.job.timed:
+            with draft.stage("time"), self._device(shared=False):
+                self._who_computed()
         if self.job.timed:
             with draft.stage("time"), self._device(shared=False):
                 self._time()
@@ -381,7 +389,7 @@ class _Judging:
             self.draft.end(code, text, case=case.name)
         if changed := remote.changes_of(self.file):
             reason = reason_of(changed)
-            if reason.code != Code.LEFT_BEHIND:
+            if not all(change.mild for change in changed):
                 self.draft.end(reason.code, reason.text)
             text = f"its import changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.LIMITED, text, facet="global_state")
@@ -623,6 +631,32 @@ class _Judging:
         if late > 0:
             waited = f"{self.waited:.0f} s of which it waited for {self.device}"
             self.draft.end(Code.BUSY, f"{told}, {waited}")
+
+    def _who_computed(self) -> None:
+        """Say whose operators and kernels run in a call, and whether a kernel of its own does."""
+        against, draft = self.against, self.draft
+        trains = bool(draft.trains)
+        case = against.tasks(trains=trains)[0].case
+        try:
+            subject = RemoteSubject.bind(self.implementation, case)
+            operands = self._problem(case).operands
+            pass_ = FORWARD_BACKWARD if trains else FORWARD
+            subject.send(Time(pass_, operands, evicts=False, captured=False))
+            found = subject.send(WhatRan())
+        except SubjectError as error:
+            if self.job.own_kernel:
+                draft.notes.append(f"who computed it is not known: {error}")
+            return
+        own = sum(share for who, share in found.shares.items() if who in (OWN, TRITON))
+        what = "kernels" if self.device != "cpu" else "operators of PyTorch's"
+        named = ", ".join(f"{share:.0%} {who}" for who, share in sorted(found.shares.items()))
+        draft.notes.append(f"ran: {found.count} {what}, {named}")
+        if own >= OWN_SHARE[self.device.partition(":")[0]]:
+            return
+        if self.file.parsed.compiled:
+            draft.notes.append("it builds a kernel that never ran")
+        if self.job.own_kernel:
+            draft.add(Code.NO_OWN_KERNEL, f"{1 - own:.0%} of the time is PyTorch's", case=case.name)
 
     def _time(self) -> None:
         """Time it beside others."""

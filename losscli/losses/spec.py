@@ -80,6 +80,9 @@ class Operand:
     optional: bool = False
     composed: bool = False
     """Whether PyTorch's operators, not kernels, compute its gradient."""
+    labels: bool = False
+    """Whether the loss is defined for 0 and 1, so that other numbers of its domain are an extension
+    that a third-party file need not have."""
     roundings: int = 0
     """Roundings it adds to the four of a row-wise loss or its gradient."""
 

@@ -44,6 +44,7 @@ _SUMMARIES: dict[Word, str] = {
     "CRASHED": "crashed",
     "HANGS": "hangs",
     "DOES NOT BUILD": "does not build",
+    "NO KERNEL OF ITS OWN": "without a kernel of its own",
     "NOT JUDGED": "not judged",
     "SLOWER": "slower than PyTorch",
 }

@@ -109,9 +109,8 @@ def make_inputs(
 
 
 def may_be_labels(operand: Operand) -> bool:
-    """Tell whether an operand holds anything from 0 to 1, so that labels are a special case."""
-    domain = operand.domain
-    return (domain.low, domain.high) == (0.0, 1.0) and not domain.discrete
+    """Tell whether a loss is defined on labels, of which other numbers are an extension."""
+    return operand.labels
 
 
 def make_grad_output(case: Case) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +20,7 @@ from losscli.cases.case import Case
 from losscli.implementations.implementation import Implementation
 from losscli.losses import aten
 from losscli.losses.formulas import reduce
+from losscli.losses.rows.forms import IGNORE_INDEX
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,15 +98,15 @@ def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
     return rows.gather(dimension, numbers.long().unsqueeze(dimension)).squeeze(dimension)
 
 
-def _cross_entropy(input: Tensor, target: Tensor, **_: float) -> Tensor:
+def _cross_entropy(input: Tensor, target: Tensor) -> Tensor:
     return torch.logsumexp(input, 1) - _picked(input, target)
 
 
-def _cross_entropy_by_logarithms(input: Tensor, target: Tensor, **_: float) -> Tensor:
+def _cross_entropy_by_logarithms(input: Tensor, target: Tensor) -> Tensor:
     return -_picked(torch.log_softmax(input, 1), target)
 
 
-def _cross_entropy_by_maximum(input: Tensor, target: Tensor, **_: float) -> Tensor:
+def _cross_entropy_by_maximum(input: Tensor, target: Tensor) -> Tensor:
     """Subtracting the largest logit gives it a gradient that cancels except for rounding."""
     largest = input.max(1, keepdim=True).values
     log_sums = (input - largest).exp().sum(1).log() + largest.squeeze(1)
@@ -199,16 +201,37 @@ def _in_16_bits(case: Case) -> Callable[..., Tensor]:
     return computed
 
 
+def _known(formula: Unreduced, case: Case) -> dict[str, float]:
+    """Return the parameters of a case that a formula takes."""
+    takes = signature(formula).parameters
+    return {name: value for name, value in case.params.items() if name in takes}
+
+
+def _knows_parameters(formula: Unreduced, case: Case) -> bool:
+    """Tell whether a formula takes each parameter that is not at its default.
+
+    Rows that are ignored are not classes: a formula that knows none raises an error for them.
+    """
+    known = {IGNORE_INDEX.name, *_known(formula, case)}
+    return all(
+        each.name in known or case.params.get(each.name) in (None, each.default, each.absent)
+        for each in case.spec.parameters
+    )
+
+
 def textbook(case: Case) -> list[Implementation]:
     """Return a loss's textbook formulas as implementations."""
 
     def implementation(formula: Unreduced) -> Implementation:
+        known = _known(formula, case)
+
         def computed(*operands: Tensor) -> Tensor:
-            return reduce(formula(*operands, **case.params), case.reduction)
+            return reduce(formula(*operands, **known), case.reduction)
 
         return Implementation("textbook", "the formula as textbooks have it", lambda _: computed)
 
-    found = [implementation(formula) for formula in FORMULAS.get(case.loss, ())]
+    formulas = FORMULAS.get(case.loss, ())
+    found = [implementation(each) for each in formulas if _knows_parameters(each, case)]
     if own := OWN.get(case.loss):
         bound = partial(own, reduction=case.reduction, **case.params)
         found.append(Implementation("torch", "PyTorch's own function", lambda _: bound))

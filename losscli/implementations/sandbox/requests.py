@@ -17,6 +17,7 @@ from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
 from losscli.implementations.sandbox import builds, leftovers, unmarked
 from losscli.implementations.sandbox.modules import arguments_of, make, state_of
+from losscli.implementations.sandbox.owners import ATEN, CUBLAS, OWN, TRITON, Ran
 from losscli.implementations.sandbox.state import State
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
 from losscli.losses import Shape
@@ -169,6 +170,18 @@ class Sample(WorkerRequest[Samples], frozen=True):
         one_each = len(response.seconds) == len(self.flips)
         are_seconds = all(0 < each < math.inf for each in response.seconds)
         return one_each and are_seconds and (self.keep < 0 or response.loss is not None)
+
+
+class WhatRan(WorkerRequest[Ran], frozen=True):
+    """Which operators and kernels run in a call of the timed pass, and whose they are."""
+
+    def perform_at(self, state: State, local: LocalSubject | None) -> Ran:
+        return state.timed_pass.ran()
+
+    def accepts(self, response: Ran) -> bool:
+        shares = response.shares
+        known = {*shares} <= {OWN, TRITON, CUBLAS, ATEN}
+        return known and response.count >= 0 and all(0 <= each <= 1 for each in shares.values())
 
 
 class Loop(WorkerRequest[None], frozen=True):

@@ -21,6 +21,7 @@ from losscli.implementations.local import LocalSubject, Operands, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.modules import BoundModel
+from losscli.implementations.sandbox.owners import Ran, ran
 from losscli.implementations.timer import Timer, Warm, make_timer
 
 JOIN_SECONDS = 10.0
@@ -144,6 +145,12 @@ class TimedPass:
                 torch.cuda.synchronize(self.device)
             for thread in set(threading.enumerate()) - self.threads:
                 thread.join(JOIN_SECONDS)
+
+    def ran(self) -> Ran:
+        """Return what runs in a call, and whose it is."""
+        with gradients(self.pass_):
+            self.call.prepare()
+            return ran(self.call, self.device)
 
     def _flip(self, flip: Flip) -> None:
         with torch.no_grad():

@@ -114,7 +114,7 @@ SPEC = element_loss(
     formula="a * m^gamma * (y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x)))",
     operands=(
         Operand("input", "logits"),
-        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
+        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, labels=True),
     ),
     parameters=(
         Parameter("alpha", 0.25, -math.inf, "a of target 1, 1 less it of target 0", 0.3),
