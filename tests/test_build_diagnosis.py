@@ -179,18 +179,14 @@ def test_a_compiler_takes_the_header_that_was_precompiled(settings, flags, tmp_p
     (tmp_path / "source.cpp").write_text(SOURCE)
     command = ["c++", "-H", *settings, *flags, "-c", "source.cpp"]
     environ = {**os.environ, "CPATH": headers.search_path("")}
-
     told = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-
     assert told.returncode == 0, told.stderr
     assert f"! {headers.folder()}" in told.stderr
 
 
 def test_a_worker_looks_for_it_once_it_is_there(settings):
     assert process.environment_of_workers({"CPATH": "/mine"})["CPATH"] == "/mine"
-
     headers.precompile(settings)
-
     found = process.environment_of_workers({"CPATH": "/mine"})
     assert found["CPATH"] == f"{headers.folder()}:/mine"
     assert environment.of_candidate(found, "/scratch")["CPATH"] == found["CPATH"]
@@ -211,13 +207,11 @@ def test_header_is_made_again_only_if_it_was_cut_off(settings):
 
 def test_a_compiler_that_takes_none_is_told(settings, monkeypatch):
     monkeypatch.setenv("CXX", "echo clang")
-
     with pytest.raises(UnfitError, match="echo clang is not GCC"):
         headers.precompile(settings)
 
 
 def test_flags_are_those_that_pytorch_compiles_with():
     flags = headers.flags()
-
     assert any(each.startswith("-std=c++") for each in flags)
     assert any(os.path.isfile(os.path.join(each, headers.HEADER)) for each in flags)

@@ -122,7 +122,6 @@ def test_daemon_that_a_file_leaves_is_found(mode):
     options = ("--quick", "--no-time", "--no-cache", "--format", "jsonl")
     command = [sys.executable, "-m", "tests.modes", mode, sys.executable, *losscli, *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
     verdict = json.loads(done.stdout)
     assert [reason["code"] for reason in verdict["reasons"]] == ["left_process"]
 
@@ -178,9 +177,7 @@ def siege(*states: isolation.State) -> Siege:
 )
 def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, capsys, states, code):
     monkeypatch.setattr(isolation, "besiege", lambda *_, **__: siege(*states))
-
     assert command_line(["doctor", "--isolation", "--device", "cpu", "--json"]) == code
-
     record = json.loads(capsys.readouterr().out)
     assert [each["state"] for each in record["results"]] == list(states)
     assert record["kind"] == "isolation"
@@ -188,7 +185,6 @@ def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, caps
 
 def test_report_counts_states_and_says_what_is_missing():
     lines = render(siege(HELD, HELD, NOT_THERE)).splitlines()
-
     assert "isolation on cpu as root: 3 attacks, 2 held, 1 not there" in lines
     assert any("missing: signals, network" in line for line in lines)
     assert max(map(len, lines)) <= 100
@@ -196,6 +192,5 @@ def test_report_counts_states_and_says_what_is_missing():
 
 def test_table_of_the_documents_has_each_part_and_each_attack():
     text = tables.walls()
-
     assert all(f"| {name} |" in text for name in NAMES)
     assert all(attack.tries in text for attack in ATTACKS)

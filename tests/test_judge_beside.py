@@ -44,7 +44,6 @@ class Machine:
 
 def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it():
     ((code, text),) = Machine([3 * USUAL] * 3).findings({})
-
     assert code == Code.SLOWS_OTHERS
     assert "takes 3.00 times as long beside it" in text
 
@@ -61,7 +60,6 @@ def test_a_reference_that_is_a_little_slower_beside_a_process_is_no_finding():
 def test_times_of_a_reference_are_taken_once_for_many_candidates():
     known = {}
     machines = [Machine([USUAL]) for _ in range(2)]
-
     assert not any(machine.findings(known) for machine in machines)
     assert [len(machine.tasks) for machine in machines] == [2, 1]
 
@@ -69,5 +67,4 @@ def test_times_of_a_reference_are_taken_once_for_many_candidates():
 @pytest.mark.parametrize(("own", "codes"), [(2 * USUAL, ["slower"]), (USUAL, [])])
 def test_a_reference_without_room_beside_a_candidate_is_timed_without_it(own, codes):
     found = Machine([None], own=own).findings({})
-
     assert [code for code, _ in found] == codes

@@ -50,9 +50,7 @@ def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp
     path = tmp_path / "kernel.py"
     path.write_text(source)
     job = Job(file=str(path), loss=loss, device=device, quick=True, timed=False)
-
     verdict = judge_job(job)
-
     assert verdict.exit_code == 0, verdict.reasons
     assert verdict.checks.get(PASS, 0) + verdict.checks.get(WARN, 0) > 10
 
@@ -108,7 +106,6 @@ def test_a_gradient_of_16_bits_may_be_rounded_before_it_is_scaled(factor, fails)
     for incoming in of.others:
         gradient = bind(kernel, of.case).send(of.call(incoming)).gradients["input"]
         found.append(of.judge_gradient("input", factor * gradient, incoming)[0].status)
-
     assert (FAIL in found) == fails
 
 
@@ -128,9 +125,7 @@ def binary_cross_entropy_with_logits(input, target, *, pos_weight=None, reductio
 def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(WITH_LOGITS.replace("POS_WEIGHT", given))
-
     verdict = judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
-
     assert verdict.right == right, verdict.reasons
     assert any("pos_weight" in each.case for each in verdict.reasons)
 
@@ -156,7 +151,6 @@ def judged(of, function):
 
 def test_the_same_terms_in_another_order_are_no_worse_than_a_textbooks_formula():
     outcome = judged(problem("log_cosh"), log_cosh)
-
     assert (outcome.status, outcome.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
 
 
@@ -175,7 +169,6 @@ def test_a_nan_where_the_textbooks_formula_has_none_is_wrong():
 
 def test_a_textbooks_formula_excuses_no_kernel_of_losscli():
     of = problem("log_cosh", of_others=False)
-
     assert judged(of, lambda *each: log_cosh(*each) + 1e-7).status == FAIL
 
 
@@ -194,7 +187,6 @@ def test_a_check_that_only_its_limits_fail_has_the_code_limited(variants, code):
     tally.count("ordinary", "loss", (Outcome(PASS), None))
     for variant in variants:
         tally.count(variant, "loss", WRONG)
-
     assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == code
 
 
@@ -203,7 +195,6 @@ def test_a_failure_of_no_variant_is_no_limit():
     tally.limits = lambda variant, _: variant == "NaN"
     tally.count("NaN", "loss", WRONG)
     tally.fail("all of it is wrong")
-
     assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == Code.WRONG
 
 

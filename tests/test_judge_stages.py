@@ -77,9 +77,7 @@ def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
 def test_verdict_on_a_file_that_does_not_build_says_how_it_was_isolated(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(f"raise ValueError\n{RIGHT}")
-
     verdict = judged(path)
-
     assert verdict.word == "DOES NOT BUILD"
     assert {"session", "environment"} <= {*verdict.isolation}
     assert {*verdict.isolation, *verdict.not_isolated} == {*PARTS}
@@ -89,9 +87,7 @@ def test_file_that_was_written_over_is_judged_anew(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(RIGHT.replace("return", "return 2 *"))
     before = judged(path)
-
     path.write_text(f"raise ValueError\n{RIGHT}")
-
     assert before.word == "WRONG"
     assert judged(path).word == "DOES NOT BUILD"
 
@@ -100,9 +96,7 @@ def test_file_that_was_written_over_is_judged_anew(tmp_path):
 def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(tmp_path, verbose):
     path = tmp_path / "kernel.py"
     path.write_text(DOES_NOT_COMPILE.replace("VERBOSE", str(verbose)))
-
     verdict = judged(path)
-
     (reason,) = verdict.reasons
     assert (verdict.word, reason.code) == ("DOES NOT BUILD", "build_failed")
     assert "kernel.py:6: error: " in reason.text
@@ -167,10 +161,8 @@ def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(tmp_path, resul
 def test_the_first_reason_ends_the_judging_where_that_is_asked_for(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1"))
-
     job = Job(file=str(path), device="cpu", quick=True, timed=False, until_first=True)
     verdict = judge_job(job)
-
     assert [reason.code for reason in verdict.reasons] == ["misfit"]
     assert not verdict.checks
 
@@ -208,7 +200,6 @@ def test_a_failed_result_has_the_code_of_its_check_and_parameters(check, code, r
     params = EVERY_LOSS["smooth_l1"].resolve({"beta": beta})
     case = Case("smooth_l1", (2, 3), (2, 3), "float32", "mean", "cpu", params, "normal", 0)
     result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
-
     assert code_of(result, "checks") == due
 
 
@@ -223,9 +214,7 @@ def mse_loss(input, target, *, reduction="mean"):
 def test_control_characters_of_a_file_are_shown_and_not_obeyed(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(CLEARS_THE_SCREEN)
-
     verdict = judged(path)
-
     (reason,) = verdict.reasons
     assert r"\x1b[2J\x08RIGHT  kernel.py\u202e" in reason.text
     assert r"\x1b[2J\rRIGHT  kernel.py" in verdict.log

@@ -62,9 +62,7 @@ STRANGERS = (
 @pytest.mark.parametrize("of", STRANGERS, ids=lambda of: of.file)
 def test_a_file_gets_its_verdict_and_its_words(of: Stranger) -> None:
     job = Job(str(FOLDER / f"{of.file}.py"), device="cpu", quick=True, timed=False, **of.options)
-
     verdict = judge_job(job)
-
     assert verdict.word in of.words, verdict.reasons
     told = verdict.facets | {"": "; ".join(verdict.notes)}
     for facet, text in of.says.items():
@@ -75,7 +73,6 @@ def test_a_file_gets_its_verdict_and_its_words(of: Stranger) -> None:
 @pytest.mark.parametrize("file", [pytest.param("fallback_to_torch", marks=SLOW)])
 def test_a_build_that_fails_and_is_caught_leaves_a_right_file(file: str) -> None:
     verdict = judge_job(Job(str(FOLDER / f"{file}.py"), device="cpu", quick=True, timed=False))
-
     assert verdict.word in RIGHT
     assert verdict.notes == ("computes huber, mean",)
 
@@ -83,13 +80,11 @@ def test_a_build_that_fails_and_is_caught_leaves_a_right_file(file: str) -> None
 def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_HOME", "/nonexistent")
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), device="cpu"))
-
     assert (verdict.word, verdict.exit_code) == ("NOT JUDGED", 4)
 
 
 @pytest.mark.gpu
 def test_a_kernel_of_the_default_stream_is_limited_to_it() -> None:
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), loss="mse", quick=True))
-
     assert verdict.right, verdict.reasons
     assert verdict.facets["streams_and_graphs"].startswith(("limited", "raises"))

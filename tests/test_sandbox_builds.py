@@ -80,7 +80,6 @@ def test_nothing_is_carried_where_there_is_nothing_or_too_much(tmp_path, size):
     if size:
         with (folder / "large").open("wb") as file:
             file.truncate(size)
-
     assert builds.pack(str(tmp_path)) == b""
 
 
@@ -155,7 +154,6 @@ def judged(tmp_path):
 @pytest.mark.slow  # sleeps
 def test_tuning_may_take_longer_than_a_call_and_is_told(judged):
     verdict = judged("1", 4.0, call_seconds=3.0)
-
     assert verdict.right, verdict.reasons
     assert verdict.languages == ("Triton (not installed)",)
     assert 4.0 <= verdict.seconds["tuning"] < 5.0
@@ -163,14 +161,12 @@ def test_tuning_may_take_longer_than_a_call_and_is_told(judged):
 
 def test_tuning_has_a_limit(judged):
     verdict = judged("1", 60.0, tuning_seconds=1.0)
-
     assert (verdict.word, verdict.reasons[0].code) == ("HANGS", "timeout")
 
 
 @pytest.mark.slow  # measures
 def test_samples_in_which_a_kernel_is_tuned_do_not_count(judged):
     verdict = judged("len(calls) if input.shape == (1024, 1024) else 1", 0.0, timed=True)
-
     (reason, *_) = verdict.reasons
     assert (verdict.word, reason.code) == ("CHEATS", "clock_disagrees")
     assert "tunes a kernel between samples" in reason.text
@@ -196,6 +192,5 @@ def test_each_process_of_a_question_may_say_that_it_tunes(monkeypatch):
     worker = object.__new__(Worker)
     worker.allowance = Allowance()
     monkeypatch.setattr(worker, "_reply", lambda seconds: replies.pop(0))
-
     assert worker._answer(7, 1.0) == Replied(7, msgspec.Raw(b"3"))
     assert worker.tuned

@@ -42,7 +42,6 @@ def never_the_same():
 
 def test_nondeterministic_backward_is_no_failure(make_case):
     results = put_function(make_case("mse"), never_the_same(), ("retained", "accumulation"))
-
     assert {r.status for r in results.values()} == {PASS}
 
 
@@ -53,9 +52,7 @@ def test_nondeterministic_backward_is_no_failure(make_case):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
     wrong = find_wrong(name)
-
     results = put(make_case(loss, shape=(37, 101)), wrong, ON_A_CPU if loss == "mse" else checks)
-
     assert [r.check for r in results.values() if r.status == FAIL] == checks
 
 
@@ -120,7 +117,6 @@ def test_graph_that_does_not_outlive_its_first_backward_fails(make_case):
 )
 def test_failure_names_its_backward_or_grad(make_case, name, check, start, end):
     (result,) = put(make_case("mse"), find_wrong(name), [check]).values()
-
     assert result.status == FAIL
     assert result.reason.startswith(start)
     assert result.reason.endswith(end)
@@ -169,7 +165,5 @@ def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_dif
 @pytest.mark.parametrize("beta", [0.0, 1e-3, 1 / 64, 0.5])
 def test_differences_avoid_kinks(make_case, beta):
     case = make_case("smooth_l1", params={"beta": beta}, dtype="float64")
-
     (result,) = put(case, find_implementation("reference"), ["numeric"]).values()
-
     assert (result.status, result.reason) == (PASS, "")

@@ -62,7 +62,6 @@ WRONG: list[tuple[Any, str]] = [
 )
 def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)
-
     assert result.status == FAIL
     assert named in result.reason
     assert ", got " in result.reason
@@ -70,7 +69,6 @@ def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, 
 
 def test_dropped_element_is_found_by_bisection_and_named(make_case):
     result = put(make_case("mse", shape=SHAPE), drops_the_last_element)
-
     gradient = "input gradient, after "
     assert result.reason.startswith((gradient, "loss: expected "))
     assert "[172, 100]" in result.reason
@@ -132,7 +130,6 @@ def test_group_is_small_enough_to_show_one_missed_element(make_case, loss):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_case_of_which_no_change_shows_passes(make_case, loss):
     problem = at_least_loss(Problem.of(make_case(loss, shape=(8, 24), params={})))
-
     # That of a count of 3 for a logarithm of 1/2: no loss of few bits is nearer to 0.
     due = {"poisson_nll": math.exp(0.5) - 1.5}.get(loss, 0.0)
     assert subject_loss(problem) == pytest.approx(due)
@@ -159,7 +156,6 @@ def test_each_tile_both_ends_the_tail_and_ends_of_rows_are_probed():
 
 def test_a_large_tensor_is_probed_at_some_tiles_and_where_32_bits_end():
     found = probed_elements((70_000, 65_536), 2)
-
     assert len(found) < 2 * MOST_TILES
     for edge in (2**30, 2**31, 2**32):  # 2^30: 2 GiB of 2 bytes
         assert {edge - 1, edge, edge + 1} <= set(found)

@@ -39,7 +39,6 @@ def changing_gradient(factor):
 
 def test_a_spread_within_the_tolerance_is_a_warning_with_the_spread_and_a_hint(make_case):
     result = put(make_case("mse"), changing(1 + 2**-23))
-
     assert result.status == WARN
     assert "differ in the loss by up to 1 ulp" in result.reason
     assert "atomics" in result.reason
@@ -65,7 +64,6 @@ def missing_gradient():
 )
 def test_a_spread_beyond_the_tolerance_fails(make_case, function, reduction, reason):
     result = put(make_case("mse", reduction=reduction), function)
-
     assert result.status == FAIL
     assert reason in result.reason
 
@@ -76,7 +74,6 @@ def test_deterministic_wrong_result_passes_determinism(make_case):
 
 def test_determinism_compares_bits_of_nan_and_signed_zero():
     nan, zero = torch.tensor([1.0, torch.nan]), torch.zeros(3)
-
     assert same_bits(nan, nan.clone())
     assert not same_bits(zero, -zero)
     assert not same_bits(zero, zero.double())

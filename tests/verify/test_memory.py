@@ -110,7 +110,6 @@ def test_misuse_of_memory_fails(make_case, name):
     reductions, make, reason = WRONG[name]
     for reduction in reductions:
         result = put(make_case("mse", reduction=reduction), make())
-
         assert result.status == FAIL, reduction
         assert reason in result.reason
 

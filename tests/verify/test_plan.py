@@ -37,7 +37,6 @@ def planned(config, free=PLENTY, device="cpu"):
 
 def test_value_and_gradients_run_on_every_case():
     shapes = planned(CONFIG)
-
     assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
 
 
@@ -46,9 +45,7 @@ def test_value_and_gradients_run_on_every_case():
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
     monkeypatch.setattr(behaviour, "core_count", lambda: threads)
     small = Config(**{**vars(CONFIG), "losses": (LossChoice(losses),)})
-
     ((rows, columns),) = planned(small)["determinism"]
-
     # A kernel of rows gives a thread whole rows: at least 16,384 elements of them.
     parts = min(rows // math.ceil(2**14 / columns), rows * columns // 2**14)
     assert min(3 * threads, 60) <= parts
@@ -75,15 +72,12 @@ def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, loss
 )
 def test_a_check_that_runs_once_has_the_largest_size_that_can_run(changes, device, check, shapes):
     config = Config(**{**vars(CONFIG), **changes})
-
     assert planned(config, device=device)[check] == shapes
 
 
 def test_layouts_run_for_only_one_distribution():
     config = Config(**{**vars(CONFIG), "inputs": Inputs(("uniform", "heavy_tailed"))})
-
     jobs = runner.plan(config, "cpu", lambda device: PLENTY)
-
     asked = [job for job in jobs if CHECKS["layouts"] in [check for _, check in job.trials]]
     assert [job.case.distribution for job in asked] == ["normal"]
 
@@ -120,7 +114,6 @@ def thorough_cases():
 
 def test_thorough_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
     cases = thorough_cases()
-
     assert {(c.loss, c.dtype) for c in cases if c.elements == 2**30} == {
         (loss, dtype) for loss in LOSSES for dtype in DTYPES
     }
@@ -130,7 +123,6 @@ def test_thorough_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
 
 def test_thorough_includes_every_case_of_the_default():
     names = {case.name for case in expand(load_config("smoke", {}), "cuda:0")}
-
     assert names <= {case.name for case in thorough_cases()}
 
 
@@ -141,9 +133,7 @@ def test_thorough_goes_beyond_32_bits():
 @pytest.mark.slow
 def test_thorough_stays_small_on_a_cpu():
     config = load_config("thorough", {"losses": MACHINERY})
-
     jobs = runner.plan(config, "cpu", lambda device: PLENTY)
-
     assert max(job.case.elements for job in jobs) < 2**25
 
 
@@ -203,7 +193,6 @@ def test_rows_config_times_every_loss_over_rows(device, pass_):
         for case in expand(table, device)
         if asked_for(table, case, "custom", pass_) and asked_for(table, case, "reference", pass_)
     }
-
     assert timed == set(ROW_FORMS)
 
 
@@ -226,14 +215,12 @@ def test_a_table_runs_its_checks_alone(tmp_path):
 def test_a_check_that_no_table_lists_is_refused(tmp_path):
     file = tmp_path / "some.yaml"
     file.write_text("losses: mse\nsizes: 8x24\nchecks: value\n")
-
     with pytest.raises(UsageError, match="steps is among the checks of no table"):
         runner.plan(load_config(str(file), {}), "cpu", lambda device: PLENTY, ["steps"])
 
 
 def test_quick_has_every_loss_in_float32_and_every_reduction():
     jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY)
-
     assert {job.case.loss for job in jobs if job.case.dtype == "float32"} >= set(LOSSES)
     assert {job.case.reduction for job in jobs} == set(REDUCTIONS)
 
@@ -243,7 +230,6 @@ def test_quick_has_every_loss_in_float32_and_every_reduction():
 )
 def test_quick_runs_the_main_checks_of_every_loss(check):
     jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY, [check])
-
     due = {name for name, spec in LOSSES.items() if check != "broadcasts" or takes_rows(spec)}
     assert {job.case.loss for job in jobs} & {*LOSSES} == due
 
@@ -267,22 +253,18 @@ def test_mean_speaks_for_a_sum_of_own_kernels_alone(check, implementation, reduc
     config = Config(
         **{**vars(CONFIG), "implementations": (implementation,), "reductions": reductions}
     )
-
     jobs = runner.plan(config, "cpu", lambda device: PLENTY, [check])
-
     assert [job.case.reduction for job in jobs] == planned
 
 
 def test_check_that_runs_once_uses_the_largest_case_of_all_tables():
     small, large = Config(**{**vars(CONFIG), "sizes": ((8, 24),)}), CONFIG
     config = Config(**{**vars(CONFIG), "tables": (small, large)})
-
     assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_case_in_two_tables_runs_once():
     config = Config(**{**vars(CONFIG), "tables": (CONFIG, CONFIG)})
-
     assert planned(config)["value"] == list(CONFIG.sizes)
 
 
@@ -290,14 +272,12 @@ def test_case_in_two_tables_runs_once():
 def test_cases_of_two_tables_with_different_inputs_both_run(changes):
     other = Config(**{**vars(CONFIG), "inputs": Inputs(**changes)})
     config = Config(**{**vars(CONFIG), "tables": (CONFIG, other)})
-
     assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
     assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_a_target_of_another_shape_makes_another_case(make_case):
     whole, row = make_case(target_shape=(37, 101)), make_case(target_shape=(101,))
-
     assert CHECKS["value"].key(whole) != CHECKS["value"].key(row)
 
 
@@ -335,10 +315,8 @@ def test_check_that_applies_to_no_case_names_its_cases(check, changes, needs, ap
 def test_jobs_know_all_losses_of_the_run_and_no_others():
     losses = (LossChoice("mse"), LossChoice("hinge"))
     tables = (Config(**{**vars(CONFIG), "losses": losses}), CONFIG)
-
     for config, names in ((CONFIG, ("mse",)), (Config(tables=tables), ("mse", "hinge"))):
         jobs = runner.plan(config, "cpu", lambda device: PLENTY)
-
         assert all(job.beside == {"reference": names} for job in jobs)
 
 
@@ -346,9 +324,7 @@ def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
     both = {"losses": (LossChoice("mse"), LossChoice("hinge")), "implementations": ("custom",)}
     strategy = {"implementations": ("custom:tree",)}
     tables = (Config(**{**vars(CONFIG), **both}), Config(**{**vars(CONFIG), **strategy}))
-
     jobs = runner.plan(Config(tables=tables), "cpu", lambda device: PLENTY)
-
     due = {"custom": ("mse", "hinge"), "custom:tree": ("mse",)}
     assert jobs
     assert all(job.beside == due for job in jobs)
@@ -356,13 +332,11 @@ def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
 
 def test_check_that_does_not_apply_is_left_out_beside_others():
     jobs = runner.plan(CONFIG, "cpu", lambda device: PLENTY, ["value", "numeric"])
-
     assert {check.name for job in jobs for _, check in job.trials} == {"value"}
 
 
 def test_config_that_excludes_everything_is_not_blamed_on_the_check():
     config = Config(**{**vars(CONFIG), "exclude": (Exclude(loss="mse"),)})
-
     assert runner.plan(config, "cpu", lambda device: PLENTY, ["numeric"]) == []
 
 

@@ -67,9 +67,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_an_answer_that_is_kept_is_failed(make_case, name):
     reduction, make, reason = WRONG[name]
-
     result = put(make_case("mse", reduction=reduction), make())
-
     assert result.status == FAIL
     assert result.reason.startswith(reason), result.reason
 

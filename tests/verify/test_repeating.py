@@ -56,7 +56,6 @@ def value_of(case):
 )
 def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, changes, facts, words):
     text = line(VerifyResult(make_case(**changes), "functional", "value", FAIL, **facts))
-
     assert text.startswith('from losscli.verify import repeat; repeat("functional", ')
     assert text.endswith(words)
 
@@ -84,18 +83,14 @@ def test_repeat_line_runs_in_python(make_case, capsys):
         "PASS mse 37x101 float32 mean, reference, input_gradient",
         "PASS mse 37x101 float32 mean, reference, target_gradient",
     ]
-
     exec(line(result), {})
-
     assert capsys.readouterr().out.splitlines() == passed
 
 
 @pytest.mark.slow
 def test_repeat_line_runs_in_a_python_of_its_own(make_case):
     result = VerifyResult(make_case("mse"), "reference", "value", FAIL)
-
     done = subprocess.run([sys.executable, "-c", line(result)], capture_output=True, text=True)
-
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "PASS mse 37x101 float32 mean, reference, value\n"
 
@@ -129,7 +124,6 @@ def test_missing_gpu_is_refused():
 
 def test_check_that_does_not_apply_to_the_case_says_so(capsys):
     repeat("reference", "numeric", "mse", (3,))
-
     assert capsys.readouterr().out == (
         "NOT RUN mse 3 float32 mean: the check numeric applies only to float64, and a formula "
         "without constant factors\n"
@@ -140,15 +134,12 @@ def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case):
     for check, loss in itertools.product(CHECKS, MACHINERY):
         with naming(check, loss):
             made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
-
             assert CHECKS[check].adapt(made) == made
 
 
 def test_a_failure_is_followed_by_that_of_the_smallest_size_that_fails(half, make_case):
     case = make_case("mse", shape=(64, 1024))
-
     failure, smaller = Shrinker().follow(value_of(case))
-
     assert (failure.case, failure.shrunk_from) == (case, "")
     assert (smaller.status, smaller.case.shape) == (FAIL, (7, 7))
     assert smaller.shrunk_from == case.name
@@ -157,9 +148,7 @@ def test_a_failure_is_followed_by_that_of_the_smallest_size_that_fails(half, mak
 def test_a_second_failure_of_one_kind_is_not_shrunk(half, make_case):
     shrinker = Shrinker()
     cases = [make_case("mse", shape=(64, 64), dtype=dtype) for dtype in ("float32", "float16")]
-
     found = [len(list(shrinker.follow(value_of(case)))) for case in cases]
-
     assert found == [2, 1]
 
 
@@ -173,14 +162,11 @@ def test_pass_or_smallest_case_is_not_shrunk(half, make_case):
 def test_shrinking_stops_when_its_time_is_used_up(half, make_case):
     ticks = iter(range(0, 1000, 10))
     shrinker = Shrinker(seconds=15.0, clock=lambda: float(next(ticks)))
-
     found = list(shrinker.follow(value_of(make_case("mse", shape=(64, 1024)))))
-
     assert len(found) == 1  # after two tries, which pass
 
 
 def test_shrinking_stops_on_a_broken_gpu(make_case):
     case = make_case("mse", device="cuda:0")
     dead = VerifyResult(case, "functional", "value", FAIL, code=Code.BROKE_DEVICE)
-
     assert list(Shrinker().follow([dead])) == [dead]

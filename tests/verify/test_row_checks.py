@@ -65,9 +65,7 @@ def results(case: Case, implementation: Implementation, *checks: str) -> list[tu
 @pytest.mark.parametrize(("mistake", "check"), CAUGHT.items())
 def test_check_catches_the_mistake(mistake: str, check: str) -> None:
     case = make_case(reduction="none" if mistake in UNREDUCED else "mean")
-
     found = results(case, find_wrong(mistake), check)
-
     assert FAIL in {status for status, _ in found}
 
 
@@ -85,9 +83,7 @@ def test_check_catches_the_mistake(mistake: str, check: str) -> None:
 def test_correct_implementations_pass(name: str, reduction: str) -> None:
     online = next(each for each in HONEST if each.name == "honest:online")
     implementation = online if name == online.name else find_implementation(name)
-
     found = results(make_case(reduction=reduction), implementation)
-
     assert [text for status, text in found if status == FAIL] == []
 
 
@@ -95,9 +91,7 @@ def test_correct_implementations_pass(name: str, reduction: str) -> None:
 @pytest.mark.parametrize("loss", few(ROW_FORMS, kept=()))
 def test_the_reference_of_each_form_passes_in_other_dtypes(loss: str, dtype: str) -> None:
     case = make_case(loss, dtype=dtype, reduction="none")
-
     found = results(case, find_implementation("reference"))
-
     assert [text for status, text in found if status == FAIL] == []
 
 
@@ -110,9 +104,7 @@ def test_the_reference_passes_all_but_the_largest_check_in_other_dtypes(
     """`large_outputs` takes longer than all others together; its tests put the kernels to it."""
     case = make_case(loss, dtype=dtype, reduction="none")
     checks = [name for name in CHECKS if name != "large_outputs"]
-
     found = results(case, find_implementation("reference"), *checks)
-
     assert [text for status, text in found if status == FAIL] == []
 
 
@@ -175,7 +167,6 @@ def test_repeat_takes_a_loss_over_rows(capsys) -> None:
     from losscli.verify import repeat
 
     repeat("reference", "value", "cross_entropy", (5, 9), ignore_index=3)
-
     assert capsys.readouterr().out.startswith(f"{PASS.upper()} cross_entropy ignore_index=3 5x9")
 
 
@@ -184,9 +175,7 @@ def test_differences_of_total_variation_meet_no_tie(temperature: float) -> None:
     params = {"temperature": temperature}
     for seed in range(3):
         case = make_case("total_variation", dtype="float64", seed=seed, params=params)
-
         found = results(case, find_implementation("custom"), "numeric")
-
         assert found == [(PASS, "numeric: ")], seed
 
 
@@ -195,7 +184,6 @@ def test_rounding_does_not_judge_log_probabilities_of_float32(dtype: str) -> Non
     """A handful of roundings of float32 may lean; the gradients are of 16 bits."""
     params = {"temperature": 1.1}
     case = make_case("token_log_probs", dtype=dtype, reduction="none", params=params)
-
     assert results(case, find_implementation("custom"), "rounding") == [(PASS, "rounding: ")]
 
 
@@ -247,7 +235,6 @@ def single_very_long_rows(logits, gradient):
 )
 def test_mistake_that_needs_many_or_long_rows_is_found(spoil, check, reason):
     ((status, text),) = results(make_case(reduction="none"), spoiled(spoil), check)
-
     assert status == FAIL
     assert reason in text
 
@@ -256,7 +243,6 @@ def test_mistake_that_needs_many_or_long_rows_is_found(spoil, check, reason):
 @pytest.mark.parametrize("loss", few(ROW_FORMS))
 def test_large_gradients_of_our_kernels_pass(loss, dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
-
     assert results(case, find_implementation("custom"), "large_outputs") == [
         (PASS, "large_outputs: ")
     ]

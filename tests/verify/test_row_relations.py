@@ -101,26 +101,20 @@ def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, re
 )
 def test_mistakes_of_the_self_test_break_a_relation(mistake):
     case = make_case("weighted_cross_entropy", reduction="none")
-
     ((status, _),) = results(case, find_wrong(mistake), "row_relations")
-
     assert status == FAIL
 
 
 def test_mean_that_counts_ignored_rows_is_not_that_of_its_parts():
     case = make_case("cross_entropy", reduction="mean")
-
     ((status, text),) = results(case, find_wrong("counts ignored rows"), "row_relations")
-
     assert status == FAIL
     assert PARTS in text
 
 
 def test_softmax_alone_breaks_the_sum_of_a_divergences_gradient():
     case = make_case("masked_kl_divergence", params={"temperature": 1.3})
-
     ((status, text),) = results(case, find_wrong("one softmax alone"), "row_relations")
-
     assert status == FAIL
     assert SUM in text
 
@@ -145,15 +139,12 @@ def test_relations_hold_for_the_reference(loss, reduction, dtype):
         pytest.skip(f"{loss} has no such reduction")
     for params in {tuple(spec.resolve(settings).items()) for settings in SETTINGS}:
         case = make_case(loss, reduction=reduction, dtype=dtype, params=dict(params))
-
         found = related(case, find_implementation("reference"), "row_relations")
-
         assert [status for status, _ in found] == [PASS], found
 
 
 def test_forms_know_the_loss_of_class_numbers_that_they_are():
     numbered = {name: spec.relations.numbered for name, spec in ROW_FORMS.items()}
-
     assert {name: other for name, other in numbered.items() if other} == {
         "cross_entropy_with_probabilities": "cross_entropy",
         "weighted_cross_entropy_with_probabilities": "weighted_cross_entropy",
@@ -172,9 +163,7 @@ def test_a_mirror_that_the_run_does_not_have_is_not_called(monkeypatch):
     spec = replace(ROW_FORMS["reverse_kl_divergence"], reference=wrong)
     monkeypatch.setitem(ROW_FORMS, spec.name, spec)
     case, reference = make_case("kl_divergence"), find_implementation("reference")
-
     alone, beside = (check(case, reference, "row_relations") for check in (results, related))
-
     assert [status for status, _ in alone] == [PASS]
     assert [status for status, _ in beside] == [WARN]  # PyTorch's own formula is no better
 
@@ -185,9 +174,7 @@ def test_a_loss_that_names_no_relations_has_the_mean_of_parts_alone(monkeypatch)
     changed = replace(spec, reference=wrong, functional=None, relations=Relations())
     monkeypatch.setitem(ROW_FORMS, "cross_entropy", changed)
     case = make_case("cross_entropy", reduction="none", params=spec.resolve({}))
-
     found = results(case, find_implementation("reference"), "row_relations")
-
     assert [status for status, _ in found] == [PASS]
 
 

@@ -34,14 +34,12 @@ class Curved(torch.autograd.Function):
 
 def test_second_derivatives_of_zero_fail(make_case):
     (result,) = judge(make_case("mse"), "no curvature", checks=CHECKS)
-
     assert result.status == FAIL
     assert result.reason.startswith("of the input: expected terms up to")
 
 
 def test_wrong_sign_fails_with_its_index(make_case):
     (result,) = judge(make_case("mse"), lambda case, x, y: Curved.apply(x, y), checks=CHECKS)
-
     assert result.status == FAIL
     assert "of the input: expected" in result.reason
 

@@ -97,19 +97,16 @@ def guessing(miss):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_verified_expectation_passes_steps(make_case, loss, reduction):
     result = put(make_case(loss, reduction=reduction), guessing(computed), "steps")
-
     assert (result.status, result.reason) == (PASS, "")
 
 
 def test_scaled_gradient_of_a_wrong_expectation_fails_steps(make_case):
     result = put(make_case("smooth_l1", params={"beta": 0.7}), guessing(scaled), "steps")
-
     assert result.status == FAIL
 
 
 def test_unnoticed_wrong_expectation_fails_steps(make_case):
     result = put(make_case("mse"), guessing(forgetful), "steps")
-
     assert result.status == FAIL
     assert "incoming gradient" in result.reason
 
@@ -164,14 +161,12 @@ def test_last_incoming_gradient_used_for_the_next_fails(make_case, loss, name):
 
 def test_moved_operand_is_found(make_case):
     result = put(make_case("mse"), find_wrong("looks again"), "changed_operands")
-
     assert result.status == FAIL
     assert result.reason.startswith("input.data in other strides, incoming gradient")
 
 
 def test_copies_fail_in_an_implementation_without_temporaries(make_case):
     result = put(make_case("mse"), find_wrong("copies"), "allocations")
-
     assert result.status == FAIL
     assert "expected no memory beside the loss and the gradient of 256.0 KiB" in result.reason
 
@@ -203,7 +198,6 @@ def float64_sum(add):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_inexact_float64_sums_fail(make_case, loss, reduction):
     case = make_case(loss, dtype="float64", reduction=reduction)
-
     assert put(case, float64_sum(math.fsum), "float64_sums").status == PASS
     result = put(case, float64_sum(sum), "float64_sums")
     assert result.status == FAIL
@@ -215,7 +209,6 @@ def test_inexact_float64_sums_fail(make_case, loss, reduction):
 )
 def test_float64_sums_does_not_apply_to_other_sums(make_case, changes):
     case = make_case("mse", **changes)
-
     assert not runner.split(case, [(find_implementation("custom"), CHECKS["float64_sums"])])
 
 
@@ -229,7 +222,6 @@ def test_float64_sums_does_not_apply_to_other_sums(make_case, changes):
 )
 def test_wrong_layout_is_named(make_case, name, variant):
     result = put(make_case("mse"), find_wrong(name), "layouts")
-
     assert result.status == FAIL
     assert variant in result.reason
 
@@ -287,13 +279,11 @@ def graphed_leaves(monkeypatch):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, loss):
     outcome = judge_graphed(make_case(loss), find_implementation("reference"))
-
     assert (outcome.status, outcome.reason) == (PASS, "")
 
 
 def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graphed_leaves):
     judge_graphed(make_case("mse"), find_implementation("reference"))
-
     assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(steps.REPLAYS))
     assert len({leaf.data_ptr() for leaf in graphed_leaves}) == 2
     assert all(leaf.is_leaf and leaf.requires_grad for leaf in graphed_leaves)
@@ -301,7 +291,6 @@ def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graph
 
 def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graphed_leaves):
     outcome = judge_graphed(make_case("mse"), find_wrong("ignored incoming"))
-
     assert outcome.status == FAIL
     assert outcome.reason.startswith("graphed, replay 4, incoming gradient 0.5, ")  # the worst
 
@@ -312,7 +301,6 @@ def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graph
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):
     result = put(make_case(loss, device="cuda"), find_implementation(name), check)
-
     assert (result.status, result.reason) == (PASS, "")
 
 
@@ -321,6 +309,5 @@ def test_work_missing_from_a_capture_is_found_on_a_gpu(make_case):
     result = put(
         make_case("mse", device="cuda"), find_wrong("skips in a capture"), "captured_backward"
     )
-
     assert result.status == FAIL
     assert ", replay " in result.reason  # not for what it raised

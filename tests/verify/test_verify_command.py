@@ -92,7 +92,6 @@ def test_json_has_the_record_of_a_run(tmp_path):
 
 def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     result = invoke(*MEAN, "--impl", "functional", "--check", "value,gradients,layouts,parts")
-
     assert result.return_value == EXIT_FAILED
     assert "FAIL mse 1x1 float32 mean normal, functional, value: expected " in result.stdout
     assert ". Shrunk from mse 8x24 float32 mean normal " in " ".join(result.stdout.split())
@@ -103,7 +102,6 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
 
 def test_one_pass_runs_only_its_checks():
     result = invoke(*MEAN, "--pass", "forward", "--format", "json")
-
     assert [r["check"] for r in json.loads(result.stdout)["results"]] == ["value"]
 
 
@@ -120,9 +118,7 @@ def test_without_impl_losscli_kernels_or_all_of_the_config_run(monkeypatch, tmp_
         monkeypatch.setitem(IMPLEMENTATIONS, name, Implementation(name, "", bind))
     config = tmp_path / "own.yaml"
     config.write_text(f"losses: [mse]\nsizes: [8]\nimplementations: [{', '.join(named)}]\n")
-
     result = invoke("-c", str(config), "--device", "cpu", "--pass", "forward", "--format", "json")
-
     assert {r["implementation"] for r in json.loads(result.stdout)["results"]} == run
 
 
@@ -136,7 +132,6 @@ def test_run_without_a_runnable_case_exits_4(capsys):
 
 def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
     result = invoke(*MEAN, "--size", "1024Kx1024K", "--check", "value,gradients,layouts,sizes")
-
     assert result.return_value == EXIT_OK
     skipped = "skipped reference (mse 1048576x1048576 float32 mean normal): needs 32.0 TiB, cpu"
     assert skipped in " ".join(result.stdout.split())
@@ -161,9 +156,7 @@ def test_interrupt_reports_finished_results(monkeypatch):
 
 def test_dry_run_lists_the_cases_and_runs_none(monkeypatch):
     monkeypatch.setattr(runner, "run", None)
-
     result = invoke(*MEAN, "--dry-run")
-
     assert result.return_value == EXIT_OK
     assert "mse 8x24 float32 mean normal" in result.stdout
 
@@ -171,7 +164,6 @@ def test_dry_run_lists_the_cases_and_runs_none(monkeypatch):
 def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
     config = tmp_path / "nothing.yaml"
     config.write_text("losses: [mse]\nsizes: [8]\nexclude: [{loss: mse}]\n")
-
     assert run(["verify", "-c", str(config), "--device", "cpu"]) == EXIT_USAGE
     assert (
         "nothing is left to run: excluded 2 rows by the config's rule {loss: mse}. "
@@ -184,7 +176,6 @@ def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
 )
 def test_check_option_repeats_takes_commas_and_runs_only_these(given):
     result = invoke(*MEAN, *given, "--format", "json")
-
     assert result.return_value == EXIT_OK
     assert [one["check"] for one in json.loads(result.stdout)["results"]] == [
         "value",
@@ -214,7 +205,6 @@ def test_check_option_repeats_takes_commas_and_runs_only_these(given):
 )
 def test_what_cannot_run_is_a_usage_error_that_says_why(capsys, arguments, messages):
     assert run(["verify", *arguments]) == EXIT_USAGE
-
     error = capsys.readouterr().err
     assert [message for message in messages if message not in error] == []
 
@@ -222,21 +212,18 @@ def test_what_cannot_run_is_a_usage_error_that_says_why(capsys, arguments, messa
 @pytest.mark.parametrize("config", ["quick", "thorough"])
 def test_options_replace_keys_of_a_shipped_config(config):
     result = invoke(*MEAN, "-c", config, "--dry-run")
-
     assert result.return_value == EXIT_OK
     assert "mse 8x24 float32 mean" in result.stdout
 
 
 def test_quick_runs_the_cases_of_the_shipped_quick_config():
     quick, named = (invoke("--list", *option) for option in (["--quick"], ["-c", "quick"]))
-
     assert quick.return_value == EXIT_OK
     assert quick.stdout == named.stdout != invoke("--list").stdout
 
 
 def test_dry_run_counts_the_chosen_checks():
     result = invoke(*MEAN, "--size", "64x48", "--check", "value,layouts", "--dry-run")
-
     assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 checks to run"
 
 

@@ -29,7 +29,6 @@ def test_figures_have_a_row_per_implementation_dtype_and_reduction(make_run, cas
 
 def test_values_that_all_rows_share_have_no_column(make_run, case_results):
     headers, _ = table(make_run(*case_results("mse"), *case_results("hinge")), None)
-
     assert headers[:2] == ["case", "rel"]
 
 
@@ -113,7 +112,6 @@ def test_reason_of_a_loosened_loss_is_shown_once(make_run, case_results):
         *case_results(tolerance="8 ulp: a logarithm of a sum"),
         *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
     )
-
     assert notes(run) == ["smooth_l1 has a tolerance of 8 ulp: a logarithm of a sum"]
 
 
@@ -121,7 +119,6 @@ def test_skipped_case_has_a_reason_and_no_row(make_run, make_case, case_results)
     case = make_case("mse")
     skipped = [VerifyResult(case, "custom", check, SKIPPED, "needs 9 GiB") for check in "ab"]
     run = make_run(*skipped, *case_results("hinge"))
-
     assert [row[0] for row in table(run, None)[1]] == ["hinge 37x101"]
     assert notes(run) == ["skipped custom (mse 37x101 float32 mean): needs 9 GiB"]
 

@@ -18,16 +18,13 @@ def cells(run):
 
 def test_checks_go_down_and_losses_across(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("hinge"))
-
     title, headers, rows = tables(run, 100)[0]
-
     assert (title, headers) == ("", ["check", "mse", "hinge"])
     assert [row[0] for row in rows] == ["value", "input_gradient", "target_gradient"]
 
 
 def test_a_cell_counts_the_cases_and_gives_the_largest_error(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("mse", dtype="float16"))
-
     assert cells(run)["value", "mse"] == "pass 2, 0.50 ulp"
     assert cells(run)["target_gradient", "mse"] == "pass 2, 2.00 ulp"
 
@@ -51,7 +48,6 @@ def test_skipped_and_inapplicable_checks_have_no_count(make_run, make_case, case
         VerifyResult(make_case(), "custom", "memory", PASS),
         *case_results("hinge"),
     )
-
     assert cells(run)["memory", "mse"] == "skipped"
     assert cells(run)["memory", "hinge"] == cells(run)["value", "mse"] == "-"
 
@@ -61,15 +57,12 @@ def test_check_skipped_in_all_cases_is_skipped_for_all_losses(make_run, make_cas
         VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "runs only on a GPU"),
         *case_results("hinge"),
     )
-
     assert cells(run)["streams", "mse"] == cells(run)["streams", "hinge"] == "skipped"
 
 
 def test_losses_that_do_not_fit_the_width_get_another_table(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("hinge"), *case_results())
-
     wide, narrow = tables(run, 100), tables(run, 60)
-
     assert wide[0][1] == ["check", "mse", "hinge", "smooth_l1"]
     assert [headers for _, headers, _ in narrow][:2] == [
         ["check", "mse", "hinge"],
@@ -80,7 +73,6 @@ def test_losses_that_do_not_fit_the_width_get_another_table(make_run, case_resul
 def test_figures_of_few_cases_follow_and_of_many_only_in_markdown(make_run, case_results):
     few = make_run(*case_results("mse"))
     many = make_run(*(r for size in range(1, 20) for r in case_results("mse", shape=(size,))))
-
     assert "input  target  verdict" in render(few, "table")
     assert "verdict" not in render(many, "table")
     assert render(many, "md").count("| pass") >= 19
@@ -113,7 +105,6 @@ def test_summary_line_of_a_verify_run(make_run, make_case, case_results):
 
 def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own(make_run, case_results):
     page = render(make_run(*failures(case_results, 8)), "md")
-
     assert "wrong at 8\n\nfrom losscli.verify import repeat; " in page
     assert "\n\n\n" not in page
 
@@ -131,7 +122,6 @@ def failures(case_results, *sizes, **changes):
 
 def test_failures_of_one_kind_are_shown_once_on_the_smallest_case(make_run, case_results):
     run = make_run(*failures(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
-
     assert notes(run) == [
         "FAIL mse 8 float32 mean, custom, value: wrong at 8. Fails in 3 of 4 cases",
         'from losscli.verify import repeat; repeat("custom", "value", "mse", (8,), seed=0)',
@@ -156,7 +146,6 @@ def test_failures_of_two_implementations_are_two_and_those_of_two_dtypes_one(
     make_run, case_results, change
 ):
     run = make_run(*failures(case_results, 8), *failures(case_results, 8, **change))
-
     told = [note for note in notes(run) if note.startswith("FAIL")]
     assert len(told) == (2 if "implementation" in change else 1)
 

@@ -58,7 +58,6 @@ FAILED_BY = [
 def test_a_wrong_implementation_is_failed(make_case, name, changes, check):
     checks = ("value", "gradients")
     results = {r.check: r for r in judge(make_case(**changes), name, checks=checks)}
-
     assert results[check].status == FAIL
     assert results[check].reason
 
@@ -68,9 +67,7 @@ def test_empty_and_single_elements_are_judged(make_case, reduction):
     """By the checks that run on the case itself; others make a case of their own of it."""
     for shape in [(0,), (0, 4), (), (1,), (1, 1), (3, 0)]:
         case = make_case("mse", shape=shape, reduction=reduction)
-
         results = put(case, find_implementation("functional"), checks=own_checks(case))
-
         with naming(shape):
             assert {r.status for r in results} == {PASS}
             assert len(results) > 3
@@ -97,14 +94,12 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
 
 def test_result_that_is_no_tensor_fails(make_case):
     results = judge(make_case(), lambda case, x, y: 0.5)
-
     told = "returned a float, not a torch.Tensor"
     assert {(r.status, r.reason) for r in results} == {(FAIL, told)}
 
 
 def test_a_wrong_shape_is_named(make_case):
     result = judge(make_case(), "shape (1,)", checks=("value",))[0]
-
     assert result.reason == (
         "expected shape (), torch.float32 on cpu, got (1,), torch.float32 on cpu"
     )
@@ -161,7 +156,6 @@ def strays(monkeypatch):
 
 def test_broken_gpu_is_blamed_on_the_next_implementation(make_case, strays):
     (result,) = judge(make_case(), reference, checks=("value",))
-
     assert (result.status, result.code, result.reason) == (
         FAIL,
         "broke_device",
@@ -200,18 +194,14 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
 
 def test_error_that_leaves_the_gpu_intact_skips_nothing(make_case, strays, monkeypatch):
     monkeypatch.setattr(devices, "is_broken", lambda device: False)
-
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
-
     assert (failed.status, {r.status for r in others}) == (FAIL, {PASS})
     assert runner.broken == {}
 
 
 def test_check_that_does_not_fit_is_skipped_before_allocating(make_case):
     case = make_case("mse", shape=(2**20, 2**20))
-
     results = judge(case, "sum for mean", checks=own_checks(case), free=2**30)
-
     assert {r.status for r in results} == {SKIPPED}
     assert results[0].reason == "needs 28.0 TiB, cpu has 1.0 GiB free"
 
