@@ -1,6 +1,5 @@
 """Several backward passes, an existing `.grad`, and differences of the loss itself."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -27,22 +26,6 @@ def put(case, implementation, checks):
 
 def put_function(case, function, checks):
     return {r.check: r for r in judging.judge(case, function, checks=checks)}
-
-
-def never_the_same():
-    """Return a function that is right within the tolerances, by other bits each time."""
-    factors = itertools.cycle([1.0, 1 + 2**-23, 1 - 2**-24])
-
-    def function(case, *operands):
-        factor = next(factors)
-        return regrade(reference(case, *operands), lambda g: g * factor)
-
-    return function
-
-
-def test_nondeterministic_backward_is_no_failure(make_case):
-    results = put_function(make_case("mse"), never_the_same(), ("retained", "accumulation"))
-    assert {r.status for r in results.values()} == {PASS}
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,9 @@ def takes_the_gradient_of_one_row(case, input, target):
 
 WRONG = {
     "assumes contiguous": "target transposed",
+    "transposed gradient": "transposed",
+    "wrong middle": "target that repeats in the middle",
+    "rounded target": "target of float64",
     ignores_the_storage_offset: "cut out of larger ones",
     rounds_an_address_down: "operands 1 and 3 elements off their alignment",
     takes_the_strides_of_the_input: "input",

@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from losscli.runs.records import FAIL, PASS, WARN
-from losscli.verify.selftest.surgery import graft
+from losscli.runs.records import FAIL
 from tests.verify.judging import Into, reference, result_of
 
 SUMS = ("mean", "sum")
@@ -112,15 +111,3 @@ def test_misuse_of_memory_fails(make_case, name):
         result = put(make_case("mse", reduction=reduction), make())
         assert result.status == FAIL, reduction
         assert reason in result.reason
-
-
-@pytest.mark.parametrize("every", [2, 5, 7])
-def test_nondeterminism_within_the_tolerance_passes(make_case, every):
-    runs = [0]
-
-    def seldom(case, input, target):
-        runs[0] += 1
-        value = reference(case, input, target)
-        return graft(value.detach() * (1 + (runs[0] % every == 0) * 2**-23), value)
-
-    assert put(make_case("mse"), seldom).status in (PASS, WARN)

@@ -188,51 +188,37 @@ def test_pytorchs_own_formula_is_right_to_the_last_digits_of_its_terms_alone(
     assert problem.judge_gradient("input", x.grad, problem.filled(1.0))[0].status == status
 
 
-def off_by_100_ulp(case, x, y):
-    """Adds 100 ulp of the largest term to each element."""
-    elements = counts(x, y, reduction="none")
-    with torch.no_grad():
-        moved = elements + 100 * ULP * terms_of(x, y)[LOSS]
-    return reduce(graft(moved, elements), case.reduction)
-
-
-def gradient_off_by_100_ulp(case, x, y):
-    """Multiplies one of the two terms of the gradient by 1 + 100 ulp."""
-    return reduce(graft(counts(x, y, reduction="none"), scaled_power(x, y)), case.reduction)
-
-
-def scaled_power(x, y):
-    return torch.exp(x) * (1 + 100 * ULP) - y * x
-
-
-def gradient_without_target(case, x, y):
-    """Leaves out one of the two terms of the gradient."""
-    return reduce(
-        graft(counts(x, y, reduction="none"), torch.exp(x) - y * x.detach()), case.reduction
-    )
-
-
-def loss_without_product(case, x, y):
-    """Leaves out one of the two terms of the loss."""
-    return reduce(
-        graft(torch.exp(x).expand(y.shape), counts(x, y, reduction="none")), case.reduction
-    )
+def each(x, y):
+    return counts(x, y, reduction="none")
 
 
 MISTAKES = {
-    "off by 100 ulp": (off_by_100_ulp, "value"),
-    "gradient off by 100 ulp": (gradient_off_by_100_ulp, "input_gradient"),
-    "gradient without target": (gradient_without_target, "input_gradient"),
-    "loss without product": (loss_without_product, "value"),
+    # The loss, what its gradients are those of, and the check that finds it.
+    "off by 100 ulp of the largest term": (
+        *(lambda x, y: each(x, y) + 100 * ULP * terms_of(x, y)[LOSS], each, "value"),
+    ),
+    "one of two terms of the gradient off by 100 ulp": (
+        *(each, lambda x, y: torch.exp(x) * (1 + 100 * ULP) - y * x, "input_gradient"),
+    ),
+    "one of two terms of the gradient left out": (
+        *(each, lambda x, y: torch.exp(x) - y * x.detach(), "input_gradient"),
+    ),
+    "one of two terms of the loss left out": (
+        *(lambda x, y: torch.exp(x).expand(y.shape), each, "value"),
+    ),
 }
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_a_term_are_found(make_case, loss, reduction, mistake):
-    wrong, check = MISTAKES[mistake]
+    value, source, check = MISTAKES[mistake]
     case = make_case(loss, reduction=reduction, distribution="normal")
-    implementation = Implementation("planted", "", lambda case: lambda x, y: wrong(case, x, y))
+
+    def wrong(x, y):
+        return reduce(graft(value(x, y).detach(), source(x, y)), reduction)
+
+    implementation = Implementation("planted", "", lambda case: wrong)
     results = put(case, implementation, checks=["value", "gradients"])
     assert check in {result.check for result in results if result.status == FAIL}
 
