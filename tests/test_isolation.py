@@ -40,22 +40,16 @@ def test_each_wall_holds():
     examine(besiege("cpu").to_json())
 
 
+def run_in(mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on a machine of another kind."""
+    command = [sys.executable, "-m", "tests.modes", mode, sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != AS_IT_IS])
 def test_each_wall_holds_on_other_machines(mode):
-    losscli = (
-        sys.executable,
-        "-m",
-        "losscli",
-        "doctor",
-        "--isolation",
-        "--device",
-        "cpu",
-        "--json",
-    )
-    command = [sys.executable, "-m", "tests.modes", mode, *losscli]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
+    done = run_in(mode, "-m", "losscli", "doctor", "--isolation", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     examine(json.loads(done.stdout), apart=mode != CONTAINER)
 
@@ -102,10 +96,7 @@ os.kill(os.getpid(), 9)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_of_a_worker_outlives_a_judge_that_is_killed(mode, tmp_path):
-    program = [sys.executable, "-c", KILLED, str(tmp_path / "k.py")]
-    command = [sys.executable, "-m", "tests.modes", mode, *program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
+    done = run_in(mode, "-c", KILLED, str(tmp_path / "k.py"))
     pids = done.stdout.split()
     assert len(pids) == 4, done.stderr
     limit = time.monotonic() + 20
@@ -120,9 +111,7 @@ def test_daemon_that_a_file_leaves_is_found(mode):
     path = candidates_root() / "leaves_a_daemon.py"
     losscli = ("-m", "losscli", "judge", str(path), "--loss", "smooth_l1", "--device", "cpu")
     options = ("--quick", "--no-time", "--no-cache", "--format", "jsonl")
-    command = [sys.executable, "-m", "tests.modes", mode, sys.executable, *losscli, *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    verdict = json.loads(done.stdout)
+    verdict = json.loads(run_in(mode, *losscli, *options).stdout)
     assert [reason["code"] for reason in verdict["reasons"]] == ["left_process"]
 
 

@@ -54,19 +54,25 @@ class ModelNew:
 """
 
 
-def judged(path):
-    return judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
+@pytest.fixture
+def judged(tmp_path):
+    """Return a function that judges a source quickly, without times."""
+
+    def judge(source, **options):
+        path = tmp_path / "kernel.py"
+        path.write_text(source)
+        given = {"device": "cpu", "quick": True, "timed": False} | options
+        return judge_job(Job(file=str(path), **given))
+
+    return judge
 
 
 @pytest.mark.parametrize("source", [RIGHT, RIGHT_MODEL], ids=["function", "beside its Model"])
 def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
-    tmp_path, monkeypatch, source
+    judged, monkeypatch, source
 ):
-    path = tmp_path / "kernel.py"
-    path.write_text(f"print('it has run')\n{source}")
     monkeypatch.setattr(process, "missing", lambda reached: ("network",))
-
-    verdict = judge_job(Job(str(path), device="cpu", quick=True, require_isolation=True))
+    verdict = judged(f"print('it has run')\n{source}", timed=True, require_isolation=True)
 
     (reason,) = verdict.reasons
     assert (verdict.word, verdict.exit_code, reason.code) == ("NOT JUDGED", 4, "not_isolated")
@@ -74,29 +80,21 @@ def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
     assert verdict.log == ""
 
 
-def test_verdict_on_a_file_that_does_not_build_says_how_it_was_isolated(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(f"raise ValueError\n{RIGHT}")
-    verdict = judged(path)
+def test_verdict_on_a_file_that_does_not_build_says_how_it_was_isolated(judged):
+    verdict = judged(f"raise ValueError\n{RIGHT}")
     assert verdict.word == "DOES NOT BUILD"
     assert {"session", "environment"} <= {*verdict.isolation}
     assert {*verdict.isolation, *verdict.not_isolated} == {*PARTS}
 
 
-def test_file_that_was_written_over_is_judged_anew(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(RIGHT.replace("return", "return 2 *"))
-    before = judged(path)
-    path.write_text(f"raise ValueError\n{RIGHT}")
-    assert before.word == "WRONG"
-    assert judged(path).word == "DOES NOT BUILD"
+def test_file_that_was_written_over_is_judged_anew(judged):
+    assert judged(RIGHT.replace("return", "return 2 *")).word == "WRONG"
+    assert judged(f"raise ValueError\n{RIGHT}").word == "DOES NOT BUILD"
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(tmp_path, verbose):
-    path = tmp_path / "kernel.py"
-    path.write_text(DOES_NOT_COMPILE.replace("VERBOSE", str(verbose)))
-    verdict = judged(path)
+def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(judged, verbose):
+    verdict = judged(DOES_NOT_COMPILE.replace("VERBOSE", str(verbose)))
     (reason,) = verdict.reasons
     assert (verdict.word, reason.code) == ("DOES NOT BUILD", "build_failed")
     assert "kernel.py:6: error: " in reason.text
@@ -145,38 +143,25 @@ def mse_loss(input, target, *, reduction="mean"):
 @pytest.mark.parametrize(
     ("factor", "codes"), [("1", {"misfit"}), ("2", {"misfit", "wrong"})], ids=["right", "wrong"]
 )
-def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(tmp_path, result, factor, codes):
+def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(judged, result, factor, codes):
     if result == MISFITS["both"] and factor == "1":
         codes = codes | {"wrong"}  # what float16 has lost does not come back
-    path = tmp_path / "kernel.py"
-    path.write_text(MISFIT.replace("RESULT", result).replace("FACTOR", factor))
-
-    verdict = judged(path)
-
+    verdict = judged(MISFIT.replace("RESULT", result).replace("FACTOR", factor))
     found = {reason.code for reason in verdict.reasons} - {"no_worse_than_torch"}
     assert (verdict.word, found) == ("WRONG", codes), verdict.reasons
     assert verdict.checks or "wrong" in codes
 
 
-def test_the_first_reason_ends_the_judging_where_that_is_asked_for(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1"))
-    job = Job(file=str(path), device="cpu", quick=True, timed=False, until_first=True)
-    verdict = judge_job(job)
+def test_the_first_reason_ends_the_judging_where_that_is_asked_for(judged):
+    source = MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1")
+    verdict = judged(source, until_first=True)
     assert [reason.code for reason in verdict.reasons] == ["misfit"]
     assert not verdict.checks
 
 
-def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(
-        "from torch.nn import functional\n\n"
-        "def huber_loss(input, target):\n    return functional.huber_loss(input, target)\n"
-    )
-
-    verdict = judge_job(Job(file=str(path), device="cpu", parameters={"delta": 2.0}, timed=False))
-
-    (reason,) = verdict.reasons
+def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(judged):
+    source = RIGHT.replace("mse_loss", "huber_loss")
+    (reason,) = judged(source, quick=False, parameters={"delta": 2.0}).reasons
     assert (reason.code, reason.text) == ("signature", "huber_loss takes no delta")
 
 
@@ -211,10 +196,8 @@ def mse_loss(input, target, *, reduction="mean"):
 """
 
 
-def test_control_characters_of_a_file_are_shown_and_not_obeyed(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(CLEARS_THE_SCREEN)
-    verdict = judged(path)
+def test_control_characters_of_a_file_are_shown_and_not_obeyed(judged):
+    verdict = judged(CLEARS_THE_SCREEN)
     (reason,) = verdict.reasons
     assert r"\x1b[2J\x08RIGHT  kernel.py\u202e" in reason.text
     assert r"\x1b[2J\rRIGHT  kernel.py" in verdict.log

@@ -12,7 +12,6 @@ from losscli.linear.kernels import Settings
 from losscli.linear.parts import operators
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
-from tests.parameters import naming
 from tools.part_calls import put_together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -58,28 +57,14 @@ def _tolerances(dtype: torch.dtype) -> dict[str, Any]:
     return {"rtol": relative, "atol": relative / 100}
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])
 @pytest.mark.parametrize(("widths", "settings"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 def test_parts_make_the_cross_entropy_of_whole_rows(
-    dtype: torch.dtype,
-    widths: tuple[int, ...],
-    settings: dict[str, Any],
-    device: str,
-):
-    weight = torch.linspace(0.5, 2, sum(widths), device=device).to(dtype)
-    for each in (None, weight):
-        with naming("alike" if each is None else "weighted"):
-            assert_parts_make_the_cross_entropy(dtype, widths, settings, each, device)
-
-
-def assert_parts_make_the_cross_entropy(
-    dtype: torch.dtype,
-    widths: tuple[int, ...],
-    settings: dict[str, Any],
-    weight: Tensor | None,
-    device: str,
+    dtype: torch.dtype, widths: Any, settings: dict[str, Any], weighted: bool, device: str
 ):
     logits, classes = _logits(sum(widths), dtype, device), sum(widths)
+    weight = torch.linspace(0.5, 2, classes, device=device).to(dtype) if weighted else None
     target = _target(classes, device)
     exact = logits.double().requires_grad_()
     wide = None if weight is None else weight.double()
