@@ -80,20 +80,17 @@ EXITS = {
     ("NOT JUDGED", "DOES NOT BUILD"): EXIT_BUILD,
     ("NOT JUDGED",): EXIT_UNFIT,
     ("NOT JUDGED", "RIGHT"): EXIT_UNFIT,
+    ("--strict", "RIGHT", "SLOWER"): EXIT_OK,
+    ("--strict", "RIGHT", "RIGHT WITHIN LIMITS"): EXIT_FAILED,
 }
-STRICTLY = {"RIGHT": EXIT_OK, "SLOWER": EXIT_OK, "RIGHT WITHIN LIMITS": EXIT_FAILED}
 
 
 def test_exit_code_is_that_of_the_worst_verdict(files, capsys):
-    for says, code in EXITS.items():
-        with naming(*says):
-            assert main.run(["judge", "--no-cache", *files(*says)]) == code
-
-
-def test_strictly_what_is_right_within_limits_fails(files, capsys):
-    for word, code in STRICTLY.items():
-        with naming(word):
-            assert main.run(["judge", "--strict", "--no-cache", *files("RIGHT", word)]) == code
+    for given, code in EXITS.items():
+        options = [each for each in given if each == "--strict"]
+        with naming(*given):
+            named = files(*given[len(options) :])
+            assert main.run(["judge", "--no-cache", *options, *named]) == code
 
 
 def test_files_are_reported_as_blocks_a_table_and_a_line(files, capsys):

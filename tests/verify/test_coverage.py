@@ -75,26 +75,21 @@ def test_dropped_element_is_found_by_bisection_and_named(make_case):
     assert "[0, 0]" not in result.reason
 
 
-def test_a_loss_that_misses_one_element_names_it_with_its_value(make_case):
+def test_a_loss_or_a_gradient_alone_that_is_wrong_is_failed(make_case):
     def value_alone(case, input, target):
         right = reference(case, input, target)
         return graft(drops_the_last_element(case, input, target).detach(), right)
 
-    result = put(make_case("mse", shape=SHAPE), value_alone)
+    def shifted_gradient(case, input, target):
+        shifted = reference(case, input.roll(1), target)
+        return graft(reference(case, input, target).detach(), shifted)
 
+    result = put(make_case("mse", shape=SHAPE), value_alone)
     assert result.status == FAIL
     assert result.reason.startswith("loss: expected ")
     assert "when input [172, 100] alone becomes " in result.reason
     assert result.reason.endswith("wrong at least for input [172, 100]")
-
-
-def test_a_gradient_that_lands_elsewhere_is_failed(make_case):
-    def shifted(case, input, target):
-        shifted = reference(case, input.roll(1), target)
-        return graft(reference(case, input, target).detach(), shifted)
-
-    result = put(make_case("mse", shape=SHAPE), shifted)
-
+    result = put(make_case("mse", shape=SHAPE), shifted_gradient)
     assert result.status == FAIL
     assert "gradient, after " in result.reason
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -92,17 +93,13 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
         assert problem.judge_gradient("input", zeros, incoming)[0].status == PASS
 
 
-def test_result_that_is_no_tensor_fails(make_case):
+def test_result_of_another_type_or_shape_is_named(make_case):
     results = judge(make_case(), lambda case, x, y: 0.5)
     told = "returned a float, not a torch.Tensor"
     assert {(r.status, r.reason) for r in results} == {(FAIL, told)}
-
-
-def test_a_wrong_shape_is_named(make_case):
     result = judge(make_case(), "shape (1,)", checks=("value",))[0]
-    assert result.reason == (
-        "expected shape (), torch.float32 on cpu, got (1,), torch.float32 on cpu"
-    )
+    told = "expected shape (), torch.float32 on cpu, got (1,), torch.float32 on cpu"
+    assert result.reason == told
 
 
 def test_a_result_says_what_the_implementation_raised(make_case):
@@ -117,28 +114,17 @@ def test_a_result_says_what_the_implementation_raised(make_case):
     assert {r.status for r in results} == {FAIL}
 
 
-def test_a_build_that_fails_is_not_the_implementations_fault(make_case):
-    def needs_a_build(case, input, target):
-        raise BuildError("no compiler")
+def test_errors_of_builds_of_memory_and_of_a_capture_are_told_apart(make_case):
+    def raising(error):
+        return judge(make_case(), Mock(side_effect=error))
 
     with pytest.raises(BuildError, match="no compiler"):
-        judge(make_case(), needs_a_build)
-
-
-def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
-    def greedy(case, input, target):
-        raise torch.OutOfMemoryError("tried to allocate")
-
-    assert {(r.status, r.reason) for r in judge(make_case(), greedy)} == {
-        (SKIPPED, "cpu ran out of memory")
-    }
-
-
-def test_an_error_of_cuda_that_leaves_a_gpu_as_it_was_breaks_nothing(make_case):
-    def waits_in_a_capture(case, input, target):
-        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
-
-    assert {r.code for r in judge(make_case(), waits_in_a_capture)} == {"raised"}
+        raising(BuildError("no compiler"))
+    found = raising(torch.OutOfMemoryError("tried to allocate"))
+    assert {(r.status, r.reason) for r in found} == {(SKIPPED, "cpu ran out of memory")}
+    # A GPU that is left as it was is not broken.
+    error = RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    assert {r.code for r in raising(error)} == {"raised"}
 
 
 @pytest.fixture
