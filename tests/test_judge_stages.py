@@ -1,5 +1,7 @@
 """Judging one file: what its verdict follows from, in a process that judges several."""
 
+from typing import Any
+
 import pytest
 
 from losscli.bench.plan import plan
@@ -61,7 +63,7 @@ def judged(tmp_path):
     def judge(source, **options):
         path = tmp_path / "kernel.py"
         path.write_text(source)
-        given = {"device": "cpu", "quick": True, "timed": False} | options
+        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
         return judge_job(Job(file=str(path), **given))
 
     return judge

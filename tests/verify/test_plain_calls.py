@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def next_gradient(answer: Answer) -> Answer:
 
 
 ON_GPU = {"beside": False, "device": "cuda:0"}
-JUDGED = {
+JUDGED: dict[str, Any] = {
     "the same bits": (lambda answer: answer, {}, PASS),
     "another order of a sum": (next_loss, {}, WARN),
     "another order where an implementation has a fixed one": (

@@ -3,6 +3,7 @@
 import functools
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,10 @@ from tests.parameters import few, naming
 CONFIG = Config(
     losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)
 )
+
+
+def changed(**changes: Any) -> Config:
+    return replace(CONFIG, **changes)
 
 
 def jobs_of(config, *checks, device="cpu"):
@@ -47,7 +52,7 @@ def test_value_and_gradients_run_on_every_case():
 @pytest.mark.parametrize("threads", [1, 2, 16, 128])
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
     monkeypatch.setattr(behaviour, "core_count", lambda: threads)
-    small = replace(CONFIG, losses=(LossChoice(losses),))
+    small = changed(losses=(LossChoice(losses),))
     ((rows, columns),) = planned(small)["determinism"]
     # A kernel of rows gives a thread whole rows: at least 16,384 elements of them.
     parts = min(rows // math.ceil(2**14 / columns), rows * columns // 2**14)
@@ -56,7 +61,7 @@ def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, loss
 
 
 TWO = {"dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
-RUN_ONCE = [
+RUN_ONCE: list[Any] = [
     ({}, "cuda:0", "determinism", [(64, 48)]),
     ({}, "cuda:0", "layouts", [(64, 48)]),
     # A size that is large enough already, the largest that fits, one that is excluded.
@@ -64,18 +69,18 @@ RUN_ONCE = [
     ({"sizes": ((8, 24), (2**20, 2**20))}, "cuda:0", "determinism", [(8, 24)]),
     ({"exclude": (Exclude(size=(64, 48)),)}, "cuda:0", "determinism", [(8, 24)]),
     (TWO, "cpu", "layouts", [(64, 48)] * 4),  # once for each dtype and reduction
-    ({"tables": (replace(CONFIG, sizes=((8, 24),)), CONFIG)}, "cuda:0", "determinism", [(64, 48)]),
+    ({"tables": (changed(sizes=((8, 24),)), CONFIG)}, "cuda:0", "determinism", [(64, 48)]),
 ]
 
 
 def test_a_check_that_runs_once_has_the_largest_size_that_can_run():
     for changes, device, check, shapes in RUN_ONCE:
         with naming(changes, device, check):
-            assert planned(replace(CONFIG, **changes), device)[check] == shapes
+            assert planned(changed(**changes), device)[check] == shapes
 
 
 def test_layouts_run_for_only_one_distribution():
-    config = replace(CONFIG, inputs=Inputs(("uniform", "heavy_tailed")))
+    config = changed(inputs=Inputs(("uniform", "heavy_tailed")))
     jobs = jobs_of(config)
     asked = [job for job in jobs if CHECKS["layouts"] in [check for _, check in job.trials]]
     assert [job.case.distribution for job in asked] == ["normal"]
@@ -239,19 +244,19 @@ SPOKEN_FOR = (
 
 def test_mean_speaks_for_a_sum_of_own_kernels_alone():
     for implementation, reductions, due in SPOKEN_FOR:
-        config = replace(CONFIG, implementations=(implementation,), reductions=reductions)
+        config = changed(implementations=(implementation,), reductions=reductions)
         for check in ("layouts", "boundary_sizes", "broadcasts", "determinism"):
             assert [job.case.reduction for job in jobs_of(config, check)] == due, check
 
 
 def test_case_in_two_tables_runs_once():
-    config = replace(CONFIG, tables=(CONFIG, CONFIG))
+    config = changed(tables=(CONFIG, CONFIG))
     assert planned(config)["value"] == list(CONFIG.sizes)
 
 
 def test_cases_of_two_tables_with_different_inputs_both_run():
     for inputs in (Inputs(seed=1), Inputs(scale=4.0)):
-        config = replace(CONFIG, tables=(CONFIG, replace(CONFIG, inputs=inputs)))
+        config = changed(tables=(CONFIG, changed(inputs=inputs)))
         assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
         assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
@@ -261,7 +266,7 @@ def test_a_target_of_another_shape_makes_another_case(make_case):
     assert CHECKS["value"].key(whole) != CHECKS["value"].key(row)
 
 
-INAPPLICABLE = {
+INAPPLICABLE: dict[str, Any] = {
     "numeric applies only to float64": ({}, {"dtypes": ("float64",)}),
     "rounding applies only to float16 and bfloat16 without a reduction": (
         *({}, {"dtypes": ("bfloat16",), "reductions": ("none",)}),
@@ -278,19 +283,19 @@ def test_check_that_applies_to_no_case_names_its_cases():
     for told, (changes, applying) in INAPPLICABLE.items():
         check = told.split()[0]
         with pytest.raises(UsageError, match=f"no check applies to these cases: {told}"):
-            jobs_of(replace(CONFIG, **changes), check)
-        assert jobs_of(replace(CONFIG, **applying), check)
+            jobs_of(changed(**changes), check)
+        assert jobs_of(changed(**applying), check)
 
 
 def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
     losses = (LossChoice("mse"), LossChoice("hinge"))
-    both, own = replace(CONFIG, losses=losses), {"implementations": ("custom",)}
-    strategy = replace(CONFIG, implementations=("custom:tree",))
+    both, own = changed(losses=losses), changed(losses=losses, implementations=("custom",))
+    strategy = changed(implementations=("custom:tree",))
     for config, due in (
         (CONFIG, {"reference": ("mse",)}),
         (Config(tables=(both, CONFIG)), {"reference": ("mse", "hinge")}),
         (
-            Config(tables=(replace(both, **own), strategy)),
+            Config(tables=(own, strategy)),
             {"custom": ("mse", "hinge"), "custom:tree": ("mse",)},
         ),
     ):
@@ -305,7 +310,7 @@ def test_check_that_does_not_apply_is_left_out_beside_others():
 
 
 def test_config_that_excludes_everything_is_not_blamed_on_the_check():
-    config = replace(CONFIG, exclude=(Exclude(loss="mse"),))
+    config = changed(exclude=(Exclude(loss="mse"),))
     assert jobs_of(config, "numeric") == []
 
 

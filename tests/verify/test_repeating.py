@@ -4,6 +4,7 @@ import itertools
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,12 @@ REFUSED = {
 
 def test_unknown_names_and_a_missing_gpu_are_refused_with_the_known_ones():
     for message, word in REFUSED.items():
-        given = {"implementation": "reference", "check": "value", "loss": "mse", "shape": (3,)}
+        given: dict[str, Any] = {
+            "implementation": "reference",
+            "check": "value",
+            "loss": "mse",
+            "shape": (3,),
+        }
         error = UnfitError if message == "cuda:99" else UsageError
         with pytest.raises(error, match=re.escape(message)):
             repeat(**given | word)

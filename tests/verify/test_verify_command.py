@@ -185,8 +185,9 @@ def test_what_cannot_run_is_one_message_that_says_why(refused, tmp_path, monkeyp
         refused(["verify", *of, *arguments.split()], message)
     assert main.run(["verify", *MEAN, "--check", "numeric", "--dry-run"]) == EXIT_USAGE
     assert OF_FLOAT64 in capsys.readouterr().err
+    assert main.run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
     unfit = "nothing could run: the reference of hinge is what one writes with PyTorch"
-    refused(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"], unfit, EXIT_UNFIT)
+    assert unfit in capsys.readouterr().err
 
 
 def test_quick_runs_the_cases_of_the_shipped_quick_config():
