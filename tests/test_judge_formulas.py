@@ -6,9 +6,7 @@ from inspect import signature
 
 import pytest
 import torch
-from msgspec.structs import replace
 
-from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
@@ -22,6 +20,7 @@ from losscli.truth.problem import Problem, ThirdParty
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
+from tests.handmade import case_of
 from tests.parameters import SLOW, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
@@ -131,11 +130,9 @@ def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_p
 
 
 def problem(loss, shape=(33, 65), *, of_others=True, **changes):
-    spec = EVERY_LOSS[loss]
-    target = spec.default_target_shape(shape)
-    params = spec.resolve({})
-    case = Case(loss, shape, target, "float32", "none", "cpu", params, "normal", 11, 2.0)
-    return Problem.of(replace(case, **changes), third_party=ThirdParty() if of_others else None)
+    usual = {"reduction": "none", "distribution": "normal", "seed": 11, "scale": 2.0}
+    case = case_of(loss, shape, **usual | changes)
+    return Problem.of(case, third_party=ThirdParty() if of_others else None)
 
 
 def log_cosh(input, target):

@@ -1,7 +1,6 @@
 """The local pool: processes that judge, one crash of which ends no other job."""
 
 import itertools
-import os
 import queue
 import threading
 
@@ -13,7 +12,7 @@ from losscli.judge.jobs import read_line
 from losscli.judge.pool import LocalPool
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.reasons import Code
-from tests.judging import COMMAND, ROOT, judge_here, judge_one, write
+from tests.judging import COMMAND, ROOT, is_there, judge_here, judge_one, wait_for, write
 from tests.parameters import SLOW
 from tests.test_judge_farm import Cluster
 
@@ -144,21 +143,12 @@ def test_verdicts_come_while_the_next_job_is_awaited_and_others_are_passed_on(jo
         list(engine().run(broken_jobs()))
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_closing_the_run_ends_the_processes(jobs, log):
     verdicts = LocalPool(3, command=COMMAND, grace=5).run(jobs("RIGHT", "slow", "slow"))
     next(verdicts)
-    while len(log()) < 3:
-        threading.Event().wait(0.05)
+    wait_for(lambda: len(log()) == 3)
     verdicts.close()
-    assert not any(alive(int(pid)) for pid in log().values())
+    assert not any(is_there(int(pid)) for pid in log().values())
     assert threading.active_count() < 10
 
 

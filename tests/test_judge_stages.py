@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from losscli.bench.plan import plan
-from losscli.cases.case import Case
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.parts import NAMES as PARTS
@@ -14,9 +13,9 @@ from losscli.judge.draft import code_of
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
 from losscli.judge.stages import judge_job
-from losscli.losses import EVERY_LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
+from tests.handmade import case_of
 from tests.parameters import SLOW
 
 RIGHT = """
@@ -184,8 +183,7 @@ NAMES = "check", "code", "reason", "beta", "due"
 
 @pytest.mark.parametrize(NAMES, RESULTS.values(), ids=[*RESULTS])
 def test_a_failed_result_has_the_code_of_its_check_and_parameters(check, code, reason, beta, due):
-    params = EVERY_LOSS["smooth_l1"].resolve({"beta": beta})
-    case = Case("smooth_l1", (2, 3), (2, 3), "float32", "mean", "cpu", params, "normal", 0)
+    case = case_of("smooth_l1", (2, 3), params={"beta": beta}, distribution="normal")
     result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
     assert code_of(result, "checks") == due
 

@@ -83,10 +83,6 @@ def test_case_that_reaches_every_branch_is_not_supplemented(make_case, loss):
     assert (result.status, result.reason) == (PASS, "")
 
 
-def test_branches_does_not_apply_without_a_kink(make_case):
-    assert judge(make_case("mse"), reference, checks=["branches"]) == []
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.3, 100.0])
 def test_branches_depend_on_every_parameter(make_case, beta):
     """0.3 has no kink that a dtype holds; 0 has one."""

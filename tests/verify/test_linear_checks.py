@@ -13,18 +13,17 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.losses import LINEAR_LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
-from losscli.verify import runner
-from losscli.verify.checks import CHECKS
 from losscli.verify.checks.linear import PLAN_SHAPE, _budgets
 from losscli.verify.selftest.wrong import find_wrong
 from tests.truth.test_linear_oracle import make_case
+from tests.verify import judging
 
 OWN = ("extreme_values", "boundary_sizes", "layouts", "linear_plans")
 
 
 def put(case: Case, implementation: Implementation, *checks: str) -> list[VerifyResult]:
-    jobs = runner.split(case, [(implementation, CHECKS[check]) for check in checks])
-    return [result for job in jobs for result in runner.run(job)]
+    found: list[VerifyResult] = judging.put(case, implementation, checks=checks)
+    return found
 
 
 @pytest.mark.parametrize("loss", LINEAR_LOSSES)

@@ -304,6 +304,26 @@ def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
         assert all(job.beside == due for job in jobs)
 
 
+NOTHING_TO_CHECK: list[tuple[str, str, dict[str, Any]]] = [
+    ("branches of", "mse", {}),  # without a kink
+    ("rounding of", "mse", {"dtype": "bfloat16"}),
+    ("rounding of", "mse", {"dtype": "float32", "reduction": "none"}),
+    ("large_outputs of", "smooth_l1", {}),
+    ("large_outputs of", "weighted_cross_entropy", {}),
+    ("allocations of", "mse", {}),  # of who plans temporaries
+    ("float64_sums by custom of", "mse", {"dtype": "float32"}),
+    ("float64_sums by custom of", "mse", {"dtype": "float64", "reduction": "none"}),
+]
+
+
+def test_checks_do_not_apply_where_there_is_nothing_to_check(make_case):
+    for words, loss, changes in NOTHING_TO_CHECK:
+        implementation = find_implementation("custom" if "custom" in words else "reference")
+        with naming(words, loss, changes):
+            trials = [(implementation, CHECKS[words.split()[0]])]
+            assert not runner.split(make_case(loss, **changes), trials)
+
+
 def test_check_that_does_not_apply_is_left_out_beside_others():
     jobs = jobs_of(CONFIG, "value", "numeric")
     assert {check.name for job in jobs for _, check in job.trials} == {"value"}

@@ -9,11 +9,11 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.losses import ROW_FORMS
 from losscli.losses.rows.relations import Relations
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.row_relations import RELATIONS
 from losscli.verify.selftest.wrong import find_wrong
 from tests.parameters import few
+from tests.verify.judging import put
 from tests.verify.test_row_checks import make_case, results
 
 SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = (relation.name for relation in RELATIONS)
@@ -56,9 +56,8 @@ def one_sided(right):
 
 def related(case, implementation, check):
     """Return the results of a check in a run that has all losses."""
-    trials, beside = [(implementation, CHECKS[check])], {implementation.name: tuple(ROW_FORMS)}
-    jobs = runner.split(case, trials, beside=beside)
-    found = [result for job in jobs for result in runner.run(job)]
+    beside = {implementation.name: tuple(ROW_FORMS)}
+    found = put(case, implementation, checks=[check], beside=beside)
     return [(result.status, f"{result.check}: {result.reason}") for result in found]
 
 
@@ -96,27 +95,21 @@ def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, re
     assert {relation.name for relation in RELATIONS if relation.name in text} == found
 
 
-@pytest.mark.parametrize(
-    "mistake", ["softmax alone", "dropped classes", "gradient of ignored rows"]
-)
-def test_mistakes_of_the_self_test_break_a_relation(mistake):
-    case = make_case("weighted_cross_entropy", reduction="none")
-    ((status, _),) = results(case, find_wrong(mistake), "row_relations")
+FOUND = [
+    ("softmax alone", "weighted_cross_entropy", "none", {}, ""),
+    ("dropped classes", "weighted_cross_entropy", "none", {}, ""),
+    ("gradient of ignored rows", "weighted_cross_entropy", "none", {}, ""),
+    ("counts ignored rows", "cross_entropy", "mean", {}, PARTS),
+    ("one softmax alone", "masked_kl_divergence", "mean", {"params": {"temperature": 1.3}}, SUM),
+]
+
+
+@pytest.mark.parametrize(("mistake", "loss", "reduction", "changes", "relation"), FOUND)
+def test_mistakes_of_the_self_test_break_a_relation(mistake, loss, reduction, changes, relation):
+    case = make_case(loss, reduction=reduction, **changes)
+    ((status, text),) = results(case, find_wrong(mistake), "row_relations")
     assert status == FAIL
-
-
-def test_mean_that_counts_ignored_rows_is_not_that_of_its_parts():
-    case = make_case("cross_entropy", reduction="mean")
-    ((status, text),) = results(case, find_wrong("counts ignored rows"), "row_relations")
-    assert status == FAIL
-    assert PARTS in text
-
-
-def test_softmax_alone_breaks_the_sum_of_a_divergences_gradient():
-    case = make_case("masked_kl_divergence", params={"temperature": 1.3})
-    ((status, text),) = results(case, find_wrong("one softmax alone"), "row_relations")
-    assert status == FAIL
-    assert SUM in text
+    assert relation in text
 
 
 SETTINGS = (

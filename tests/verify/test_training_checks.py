@@ -25,14 +25,14 @@ from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
+from tests.verify import judging
 from tests.verify.judging import reference
 
 
 def put(case, implementation, check, beside=()):
     """Return the result of the one check."""
     known = {implementation.name: beside}
-    jobs = runner.split(case, [(implementation, CHECKS[check])], beside=known)
-    (result,) = [result for job in jobs for result in runner.run(job)]
+    (result,) = judging.put(case, implementation, checks=[check], beside=known)
     return result
 
 
@@ -159,12 +159,6 @@ def test_copies_fail_in_an_implementation_without_temporaries(make_case):
     assert "expected no memory beside the loss and the gradient of 256.0 KiB" in result.reason
 
 
-def test_allocations_does_not_apply_with_planned_temporaries(make_case):
-    assert not runner.split(
-        make_case("mse"), [(find_implementation("reference"), CHECKS["allocations"])]
-    )
-
-
 def float64_sum(add):
     """Return an implementation that promises right sums and adds as told."""
 
@@ -190,14 +184,6 @@ def test_inexact_float64_sums_fail(make_case, loss, reduction):
     result = put(case, float64_sum(sum), "float64_sums")
     assert result.status == FAIL
     assert "ulp off the exact sum of its own elements; allowed: 1 ulp" in result.reason
-
-
-@pytest.mark.parametrize(
-    "changes", [{"dtype": "float32"}, {"dtype": "float64", "reduction": "none"}]
-)
-def test_float64_sums_does_not_apply_to_other_sums(make_case, changes):
-    case = make_case("mse", **changes)
-    assert not runner.split(case, [(find_implementation("custom"), CHECKS["float64_sums"])])
 
 
 def test_a_tolerance_that_belongs_to_a_loss_loosens_its_cases_and_is_shown(make_case, monkeypatch):
