@@ -12,16 +12,11 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.inputs import make_inputs
-from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from tests.machinery import MACHINERY
+from tests.verify.judging import put
 
 pytestmark = pytest.mark.gpu
-
-
-def put(case, implementation):
-    jobs = runner.split(case, [(implementation, check) for check in CHECKS.values()])
-    return [result for job in jobs for result in runner.run(job)]
 
 
 def asked(case, implementation):
