@@ -58,8 +58,8 @@ def _assert_close(*pairs: tuple[Tensor, Tensor | None]) -> None:
         usual = {torch.float64: 1e-11, torch.float32: 2e-5}
         relative = usual.get(found.dtype, 2 * torch.finfo(found.dtype).eps)
         assert exact is not None
-        close = {"rtol": relative, "atol": relative / 100}
-        torch.testing.assert_close(found.double(), exact.detach(), **close)
+        wide = found.double()
+        torch.testing.assert_close(wide, exact.detach(), rtol=relative, atol=relative / 100)
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])

@@ -39,49 +39,48 @@ def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
     assert [r.check for r in results.values() if r.status == FAIL] == checks
 
 
-def test_result_overwritten_by_a_later_backward_fails(make_case):
-    class Workspace(torch.autograd.Function):
-        """Hands the same memory out each time."""
+class Workspace(torch.autograd.Function):
+    """Hands the same memory out each time."""
 
-        @staticmethod
-        def forward(ctx, loss, input):
-            ctx.space = torch.empty_like(input)
-            ctx.share = 2 / input.numel()
-            ctx.save_for_backward(input)
-            return loss.clone()
+    @staticmethod
+    def forward(ctx, loss, input):
+        ctx.space = torch.empty_like(input)
+        ctx.share = 2 / input.numel()
+        ctx.save_for_backward(input)
+        return loss.clone()
 
-        @staticmethod
-        def backward(ctx, incoming):
-            torch.mul(ctx.saved_tensors[0], incoming * ctx.share, out=ctx.space)
-            return None, ctx.space.view_as(ctx.space)
-
-    def function(case, input, target):
-        difference = input - target
-        return Workspace.apply((difference.detach() ** 2).mean(), difference)
-
-    (result,) = put_function(make_case("mse"), function, ["retained"]).values()
-
-    assert result.status == FAIL
-    assert result.reason.startswith("what backward 1 returned, after 4 through one graph, ")
+    @staticmethod
+    def backward(ctx, incoming):
+        torch.mul(ctx.saved_tensors[0], incoming * ctx.share, out=ctx.space)
+        return None, ctx.space.view_as(ctx.space)
 
 
-def test_graph_that_does_not_outlive_its_first_backward_fails(make_case):
-    class UsedUp(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, loss):
-            ctx.buffers = [torch.ones(())]
-            return loss.clone()
+class UsedUp(torch.autograd.Function):
+    """Has what it saved for one backward."""
 
-        @staticmethod
-        def backward(ctx, incoming):
-            return incoming * ctx.buffers.pop()
+    @staticmethod
+    def forward(ctx, loss):
+        ctx.buffers = [torch.ones(())]
+        return loss.clone()
 
-    def function(case, input, target):
-        return UsedUp.apply(reference(case, input, target))
+    @staticmethod
+    def backward(ctx, incoming):
+        return incoming * ctx.buffers.pop()
 
-    (result,) = put_function(make_case("mse"), function, ["retained"]).values()
 
-    assert (result.status, result.reason) == (FAIL, "raised IndexError: pop from empty list")
+def in_workspace(case, input, target):
+    difference = input - target
+    return Workspace.apply((difference.detach() ** 2).mean(), difference)
+
+
+def test_result_that_is_overwritten_or_a_graph_that_is_used_up_fails(make_case):
+    for function, told in (
+        (in_workspace, "what backward 1 returned, after 4 through one graph, "),
+        (lambda *of: UsedUp.apply(reference(*of)), "raised IndexError: pop from empty list"),
+    ):
+        (result,) = put_function(make_case("mse"), function, ["retained"]).values()
+        assert result.status == FAIL
+        assert result.reason.startswith(told)
 
 
 @pytest.mark.parametrize(
