@@ -83,24 +83,24 @@ def test_first_error_is_the_compilers_message_or_the_last_line():
     assert first_error("") == "the compiler printed nothing"
 
 
-@pytest.mark.parametrize(
-    ("printed", "remedy"),
-    [
-        ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
-        ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
-        ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
-        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
-        ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
-        ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
-        ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
-        ("fatal error: cstdint: No such file or directory", "reinstall g++"),
-        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
-        (GCC, ""),
-    ],
-)
-def test_known_error_has_a_hint(printed, remedy):
-    assert remedy in hint(printed)
-    assert bool(remedy) == bool(hint(printed))
+REMEDIES = [
+    ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
+    ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
+    ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
+    ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
+    ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
+    ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
+    ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
+    ("fatal error: cstdint: No such file or directory", "reinstall g++"),
+    ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
+    (GCC, ""),
+]
+
+
+def test_known_error_has_a_hint():
+    for printed, remedy in REMEDIES:
+        assert remedy in hint(printed)
+        assert bool(remedy) == bool(hint(printed)), printed
 
 
 # A kernel without shared memory; one that spills and calls a function with a frame of its own; the
@@ -138,20 +138,16 @@ def test_ptxas_resources_of_each_kernel_are_parsed():
     assert rest == PTXAS.splitlines()[:2]
 
 
-@pytest.mark.parametrize(
-    ("demangled", "short"),
-    [
-        (
-            "void losscli::(anonymous namespace)::loss<float, (int)4, losscli::mse<float> >"
-            "(losscli::Arguments, long)",
-            "loss<float, (int)4, mse<float>>",
-        ),
-        ("reduce(float*, int)", "reduce"),
-        ("_Z9mangled", "_Z9mangled"),
-    ],
-)
-def test_kernel_names_are_shortened(demangled, short):
-    assert shorten(demangled) == short
+SHORT = {
+    "void losscli::(anonymous namespace)::loss<float, (int)4, losscli::mse<float> >"
+    "(losscli::Arguments, long)": "loss<float, (int)4, mse<float>>",
+    "reduce(float*, int)": "reduce",
+    "_Z9mangled": "_Z9mangled",
+}
+
+
+def test_kernel_names_are_shortened():
+    assert [shorten(demangled) for demangled in SHORT] == [*SHORT.values()]
 
 
 SOURCE = "#include <torch/extension.h>\nint main() { return answer - 42; }\n"

@@ -206,18 +206,18 @@ def test_modules_beside_a_file_that_lies_in_a_covered_folder_are_there(monkeypat
     assert found == [f"{covered}/module.py", f"{covered}/package"]
 
 
-@pytest.mark.parametrize(
-    ("needed", "covered", "brought_back"),
-    [
-        (["/usr/lib"], ["/tmp"], []),
-        (["/tmp/a", "/tmp/a/b"], ["/tmp"], ["/tmp/a"]),
-        (["/tmp/a", "/tmp/a/cache/b"], ["/tmp", "/tmp/a/cache"], ["/tmp/a", "/tmp/a/cache/b"]),
-        (["/tmp/a", "/tmp/a/cache"], ["/tmp", "/tmp/a/cache"], ["/tmp/a"]),
-    ],
-)
-def test_covered_folders_are_mounted_once(monkeypatch, needed, covered, brought_back):
+COVERED = [
+    (["/usr/lib"], ["/tmp"], []),
+    (["/tmp/a", "/tmp/a/b"], ["/tmp"], ["/tmp/a"]),
+    (["/tmp/a", "/tmp/a/cache/b"], ["/tmp", "/tmp/a/cache"], ["/tmp/a", "/tmp/a/cache/b"]),
+    (["/tmp/a", "/tmp/a/cache"], ["/tmp", "/tmp/a/cache"], ["/tmp/a"]),
+]
+
+
+def test_covered_folders_are_mounted_once(monkeypatch):
     monkeypatch.setattr(os.path, "exists", lambda path: True)
-    assert mounts._roots(needed, covered) == brought_back
+    for needed, covered, brought_back in COVERED:
+        assert mounts._roots(needed, covered) == brought_back
 
 
 CACHED = """

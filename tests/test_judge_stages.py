@@ -102,20 +102,16 @@ def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(judged,
     assert reason.text.endswith("in `return inptu - target;`")
 
 
-@pytest.mark.parametrize(
-    ("stage", "word"), [("small", "NOT JUDGED"), ("checks", "NOT JUDGED"), ("time", "RIGHT")]
-)
-def test_lack_of_memory_before_timing_leaves_a_file_not_judged(stage, word):
-    assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
+def test_lack_of_memory_before_timing_leaves_a_file_not_judged():
+    for stage, word in {"small": "NOT JUDGED", "checks": "NOT JUDGED", "time": "RIGHT"}.items():
+        assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
 
 
-@pytest.mark.parametrize(("shape", "processes"), [((2**14, 2**14), 1), ((2**13, 2**14), 3)])
-def test_large_tensors_are_timed_by_one_process(shape, processes):
-    config = Config(
-        losses=(LossChoice("mse"),), sizes=(shape,), timing=Timing(0.2, 1.5, processes=3)
-    )
-    (task,) = plan(config, "cpu")
-    assert worth_processes(task).timing.processes == processes
+def test_large_tensors_are_timed_by_one_process():
+    timing = Timing(0.2, 1.5, processes=3)
+    for shape, processes in (((2**14, 2**14), 1), ((2**13, 2**14), 3)):
+        (task,) = plan(Config(losses=(LossChoice("mse"),), sizes=(shape,), timing=timing), "cpu")
+        assert worth_processes(task).timing.processes == processes
 
 
 MISFITS = {
@@ -178,14 +174,13 @@ RESULTS = {
     "an error at that end": ("value", "raised", "", 0.0, "refuses"),
     "a wrong number near that end": ("value", "", "", 1e-3, "wrong"),
 }
-NAMES = "check", "code", "reason", "beta", "due"
 
 
-@pytest.mark.parametrize(NAMES, RESULTS.values(), ids=[*RESULTS])
-def test_a_failed_result_has_the_code_of_its_check_and_parameters(check, code, reason, beta, due):
-    case = case_of("smooth_l1", (2, 3), params={"beta": beta}, distribution="normal")
-    result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
-    assert code_of(result, "checks") == due
+def test_a_failed_result_has_the_code_of_its_check_and_parameters():
+    for name, (check, code, reason, beta, due) in RESULTS.items():
+        case = case_of("smooth_l1", (2, 3), params={"beta": beta}, distribution="normal")
+        result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
+        assert code_of(result, "checks") == due, name
 
 
 CLEARS_THE_SCREEN = r"""

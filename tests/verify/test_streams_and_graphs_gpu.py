@@ -80,24 +80,19 @@ def test_pytorchs_own_formula_passes(make_case, loss, reduction):
 
 
 @pytest.mark.gpu
-def test_a_launch_on_the_default_stream_is_failed(case):
-    found = results(case, launches_on_the_default_stream, checks=["streams"])
-    assert found["streams"].status == FAIL
-    assert "on a side stream, " in found["streams"].reason
-
-
-@pytest.mark.gpu
-def test_result_cached_by_address_fails(case):
-    found = results(case, Cached())
-    assert found["graphs"].status == FAIL
-    assert "new contents, loss: expected " in found["graphs"].reason
-
-
-@pytest.mark.gpu
-def test_scratch_memory_that_streams_share_is_failed(case):
-    found = results(case, SharedScratch(), checks=["streams"])
-    assert found["streams"].status == FAIL
-    assert "two streams at once, launch " in found["streams"].reason
+@pytest.mark.parametrize(
+    ("make", "check", "told"),
+    [
+        (lambda: launches_on_the_default_stream, "streams", "on a side stream, "),
+        (SharedScratch, "streams", "two streams at once, launch "),
+        (Cached, "graphs", "new contents, loss: expected "),
+    ],
+    ids=["default stream", "shared scratch", "cached by address"],
+)
+def test_mistake_on_streams_or_in_graphs_is_failed(case, make, check, told):
+    found = results(case, make(), checks=[check])
+    assert found[check].status == FAIL
+    assert told in found[check].reason
 
 
 @pytest.mark.gpu
