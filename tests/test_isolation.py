@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -161,15 +162,13 @@ def siege(*states: isolation.State) -> Siege:
     return Siege(("losscli",), "2025-01-01", "cpu", "root", NAMES[:3], tried)
 
 
-@pytest.mark.parametrize(
-    ("states", "code"), [([HELD], 0), ([HELD, NOT_THERE], 0), ([NOT_HELD, NOT_THERE], 4)]
-)
-def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, capsys, states, code):
-    monkeypatch.setattr(isolation, "besiege", lambda *_, **__: siege(*states))
-    assert command_line(["doctor", "--isolation", "--device", "cpu", "--json"]) == code
-    record = json.loads(capsys.readouterr().out)
-    assert [each["state"] for each in record["results"]] == list(states)
-    assert record["kind"] == "isolation"
+def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, capsys):
+    for states, code in (((HELD,), 0), ((HELD, NOT_THERE), 0), ((NOT_HELD, NOT_THERE), 4)):
+        monkeypatch.setattr(isolation, "besiege", Mock(return_value=siege(*states)))
+        assert command_line(["doctor", "--isolation", "--device", "cpu", "--json"]) == code
+        record = json.loads(capsys.readouterr().out)
+        assert [each["state"] for each in record["results"]] == list(states)
+        assert record["kind"] == "isolation"
 
 
 def test_report_counts_states_and_says_what_is_missing():
