@@ -88,10 +88,8 @@ def test_what_is_right_is_computed_without_a_build():
 def test_only_losscli_s_own_implementations_need_libraries():
     for other, needed in (("functional", []), (CUSTOM, ["torch", "mse_cpu"])):
         names = ("reference", other)
-        losses = (LossChoice("mse"),)
-        (task, *_) = tasks = plan(
-            Config(losses=losses, sizes=((8, 8),), implementations=names), "cpu"
-        )
+        config = Config(losses=(LossChoice("mse"),), sizes=((8, 8),), implementations=names)
+        (task, *_) = tasks = plan(config, "cpu")
         found = libraries(((task.case, name) for name in names), "cpu")
         assert [each.name for each in found] == needed
         probed = [each.name for each in libraries_of(tasks, "cpu")]

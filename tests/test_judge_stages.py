@@ -103,7 +103,8 @@ def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(judged,
 
 
 def test_lack_of_memory_before_timing_leaves_a_file_not_judged():
-    for stage, word in {"small": "NOT JUDGED", "checks": "NOT JUDGED", "time": "RIGHT"}.items():
+    stages: dict[Any, str] = {"small": "NOT JUDGED", "checks": "NOT JUDGED", "time": "RIGHT"}
+    for stage, word in stages.items():
         assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
 
 
@@ -163,7 +164,7 @@ def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(judged):
 
 
 ASSERTED = "raised AcceleratorError: CUDA error: device-side assert triggered"
-RESULTS = {
+RESULTS: dict[str, Any] = {
     "an error for a layout": ("layouts", "raised", "", 1.0, "refuses"),
     "an error for a value": ("value", "raised", "", 1.0, "raised"),
     "an assertion": ("layouts", "broke_device", ASSERTED, 1.0, "broke_device"),
