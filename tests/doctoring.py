@@ -91,12 +91,8 @@ class MadeUp:
             "driver": {
                 "cuda": [13, 0],
                 "gpus": [
-                    {
-                        "name": "cuda:0",
-                        "model": "NVIDIA H200",
-                        "memory_bytes": 150 * 2**30,
-                        "uuid": UUID,
-                    }
+                    {"name": "cuda:0", "model": "NVIDIA H200", "memory_bytes": 150 * 2**30}
+                    | {"uuid": UUID}
                 ],
             },
             "conditions": {
@@ -163,9 +159,8 @@ class MadeUp:
 def make_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
     """Make losscli see a made-up machine below a folder."""
     made = MadeUp(root)
-    for name in ("CXX", "CUDACXX", "CUDA_HOME", "CUDA_PATH", "CUDAHOSTCXX", "MAX_JOBS"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("LOSSCLI_CUDA_ARCHITECTURES", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"):
+    tools = ("CXX", "CUDACXX", "CUDA_HOME", "CUDA_PATH", "CUDAHOSTCXX", "MAX_JOBS")
+    for name in (*tools, "LOSSCLI_CUDA_ARCHITECTURES", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", f"{root / 'bin'}:/usr/bin:/bin")
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(root / "cache"))

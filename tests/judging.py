@@ -109,6 +109,19 @@ def _first_time(job: Job) -> bool:
     return [line.rpartition(" ")[0] for line in lines].count(job.id) == 1
 
 
+def is_there(pid: int) -> bool:
+    """Tell whether a process has not ended."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def wait_for(what: Any, seconds: float = 60.0) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)
+
+
 def judge_here(monkeypatch: Any) -> None:
     """Have a pool judge in its threads, where it is not the processes that are tested."""
     monkeypatch.setattr(pool._Judges, "own", lambda _, job: pool._judge_safely(job, judge))

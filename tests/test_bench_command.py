@@ -84,21 +84,6 @@ def test_an_implementation_that_a_loss_lacks_is_skipped_beside_those_that_are_ti
     ]
 
 
-def test_without_a_probe_or_a_reference_results_lack_only_limit_and_speedup(results):
-    (result,) = results("--loss", "mse", "--impl", "functional", "--pass", "forward")
-    assert (result["status"], result["limit_gbps"], result["speedup"]) == ("ok", None, {})
-    assert result["reason"].endswith("; limit not measured: there is no compiler")
-
-
-def test_options_apply_to_each_table_of_a_config(results, config):
-    path = config(
-        "{losses: mse, implementations: reference, passes: forward, tables:"
-        " [{title: one, sizes: 4}, {title: two, sizes: 9, timing: {max_time: 20s}}]}"
-    )
-    found = [(r["table"], r["case"]["shape"]) for r in results("-c", path)]
-    assert found == [("one", [8, 8]), ("two", [8, 8])]
-
-
 def test_columns_of_a_config_are_those_of_its_table_unless_named(capsys, config):
     path = config("{losses: mse, sizes: 8, implementations: reference, columns: [p99, ulp]}")
     for given, columns in (((), "p99 ulp"), (("--columns", "extra,max"), "extra max")):

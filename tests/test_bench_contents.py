@@ -7,30 +7,19 @@ import torch
 
 from losscli.bench.contents import Contents
 from losscli.cases.axes import DISTRIBUTIONS
-from losscli.cases.case import Case
 from losscli.implementations import find_implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.losses import LOSSES
 from losscli.truth.gate import Gate
 from losscli.truth.inputs import make_inputs
-from tests.handmade import pair
+from tests.handmade import case_of, pair
 from tests.machinery import MACHINERY
 from tests.parameters import naming
 
 
-def case(loss="mse", dtype="float32", distribution="uniform", shape=(16, 64), reduction="mean"):
-    return Case(
-        loss=loss,
-        shape=shape,
-        target_shape=LOSSES[loss].default_target_shape(shape),
-        dtype=dtype,
-        reduction=reduction,
-        device="cpu",
-        params=LOSSES[loss].resolve({}),
-        distribution=distribution,
-        seed=0,
-    )
+def case(loss="mse", shape=(16, 64), **changes):
+    return case_of(loss, shape, **changes)
 
 
 def contents(**changes):

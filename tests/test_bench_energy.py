@@ -102,7 +102,6 @@ def test_energy_that_cannot_be_read_has_a_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_files, "SYS", tmp_path)
     found = measure("cpu", lambda calls: None, 1e-3)
     assert found.reason == "this system has no RAPL counter (/sys/class/powercap)"
-
     package(tmp_path, 0, "nothing")
     assert "invalid literal" in measure("cpu", lambda calls: None, 1e-3).reason
 

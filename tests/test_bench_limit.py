@@ -16,13 +16,13 @@ from losscli.config.schema import Timing
 from losscli.errors import UnfitError
 from losscli.losses import REDUCTIONS
 from tests.fake_time import ClockTimer, FakeClock
+from tests.handmade import case_of
 
 Asked = tuple[Case, PassName, Any, Any]
 
 
-def case(loss="mse", reduction="mean", shape=(8, 8), dtype="float32", target_shape=None):
-    target_shape = target_shape or (shape[-1:] if loss == "hinge" else shape)
-    return Case(loss, shape, target_shape, dtype, reduction, "cpu", {}, "uniform", 0)
+def case(loss="mse", reduction="mean", shape=(8, 8), **changes):
+    return case_of(loss, shape, reduction=reduction, **changes)
 
 
 def operands(case):

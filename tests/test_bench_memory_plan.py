@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from losscli.bench.memory_plan import GPU_RESERVE, RESERVE, MemoryPlan, plan_memory, those_that_fit
-from losscli.cases.case import Case
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.losses import LOSSES
 from losscli.truth.inputs import make_inputs
+from tests.handmade import case_of
 from tests.machinery import MACHINERY
 
 MIB = 2**20
@@ -20,10 +20,7 @@ CUSTOM, REFERENCE = IMPLEMENTATIONS["custom"], IMPLEMENTATIONS["reference"]
 
 
 def case(loss="mse", reduction="mean", dtype="float32"):
-    shape = (1024, 1024)
-    spec = LOSSES[loss]
-    operands = (loss, shape, spec.default_target_shape(shape), dtype)
-    return Case(*operands, reduction, "cpu", spec.resolve({}), "uniform", 0)
+    return case_of(loss, (1024, 1024), reduction=reduction, dtype=dtype)
 
 
 def test_pass_needs_inputs_outputs_and_temporaries():

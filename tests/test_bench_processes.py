@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -138,12 +139,14 @@ def test_worker_sends_an_error_that_ends_the_run(task, error):
         list(answers(task, cast(Any, Failing())))
 
 
+@contextmanager
 def process(text):
     """Start a process that stands in for a worker."""
     worker = MeasuringProcess([sys.executable, "-c", READY + text], os.environ)
-    assert list(worker.answers(print)) == []
-    worker.channel.put("task")
-    return worker
+    with closing(worker):
+        assert list(worker.answers(print)) == []
+        worker.channel.put("task")
+        yield worker
 
 
 READY = """
@@ -169,24 +172,18 @@ channel.receive()
     ],
 )
 def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
-    worker = process(text)
-    try:
-        with pytest.raises(ProcessDiedError, match="the process that measured the case") as raised:
-            list(worker.answers(print))
-    finally:
-        worker.close()
+    told_by = "the process that measured the case"
+    with process(text) as worker, pytest.raises(ProcessDiedError, match=told_by) as raised:
+        list(worker.answers(print))
     result = raised.value.result(task, "forward", "custom")
     assert result.status == status
     assert told in result.reason
 
 
 def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
-    worker, notes = process("with channel.answer(): fails()"), []
-    try:
-        with pytest.raises(LosscliError, match="no kernels") as raised:
-            list(worker.answers(notes.append))
-    finally:
-        worker.close()
+    text, notes = "with channel.answer(): fails()", []
+    with process(text) as worker, pytest.raises(LosscliError, match="no kernels") as raised:
+        list(worker.answers(notes.append))
     assert raised.value.exit_code == 3
     assert notes == ["note"]
 

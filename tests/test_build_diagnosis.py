@@ -83,24 +83,24 @@ def test_first_error_is_the_compilers_message_or_the_last_line():
     assert first_error("") == "the compiler printed nothing"
 
 
-@pytest.mark.parametrize(
-    ("printed", "remedy"),
-    [
-        ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
-        ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
-        ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
-        ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
-        ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
-        ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
-        ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
-        ("fatal error: cstdint: No such file or directory", "reinstall g++"),
-        ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
-        (GCC, ""),
-    ],
-)
-def test_known_error_has_a_hint(printed, remedy):
-    assert remedy in hint(printed)
-    assert bool(remedy) == bool(hint(printed))
+REMEDIES = [
+    ("g++: fatal error: Killed signal terminated program cc1plus", "MAX_JOBS=1"),
+    ("error: #error -- unsupported GNU version! gcc versions later than 15", "CUDAHOSTCXX"),
+    ("nvcc fatal   : Unsupported gpu architecture 'compute_121'", "LOSSCLI_CUDA_ARCHITECTURES"),
+    ("g++: fatal error: cannot execute 'cc1plus': execvp: No such file", "reinstall g++"),
+    ("fatal error: ATen/Parallel.h: No such file or directory", "torch 2.10 or newer"),
+    ("error: 'foo' is not a member of 'at'", "torch 2.10 or newer"),
+    ("/usr/bin/ld: cannot find -ltorch_cpu: No such file", "reinstall torch"),
+    ("fatal error: cstdint: No such file or directory", "reinstall g++"),
+    ("fatal error: cuda_fp16.h: No such file or directory", "toolkit is only partly installed"),
+    (GCC, ""),
+]
+
+
+def test_known_error_has_a_hint():
+    for printed, remedy in REMEDIES:
+        assert remedy in hint(printed)
+        assert bool(remedy) == bool(hint(printed)), printed
 
 
 # A kernel without shared memory; one that spills and calls a function with a frame of its own; the
@@ -138,20 +138,16 @@ def test_ptxas_resources_of_each_kernel_are_parsed():
     assert rest == PTXAS.splitlines()[:2]
 
 
-@pytest.mark.parametrize(
-    ("demangled", "short"),
-    [
-        (
-            "void losscli::(anonymous namespace)::loss<float, (int)4, losscli::mse<float> >"
-            "(losscli::Arguments, long)",
-            "loss<float, (int)4, mse<float>>",
-        ),
-        ("reduce(float*, int)", "reduce"),
-        ("_Z9mangled", "_Z9mangled"),
-    ],
-)
-def test_kernel_names_are_shortened(demangled, short):
-    assert shorten(demangled) == short
+SHORT = {
+    "void losscli::(anonymous namespace)::loss<float, (int)4, losscli::mse<float> >"
+    "(losscli::Arguments, long)": "loss<float, (int)4, mse<float>>",
+    "reduce(float*, int)": "reduce",
+    "_Z9mangled": "_Z9mangled",
+}
+
+
+def test_kernel_names_are_shortened():
+    assert [shorten(demangled) for demangled in SHORT] == [*SHORT.values()]
 
 
 SOURCE = "#include <torch/extension.h>\nint main() { return answer - 42; }\n"
@@ -179,18 +175,14 @@ def test_a_compiler_takes_the_header_that_was_precompiled(settings, flags, tmp_p
     (tmp_path / "source.cpp").write_text(SOURCE)
     command = ["c++", "-H", *settings, *flags, "-c", "source.cpp"]
     environ = {**os.environ, "CPATH": headers.search_path("")}
-
     told = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
-
     assert told.returncode == 0, told.stderr
     assert f"! {headers.folder()}" in told.stderr
 
 
 def test_a_worker_looks_for_it_once_it_is_there(settings):
     assert process.environment_of_workers({"CPATH": "/mine"})["CPATH"] == "/mine"
-
     headers.precompile(settings)
-
     found = process.environment_of_workers({"CPATH": "/mine"})
     assert found["CPATH"] == f"{headers.folder()}:/mine"
     assert environment.of_candidate(found, "/scratch")["CPATH"] == found["CPATH"]
@@ -211,13 +203,11 @@ def test_header_is_made_again_only_if_it_was_cut_off(settings):
 
 def test_a_compiler_that_takes_none_is_told(settings, monkeypatch):
     monkeypatch.setenv("CXX", "echo clang")
-
     with pytest.raises(UnfitError, match="echo clang is not GCC"):
         headers.precompile(settings)
 
 
 def test_flags_are_those_that_pytorch_compiles_with():
     flags = headers.flags()
-
     assert any(each.startswith("-std=c++") for each in flags)
     assert any(os.path.isfile(os.path.join(each, headers.HEADER)) for each in flags)

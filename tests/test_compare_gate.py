@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.comparing import compare
 from tests.fabricated import machine
 from tests.handmade import failed, result, run, skipped
+from tests.parameters import titled
 
 
 @pytest.fixture
@@ -29,18 +30,8 @@ def gate(write, capsys):
 
 FIVE = ("--fail-on", "5%")
 SLOWED = machine(2, slowed="custom", by=1.1)
-
-
-def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases(gate):
-    code, report, _ = gate(machine(1), SLOWED, *FIVE)
-    conclusion = report.split("\n\n")[-1].splitlines()
-    assert code == 1
-    assert conclusion[0].startswith("new.json against base.json: 48 rows, ")
-    assert conclusion[1] == "16 rows slower by more than 5 % and beyond the measured noise"
-    assert len(conclusion) == 18
-    assert all(line.startswith("    ") and ", custom, " in line for line in conclusion[2:])
-    assert gate(None, None, "--fail-on", "0.2")[0] == 0
-    assert gate(None, None)[0] == 0
+QUIET, SLOW = machine(1), machine(1, slowed="custom", by=1.1)
+CONTROL = run(result("reference"))
 
 
 def disturbed(made):
@@ -48,76 +39,71 @@ def disturbed(made):
     return replace(made, results=tuple(rows))
 
 
-def test_rows_that_other_programs_disturbed_are_asked_for_again(gate):
-    slow = machine(1, slowed="custom", by=1.1)
-    code, report, _ = gate(machine(1), disturbed(slow), *FIVE)
-    assert code == 4
-    assert "no other row slower by more than 5 %" in report
-    assert "AGAIN: 16 rows were timed while other programs used the machine" in report
-    assert "FAILED" not in report
-    # What is slower than a disturbed baseline is slower.
-    assert gate(disturbed(machine(1)), slow, *FIVE)[0] == 1
-
-
-def test_noise_exits_1_only_where_it_can_hide_a_slowdown(gate):
-    assert gate(machine(1, between=0.002), machine(2, between=0.002), *FIVE)[0] == 0
-    for by in (1.0, 1.1):
-        noisy = machine(1, between=0.1), machine(2, between=0.1, slowed="custom", by=by)
-        code, out, err = gate(*noisy, *FIVE)
-        assert code == 1
-        told = "\n16 of 16 rows are too noisy to detect a change of 5 %\nno row slower by more"
-        assert told in out
-        assert "FAILED: 16 rows of custom are undecided; --no-fail-on-undecided accepts" in out
-        assert "quieter machine, take more samples, have" in err
-        code, out, _ = gate(None, None, *FIVE, "--no-fail-on-undecided")
-        assert (code, "FAILED" in out) == (0, False)
-        code, _, err = gate(None, None)
-        assert (code, err) == (0, "")
-        code, out, _ = gate(None, None, *FIVE, "--format", "json")
-        record = json.loads(out)
-        (comparison,) = record["comparisons"]
-        assert (code, record["failed"]) == (1, True)
-        assert comparison["undecided"] == sum(row["undecided"] for row in comparison["rows"]) == 16
-
-
-def test_a_comparison_that_judges_no_row_exits_1(gate):
-    control = run(result("reference"))
-    code, out, _ = gate(control, control, *FIVE)
-    assert code == 1
-    assert "FAILED: no row of new.json could be judged" in out
-    assert gate(None, None, *FIVE, "--no-fail-on-undecided")[0] == 0
-    code, _, err = gate(None, None, "--fail-on-undecided")
-    assert code == 2
-    assert "--fail-on-undecided needs a limit" in err
-
-
 def without(made, implementation):
     rows = (r for r in made.results if r.implementation != implementation)
     return replace(made, results=tuple(rows))
 
 
-def test_rows_of_custom_that_are_missing_or_skipped_exit_1(gate):
-    one = replace(machine(2), results=machine(2).results[2:3])
-    code, out, _ = gate(machine(1), one, "--fail-on", "50%")
-    assert code == 1
-    assert "FAILED: 15 rows of custom are missing; --no-fail-on-missing accepts that" in out
-    assert out.endswith("    and 5 more\n")
-    assert gate(None, None, "--fail-on", "50%", "--no-fail-on-missing")[0] == 0
-
-    left = without(machine(2), "custom").results
-    custom = (r for r in machine(2).results if r.implementation == "custom")
-    passed_over = [skipped(case=r.case, pass_=r.pass_, implementation="custom") for r in custom]
-    for others in ([], passed_over):
-        assert gate(machine(1), run(*left, *others), *FIVE)[0] == 1
-        assert gate(None, None)[0] == 0
+def unlike(made, make):
+    """Return a run in which something else came of custom."""
+    rows = (
+        make(case=r.case, pass_=r.pass_, implementation="custom")
+        if r.implementation == "custom"
+        else r
+        for r in made.results
+    )
+    return run(*rows)
 
 
-def test_missing_rows_of_other_implementations_fail_only_by_name(gate):
-    assert gate(machine(1), without(machine(2), "functional"), "--fail-on", "20%")[0] == 0
-    code, out, _ = gate(None, None, "--fail-on", "20%", "--fail-on-missing")
-    assert code == 1
-    assert "FAILED: 16 rows of functional are missing" in out
-    assert gate(None, None, "--fail-on-missing")[0] == 1
+def noisy(by):
+    return machine(1, between=0.1), machine(2, between=0.1, slowed="custom", by=by)
+
+
+CASES = {
+    "a kernel slowed by a tenth": (QUIET, SLOWED, "5%", "0.2", ""),
+    "rows that other programs disturbed": (QUIET, disturbed(SLOW), "5%"),
+    "slower than a disturbed baseline": (disturbed(QUIET), SLOW, "5%"),
+    "noise that hides nothing": (machine(1, between=0.002), machine(2, between=0.002), "5%"),
+    "noise that can hide a slowdown": (*noisy(1.0), "5%", "5% --no-fail-on-undecided", ""),
+    "noise, and a slowdown": (*noisy(1.1), "5%", "5% --no-fail-on-undecided", ""),
+    "no row is judged": (CONTROL, CONTROL, "5%", "5% --no-fail-on-undecided"),
+    "rows of custom are missing": (
+        *(QUIET, replace(machine(2), results=machine(2).results[2:3])),
+        *("50%", "50% --no-fail-on-missing"),
+    ),
+    "all rows of custom are missing": (QUIET, without(machine(2), "custom"), "5%", ""),
+    "all rows of custom are skipped": (QUIET, unlike(machine(2), skipped), "5%", ""),
+    "rows of functional are missing": (
+        *(QUIET, without(machine(2), "functional"), "20%", "20% --fail-on-missing"),
+    ),
+    "custom fails or is absent": (QUIET, run(*unlike(QUIET, failed).results[:-3]), "5%", ""),
+    "every kernel fails": (run(result()), run(failed()), "5%"),
+}
+"""A baseline, a run, and what ``--fail-on`` is given."""
+
+
+def test_gate_fails_and_says_why_as_in_the_golden_file(gate, golden):
+    texts = {}
+    for title, (base, new, *limits) in CASES.items():
+        for limit in limits:
+            options = ["--fail-on", *limit.split()] if limit else []
+            code, out, err = gate(base, new, *options)
+            conclusion = out.split("\n\n")[-1]
+            texts[" ".join([f"{title}:", *options])] = f"{conclusion}{err}exit code {code}"
+    golden("compare_gate.txt", titled(texts))
+
+
+def test_options_of_missing_and_undecided_rows_and_other_formats(gate):
+    assert gate(QUIET, without(machine(2), "functional"), "--fail-on-missing")[0] == 1
+    code, _, err = gate(CONTROL, CONTROL, "--fail-on-undecided")
+    assert code == 2
+    assert "--fail-on-undecided needs a limit" in err
+    assert gate(run(result()), run(failed()), *FIVE, "--format", "csv")[0] == 1
+    code, out, _ = gate(*noisy(1.0), *FIVE, "--format", "json")
+    record = json.loads(out)
+    (comparison,) = record["comparisons"]
+    assert (code, record["failed"]) == (1, True)
+    assert comparison["undecided"] == sum(row["undecided"] for row in comparison["rows"]) == 16
 
 
 def test_a_file_that_is_cut_in_its_last_line_fails_the_gate(gate, write):
@@ -131,24 +117,6 @@ def test_a_file_that_is_cut_in_its_last_line_fails_the_gate(gate, write):
         assert "FAILED: the last line of cut.jsonl is cut off" in out
         options = ("--fail-on", "50%", "--no-fail-on-missing")
         assert gate(None, None, *options, names=names)[0] == 0
-
-
-def test_a_kernel_that_fails_exits_1_and_is_named(gate):
-    broken = [
-        failed(case=r.case, pass_=r.pass_) if r.implementation == "custom" else r
-        for r in machine(1).results
-    ]
-    code, out, _ = gate(machine(1), run(*broken[:-3]), *FIVE)
-    assert code == 1
-    assert out.split("\n\n")[-1].splitlines()[1:3] == [
-        "18 rows of base.json were not timed in new.json (15 failed, 3 absent)",
-        "    FAILED mse 64x64 float32 mean, custom, forward: loss: 9 ulp",
-    ]
-    assert gate(None, None)[0] == 0
-    code, out, _ = gate(run(result()), run(failed()), *FIVE)  # every kernel
-    assert code == 1
-    assert "1 row of base.json was not timed in new.json (1 failed)\n    FAILED mse 4096" in out
-    assert gate(None, None, *FIVE, "--format", "csv")[0] == 1
 
 
 def test_several_runs_are_each_compared_with_the_first(gate, write):

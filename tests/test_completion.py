@@ -41,53 +41,40 @@ def complete(monkeypatch, types):
     return complete
 
 
-@pytest.mark.parametrize(
-    ("line", "values"),
-    [
-        ("losscli be", ["bench"]),
-        ("losscli ", list(main.COMMANDS)),
-        ("losscli verify --qui", ["--quick", "--quiet"]),
-        ("losscli bench --loss smo", ["smooth_l1"]),
-        ("losscli verify --check grad", ["gradients"]),
-        ("losscli bench --dtype float32,bf", ["float32,bfloat16"]),
-        ("losscli list ch", ["checks"]),
-        ("losscli judge --format ", ["table", "json", "jsonl"]),
-        ("losscli bench --size 8y --loss hing", ["hinge"]),  # a wrong value does not stop it
-    ],
-)
-def test_commands_options_and_values_are_completed(complete, line, values):
-    assert complete(line) == values
+COMPLETED: dict[str, list[str]] = {
+    "losscli be": ["bench"],
+    "losscli ": list(main.COMMANDS),
+    "losscli verify --qui": ["--quick", "--quiet"],
+    "losscli bench --loss smo": ["smooth_l1"],
+    "losscli verify --check grad": ["gradients"],
+    "losscli bench --dtype float32,bf": ["float32,bfloat16"],
+    "losscli list ch": ["checks"],
+    "losscli judge --format ": ["table", "json", "jsonl"],
+    "losscli bench --size 8y --loss hing": ["hinge"],  # a wrong value does not stop it
+}
+SPLIT = {  # where bash splits words
+    "losscli bench --dtype=bf": ("bf", ["bfloat16"]),
+    "losscli bench --impl custom:at": ("at", ["atomic"]),
+    "losscli bench --impl=custom:at": ("at", ["atomic"]),
+}
 
 
-def test_all_losses_are_completed(complete):
+def test_commands_options_and_values_are_completed(complete):
+    for line, values in COMPLETED.items():
+        assert complete(line) == values, line
+    for line, (word, values) in SPLIT.items():
+        assert complete(line, word) == values, line
+    assert "atomic" in complete("losscli bench --impl custom:", word=":")
     groups = {"all", "weighted", "rows", "linear"}
     assert set(complete("losscli bench --loss ")) == {*groups, *EVERY_LOSS}
 
 
-@pytest.mark.parametrize(
-    ("line", "word", "values"),
-    [
-        ("losscli bench --dtype=bf", "bf", ["bfloat16"]),
-        ("losscli bench --impl custom:at", "at", ["atomic"]),
-        ("losscli bench --impl=custom:at", "at", ["atomic"]),
-    ],
-)
-def test_value_is_completed_where_bash_splits_words(complete, line, word, values):
-    assert complete(line, word) == values
-    assert "atomic" in complete("losscli bench --impl custom:", word=":")
-
-
-def test_configs_are_completed_beside_files(complete, types):
-    assert complete("losscli bench -c ") == list(shipped_configs())
-    assert "file" in types
-
-
-def test_files_are_completed(complete, types):
+def test_files_are_completed_beside_configs_and_saved_runs(complete, types, monkeypatch, tmp_path):
     assert complete("losscli judge my") == []
     assert types == {"file"}
-
-
-def test_saved_runs_are_completed(complete, monkeypatch, tmp_path):
+    types.clear()
+    assert complete("losscli bench -c ") == list(shipped_configs())
+    assert "file" in types
     monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "before.jsonl").touch()

@@ -124,7 +124,6 @@ def test_command_line_wins_over_the_file(tmp_path):
     config = load(tmp_path, FULL, sizes=((5,),), dtypes=("float16",), seed=9, device="cpu")
     assert (config.sizes, config.dtypes, config.device) == (((5,),), ("float16",), "cpu")
     assert config.inputs == Inputs(("uniform", "normal"), 0.001, 9)
-
     losses = load(tmp_path, FULL, losses=("smooth_l1", "hinge")).losses
     assert losses == (LossChoice("smooth_l1", {"beta": (0.5, 2.0)}), LossChoice("hinge"))
     assert load(tmp_path, "losses: mse\n", sizes=((5,),)).sizes == ((5,),)

@@ -88,7 +88,6 @@ def test_filter_refuses_its_calls_and_no_others(monkeypatch, machine):
 
 def test_filter_with_cuda_leaves_what_its_driver_calls():
     refused = {name for each in seccomp.REFUSED if each.on_cuda for name in each.names}
-
     assert {"bpf", "keyctl", "mount", "unshare"} <= refused
     assert not {"ptrace", "process_vm_readv", "memfd_create", "pidfd_getfd"} & refused
 
@@ -192,9 +191,7 @@ def test_folders_of_temporary_files_show_what_is_needed_alone(in_namespaces, tmp
     top = Path("/tmp") / tmp_path.relative_to("/tmp").parts[0]
     needed = {top.name, "work"}
     needed |= {Path(p).parts[2] for p in (sys.prefix, *sys.path) if p.startswith("/tmp/")}
-
     lines = said(tmp_path / "k.py", LOOK).splitlines()
-
     assert f"beside {sorted(needed)}" in lines
     assert "folders []" in lines
 
@@ -205,25 +202,22 @@ def test_modules_beside_a_file_that_lies_in_a_covered_folder_are_there(monkeypat
     for name in ("module.py", "package/__init__.py", "socket"):
         (covered / name).touch()
     (covered / "other").mkdir()
-
     found = mounts._roots([str(covered)], [str(covered)])
-
     assert found == [f"{covered}/module.py", f"{covered}/package"]
 
 
-@pytest.mark.parametrize(
-    ("needed", "covered", "brought_back"),
-    [
-        (["/usr/lib"], ["/tmp"], []),
-        (["/tmp/a", "/tmp/a/b"], ["/tmp"], ["/tmp/a"]),
-        (["/tmp/a", "/tmp/a/cache/b"], ["/tmp", "/tmp/a/cache"], ["/tmp/a", "/tmp/a/cache/b"]),
-        (["/tmp/a", "/tmp/a/cache"], ["/tmp", "/tmp/a/cache"], ["/tmp/a"]),
-    ],
-)
-def test_covered_folders_are_mounted_once(monkeypatch, needed, covered, brought_back):
-    monkeypatch.setattr(os.path, "exists", lambda path: True)
+COVERED = [
+    (["/usr/lib"], ["/tmp"], []),
+    (["/tmp/a", "/tmp/a/b"], ["/tmp"], ["/tmp/a"]),
+    (["/tmp/a", "/tmp/a/cache/b"], ["/tmp", "/tmp/a/cache"], ["/tmp/a", "/tmp/a/cache/b"]),
+    (["/tmp/a", "/tmp/a/cache"], ["/tmp", "/tmp/a/cache"], ["/tmp/a"]),
+]
 
-    assert mounts._roots(needed, covered) == brought_back
+
+def test_covered_folders_are_mounted_once(monkeypatch):
+    monkeypatch.setattr(os.path, "exists", lambda path: True)
+    for needed, covered, brought_back in COVERED:
+        assert mounts._roots(needed, covered) == brought_back
 
 
 CACHED = """
@@ -357,12 +351,10 @@ def test_group_lies_beside_that_of_the_judge_and_has_limits(groups, monkeypatch)
     made.remove()
 
 
-@pytest.mark.parametrize("control", ["cpu memory pids", "cpu pids", ""])
-def test_no_group_is_left_where_none_can_be_made(groups, control):
-    (groups / "cgroup.subtree_control").write_text(control)
-    (groups / "losscli-1").mkdir()
-
-    assert group.make(2**30, 64) is None
-    assert [each.name for each in groups.glob("losscli-*")] == (
-        [] if "memory" in control else ["losscli-1"]
-    )
+def test_no_group_is_left_where_none_can_be_made(groups):
+    for control in ("cpu memory pids", "cpu pids", ""):
+        (groups / "cgroup.subtree_control").write_text(control)
+        (groups / "losscli-1").mkdir(exist_ok=True)
+        assert group.make(2**30, 64) is None
+        left = [each.name for each in groups.glob("losscli-*")]
+        assert left == ([] if "memory" in control else ["losscli-1"])

@@ -5,7 +5,7 @@ import torch
 
 from losscli.implementations import process_state
 from losscli.implementations.cuda_cache import persisting_cache
-from losscli.implementations.process_state import Facet, ProcessState
+from losscli.implementations.process_state import Piece, ProcessState
 from losscli.reasons import Code
 from tests.candidates.persisting_l2_window import BYTES, keep_in_cache
 
@@ -13,8 +13,8 @@ from tests.candidates.persisting_l2_window import BYTES, keep_in_cache
 def test_starting_cuda_is_no_change_of_the_persisting_cache(monkeypatch):
     found: list[int | None] = [None]
     restored: list[int | None] = []
-    facet = Facet("cache", lambda: found[-1], restored.append, waits=True)
-    monkeypatch.setattr(process_state, "FACETS", (facet,))
+    piece = Piece("cache", lambda: found[-1], restored.append, waits=True)
+    monkeypatch.setattr(process_state, "PIECES", (piece,))
     before = ProcessState.read()
 
     found.append(11)

@@ -133,7 +133,6 @@ def test_report_and_record_as_a_whole(answers, capsys, golden):
     answers(FINE, DOUBT)
     assert run(["doctor", "--device", "cpu"]) == EXIT_OK
     golden("doctor_report.txt", capsys.readouterr().out)
-
     assert run(["doctor", "--json"]) == EXIT_OK
     record = json.loads(capsys.readouterr().out)
     del record["command"], record["created"]

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -40,22 +41,16 @@ def test_each_wall_holds():
     examine(besiege("cpu").to_json())
 
 
+def run_in(mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on a machine of another kind."""
+    command = [sys.executable, "-m", "tests.modes", mode, sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != AS_IT_IS])
 def test_each_wall_holds_on_other_machines(mode):
-    losscli = (
-        sys.executable,
-        "-m",
-        "losscli",
-        "doctor",
-        "--isolation",
-        "--device",
-        "cpu",
-        "--json",
-    )
-    command = [sys.executable, "-m", "tests.modes", mode, *losscli]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
+    done = run_in(mode, "-m", "losscli", "doctor", "--isolation", "--device", "cpu", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     examine(json.loads(done.stdout), apart=mode != CONTAINER)
 
@@ -102,10 +97,7 @@ os.kill(os.getpid(), 9)
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_of_a_worker_outlives_a_judge_that_is_killed(mode, tmp_path):
-    program = [sys.executable, "-c", KILLED, str(tmp_path / "k.py")]
-    command = [sys.executable, "-m", "tests.modes", mode, *program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
+    done = run_in(mode, "-c", KILLED, str(tmp_path / "k.py"))
     pids = done.stdout.split()
     assert len(pids) == 4, done.stderr
     limit = time.monotonic() + 20
@@ -120,10 +112,7 @@ def test_daemon_that_a_file_leaves_is_found(mode):
     path = candidates_root() / "leaves_a_daemon.py"
     losscli = ("-m", "losscli", "judge", str(path), "--loss", "smooth_l1", "--device", "cpu")
     options = ("--quick", "--no-time", "--no-cache", "--format", "jsonl")
-    command = [sys.executable, "-m", "tests.modes", mode, sys.executable, *losscli, *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    verdict = json.loads(done.stdout)
+    verdict = json.loads(run_in(mode, *losscli, *options).stdout)
     assert [reason["code"] for reason in verdict["reasons"]] == ["left_process"]
 
 
@@ -173,22 +162,17 @@ def siege(*states: isolation.State) -> Siege:
     return Siege(("losscli",), "2025-01-01", "cpu", "root", NAMES[:3], tried)
 
 
-@pytest.mark.parametrize(
-    ("states", "code"), [([HELD], 0), ([HELD, NOT_THERE], 0), ([NOT_HELD, NOT_THERE], 4)]
-)
-def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, capsys, states, code):
-    monkeypatch.setattr(isolation, "besiege", lambda *_, **__: siege(*states))
-
-    assert command_line(["doctor", "--isolation", "--device", "cpu", "--json"]) == code
-
-    record = json.loads(capsys.readouterr().out)
-    assert [each["state"] for each in record["results"]] == list(states)
-    assert record["kind"] == "isolation"
+def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, capsys):
+    for states, code in (((HELD,), 0), ((HELD, NOT_THERE), 0), ((NOT_HELD, NOT_THERE), 4)):
+        monkeypatch.setattr(isolation, "besiege", Mock(return_value=siege(*states)))
+        assert command_line(["doctor", "--isolation", "--device", "cpu", "--json"]) == code
+        record = json.loads(capsys.readouterr().out)
+        assert [each["state"] for each in record["results"]] == list(states)
+        assert record["kind"] == "isolation"
 
 
 def test_report_counts_states_and_says_what_is_missing():
     lines = render(siege(HELD, HELD, NOT_THERE)).splitlines()
-
     assert "isolation on cpu as root: 3 attacks, 2 held, 1 not there" in lines
     assert any("missing: signals, network" in line for line in lines)
     assert max(map(len, lines)) <= 100
@@ -196,6 +180,5 @@ def test_report_counts_states_and_says_what_is_missing():
 
 def test_table_of_the_documents_has_each_part_and_each_attack():
     text = tables.walls()
-
     assert all(f"| {name} |" in text for name in NAMES)
     assert all(attack.tries in text for attack in ATTACKS)

@@ -8,7 +8,7 @@ from losscli.judge.feedback import advice_of
 from losscli.judge.parts import Accuracy, JudgeReason
 from losscli.losses import LOSSES, WEIGHTED
 from losscli.reasons import CODES, Code, Word
-from losscli.report.verdict_block import block, conclusion, line, summary
+from losscli.report.verdict_block import block, conclusion, line
 from losscli.verify.checks import CHECKS
 from tests.judging import BACKWARD, CASE, FORWARD, LAYOUTS, RIGHT, WRONG, verdict
 from tests.parameters import titled
@@ -126,19 +126,8 @@ def test_blocks_and_tables_fit_100_columns_and_end_with_a_line_to_quote():
     assert text.splitlines()[-1].startswith("judge: ")
 
 
-def test_summary_names_the_fastest_file_of_each_machine():
-    assert summary([RIGHT, WRONG, BUILD, verdict("SLOWER", "s.py")]) == (
-        "judge: 2 of 4 files right, 1 wrong, 1 does not build, 1 slower than PyTorch, fastest "
-        "kernels/k.py at 2.08x reference"
-    )
-    assert summary([on("GPU 1", "a.py", 2.0), on("GPU 2", "b.py", 3.0)]).endswith(
-        "fastest a.py at 2.00x reference on GPU 1, beside A CPU, 64 cores, "
-        "fastest b.py at 3.00x reference on GPU 2, beside A CPU, 64 cores"
-    )
+def test_verdict_in_a_line_has_speed_or_reason_and_its_machine_is_named_once():
     assert on("A CPU", "a.py", 1.0).kind_of_machine == "A CPU, 64 cores"
-
-
-def test_verdict_in_a_line_has_speed_or_reason():
     assert line(RIGHT) == "RIGHT kernels/k.py: 1.80x reference fwd, 2.40x reference fwd+bwd"
     assert line(WRONG) == "WRONG kernels/k.py: layouts: expected 0.25, got 0.5 at [0, 1]"
 

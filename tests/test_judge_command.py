@@ -1,10 +1,8 @@
 """`losscli judge` with processes that judge by what a file says of itself."""
 
 import json
-import os
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -17,7 +15,7 @@ from losscli.errors import (
     EXIT_UNFIT,
     EXIT_USAGE,
 )
-from tests.judging import COMMAND, ROOT, judge_here, write
+from tests.judging import COMMAND, ROOT, is_there, judge_here, wait_for, write
 from tests.parameters import SLOW, naming
 
 
@@ -80,20 +78,17 @@ EXITS = {
     ("NOT JUDGED", "DOES NOT BUILD"): EXIT_BUILD,
     ("NOT JUDGED",): EXIT_UNFIT,
     ("NOT JUDGED", "RIGHT"): EXIT_UNFIT,
+    ("--strict", "RIGHT", "SLOWER"): EXIT_OK,
+    ("--strict", "RIGHT", "RIGHT WITHIN LIMITS"): EXIT_FAILED,
 }
-STRICTLY = {"RIGHT": EXIT_OK, "SLOWER": EXIT_OK, "RIGHT WITHIN LIMITS": EXIT_FAILED}
 
 
 def test_exit_code_is_that_of_the_worst_verdict(files, capsys):
-    for says, code in EXITS.items():
-        with naming(*says):
-            assert main.run(["judge", "--no-cache", *files(*says)]) == code
-
-
-def test_strictly_what_is_right_within_limits_fails(files, capsys):
-    for word, code in STRICTLY.items():
-        with naming(word):
-            assert main.run(["judge", "--strict", "--no-cache", *files("RIGHT", word)]) == code
+    for given, code in EXITS.items():
+        options = [each for each in given if each == "--strict"]
+        with naming(*given):
+            named = files(*given[len(options) :])
+            assert main.run(["judge", "--no-cache", *options, *named]) == code
 
 
 def test_files_are_reported_as_blocks_a_table_and_a_line(files, capsys):
@@ -141,7 +136,6 @@ def test_jobs_of_standard_input_are_judged_as_they_come(files, tmp_path):
 
 def test_missing_isolation_is_noted_once_a_run(files, capsys):
     main.run(["judge", *files("open", "RIGHT", "open"), "--format", "json"])
-
     (noted,) = [line for line in capsys.readouterr().err.splitlines() if "isolated" in line]
     assert noted.endswith("missing: processes, /proc")
     assert "`losscli doctor --isolation`" in noted
@@ -257,23 +251,12 @@ def start(*arguments, **streams):
 
 def pids(tmp_path, count):
     """Wait until so many jobs have begun; return the processes that judge."""
-    path, deadline = tmp_path / "log", time.monotonic() + 30
-    while time.monotonic() < deadline:
-        lines = path.read_text().splitlines() if path.exists() else []
-        if len(lines) >= count:
-            return {int(line.rsplit(" ", 1)[1]) for line in lines}
-        time.sleep(0.05)
-    raise AssertionError(f"fewer than {count} jobs began")
+    wait_for(lambda: len(judged(tmp_path)) >= count, 30)
+    return {int(line.rsplit(" ", 1)[1]) for line in (tmp_path / "log").read_text().splitlines()}
 
 
-def gone(processes, seconds=15):
-    """Tell whether processes end in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not any(os.path.exists(f"/proc/{pid}") for pid in processes):
-            return True
-        time.sleep(0.05)
-    return False
+def expect_gone(processes, seconds=15):
+    wait_for(lambda: not any(map(is_there, processes)), seconds)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW)])
@@ -288,7 +271,7 @@ def test_interrupt_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_p
     assert err.endswith(f"losscli: interrupted; judge the rest with --resume {output}\n")
     assert err.count("interrupted") == 1
     assert verdicts(output.read_text()) == {"j0": "RIGHT"}
-    assert gone(judges, 0.1)
+    expect_gone(judges, 0.1)
 
 
 @SLOW
@@ -299,7 +282,7 @@ def test_kill_leaves_no_process_and_what_is_finished(job_lines, tmp_path):
     judges = pids(tmp_path, 3)
     process.kill()
     process.communicate(timeout=30)
-    assert gone(judges)
+    expect_gone(judges)
     assert verdicts(output.read_text()) == {"j0": "RIGHT"}
 
 
@@ -310,4 +293,4 @@ def test_closed_pipe_ends_everything(job_lines, tmp_path):
     process.stderr.read()
     assert process.wait(60) == 141
     process.stderr.close()
-    assert gone(pids(tmp_path, 1))  # the slow one, unless the pipe broke before it began
+    expect_gone(pids(tmp_path, 1))  # the slow one, unless the pipe broke before it began

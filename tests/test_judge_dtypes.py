@@ -83,7 +83,6 @@ def judged(tmp_path, monkeypatch):
 )
 def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtypes, due):
     verdict = judged(MSE.format(**parts), dtypes=asked)
-
     reasons = {(reason.code, reason.case.split()[2]) for reason in verdict.reasons}
     assert verdict.word in words, verdict.reasons
     assert verdict.dtypes == dtypes
@@ -93,6 +92,5 @@ def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtype
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=SLOW), "bfloat16"])
 def test_a_model_that_is_recognised_is_judged_in_the_dtype_of_its_inputs(judged, dtype):
     verdict = judged(MSE.format(**FITS) + MODEL.format(dtype=dtype))
-
     assert verdict.right, verdict.reasons
     assert (verdict.against, verdict.dtypes) == ("mse", (dtype,))

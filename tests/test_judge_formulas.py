@@ -6,9 +6,7 @@ from inspect import signature
 
 import pytest
 import torch
-from msgspec.structs import replace
 
-from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
@@ -22,6 +20,7 @@ from losscli.truth.problem import Problem, ThirdParty
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
+from tests.handmade import case_of
 from tests.parameters import SLOW, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
@@ -50,9 +49,7 @@ def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp
     path = tmp_path / "kernel.py"
     path.write_text(source)
     job = Job(file=str(path), loss=loss, device=device, quick=True, timed=False)
-
     verdict = judge_job(job)
-
     assert verdict.exit_code == 0, verdict.reasons
     assert verdict.checks.get(PASS, 0) + verdict.checks.get(WARN, 0) > 10
 
@@ -108,7 +105,6 @@ def test_a_gradient_of_16_bits_may_be_rounded_before_it_is_scaled(factor, fails)
     for incoming in of.others:
         gradient = bind(kernel, of.case).send(of.call(incoming)).gradients["input"]
         found.append(of.judge_gradient("input", factor * gradient, incoming)[0].status)
-
     assert (FAIL in found) == fails
 
 
@@ -128,19 +124,15 @@ def binary_cross_entropy_with_logits(input, target, *, pos_weight=None, reductio
 def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(WITH_LOGITS.replace("POS_WEIGHT", given))
-
     verdict = judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
-
     assert verdict.right == right, verdict.reasons
     assert any("pos_weight" in each.case for each in verdict.reasons)
 
 
 def problem(loss, shape=(33, 65), *, of_others=True, **changes):
-    spec = EVERY_LOSS[loss]
-    target = spec.default_target_shape(shape)
-    params = spec.resolve({})
-    case = Case(loss, shape, target, "float32", "none", "cpu", params, "normal", 11, 2.0)
-    return Problem.of(replace(case, **changes), third_party=ThirdParty() if of_others else None)
+    usual = {"reduction": "none", "distribution": "normal", "seed": 11, "scale": 2.0}
+    case = case_of(loss, shape, **usual | changes)
+    return Problem.of(case, third_party=ThirdParty() if of_others else None)
 
 
 def log_cosh(input, target):
@@ -154,57 +146,46 @@ def judged(of, function):
     return of.judge_loss(bind(kernel, of.case).send(Forward(of.operands)))[0]
 
 
-def test_the_same_terms_in_another_order_are_no_worse_than_a_textbooks_formula():
-    outcome = judged(problem("log_cosh"), log_cosh)
+def with_nan(input, target):
+    loss = log_cosh(input, target)
+    loss.view(-1)[7] = torch.nan
+    return loss
 
+
+def test_a_textbooks_formula_excuses_what_is_as_wrong_of_third_parties_alone(monkeypatch):
+    of = problem("log_cosh")
+    outcome = judged(of, log_cosh)
     assert (outcome.status, outcome.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
-
-
-def test_a_formula_that_is_ten_times_as_wrong_is_wrong():
-    assert judged(problem("log_cosh"), lambda *of: log_cosh(*of) + 3e-6).status == FAIL
-
-
-def test_a_nan_where_the_textbooks_formula_has_none_is_wrong():
-    def with_nan(input, target):
-        loss = log_cosh(input, target)
-        loss.view(-1)[7] = torch.nan
-        return loss
-
-    assert judged(problem("log_cosh"), with_nan).status == FAIL
-
-
-def test_a_textbooks_formula_excuses_no_kernel_of_losscli():
-    of = problem("log_cosh", of_others=False)
-
-    assert judged(of, lambda *each: log_cosh(*each) + 1e-7).status == FAIL
+    for wrong in (lambda *each: log_cosh(*each) + 3e-6, with_nan):
+        assert judged(of, wrong).status == FAIL
+    own = problem("log_cosh", of_others=False)
+    assert judged(own, lambda *each: log_cosh(*each) + 1e-7).status == FAIL
+    monkeypatch.setattr("losscli.truth.problem.free_bytes", lambda device: 2**16)  # they do not fit
+    assert judged(problem("log_cosh"), log_cosh).status == FAIL
 
 
 WRONG = Outcome(FAIL, "wrong"), None
-LIMITS = {
-    "a limit alone": (["NaN"], "limited"),
-    "two limits": (["NaN", "infinity"], "limited"),
-    "a limit and what is none": (["NaN", "a tie"], "wrong"),
-}
+LIMITS = (
+    (["NaN"], "limited"),
+    (["NaN", "infinity"], "limited"),
+    (["NaN", "a tie"], "wrong"),
+    (["NaN", None], "wrong"),  # a failure of no variant
+)
 
 
-@pytest.mark.parametrize(("variants", "code"), LIMITS.values(), ids=[*LIMITS])
-def test_a_check_that_only_its_limits_fail_has_the_code_limited(variants, code):
-    tally = Tally()
-    tally.limits = lambda variant, _: variant in ("NaN", "infinity")
-    tally.count("ordinary", "loss", (Outcome(PASS), None))
-    for variant in variants:
-        tally.count(variant, "loss", WRONG)
-
-    assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == code
-
-
-def test_a_failure_of_no_variant_is_no_limit():
-    tally = Tally()
-    tally.limits = lambda variant, _: variant == "NaN"
-    tally.count("NaN", "loss", WRONG)
-    tally.fail("all of it is wrong")
-
-    assert tally.finish(problem("mse", (3, 5)), "kernel", "special_values").code == Code.WRONG
+def test_a_check_that_only_its_limits_fail_has_the_code_limited():
+    for variants, code in LIMITS:
+        tally = Tally()
+        tally.limits = lambda variant, _: variant in ("NaN", "infinity")
+        tally.count("ordinary", "loss", (Outcome(PASS), None))
+        for variant in variants:
+            if variant:
+                tally.count(variant, "loss", WRONG)
+            else:
+                tally.fail("all of it is wrong")
+        with naming(*variants):
+            finished = tally.finish(problem("mse", (3, 5)), "kernel", "special_values")
+            assert finished.code == code
 
 
 def test_contiguous_operands_are_no_limit_and_broadcasts_are_one():
@@ -216,9 +197,3 @@ def test_contiguous_operands_are_no_limit_and_broadcasts_are_one():
     assert not limits("square operands")
     assert limits("target of one row")
     assert limits("var of one number")
-
-
-def test_nothing_is_excused_where_the_formulas_do_not_fit(monkeypatch):
-    of = problem("log_cosh")
-    monkeypatch.setattr("losscli.truth.problem.free_bytes", lambda device: 2**16)
-    assert judged(of, log_cosh).status == FAIL

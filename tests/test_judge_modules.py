@@ -289,7 +289,6 @@ def test_candidate_beside_a_model_gets_its_verdict(judged, of):
 def test_gradient_that_ignores_the_incoming_one_is_wrong(judged):
     backward = "return gradients(*ctx.saved_tensors, torch.tensor(1.0))"
     verdict = judged(KL, function(backward=backward))
-
     assert verdict.word == "WRONG", verdict.reasons
     assert checks(verdict) == {"x_gradient", "y_gradient"}
 
@@ -297,7 +296,6 @@ def test_gradient_that_ignores_the_incoming_one_is_wrong(judged):
 @pytest.mark.slow
 def test_right_kl_divergence_is_right_and_timed(judged):
     verdict = judged(KL, RIGHT_KL, timed=True)
-
     assert verdict.word in ("RIGHT", "SLOWER"), verdict.reasons
     assert verdict.against == "Model"
     assert verdict.trains
@@ -310,7 +308,6 @@ def test_right_kl_divergence_is_right_and_timed(judged):
 def test_candidate_that_takes_only_the_rows_of_get_inputs_is_right(judged):
     body = "assert len(y) == 64", "return Model()(x, y)"
     verdict = judged(KL, new(*body), timed=True)
-
     assert verdict.right, verdict.reasons
     assert codes(verdict) <= {"refuses", "slower"}
     assert verdict.reasons[0].case == "37x50 float32, 37x50 float32"
@@ -340,9 +337,7 @@ class ModelNew(Model):
 def test_second_derivative_that_is_a_sum_is_judged_by_the_terms_that_cancel(judged, monkeypatch):
     drawn = os.urandom
     monkeypatch.setattr(os, "urandom", lambda n: (48).to_bytes(n) if n == 3 else drawn(n))
-
     verdict = judged(smooth_l1(), SAME_SMOOTH_L1)
-
     assert verdict.word == "RIGHT", verdict.reasons
 
 
@@ -379,7 +374,6 @@ NO_TRUTH = {
 @pytest.mark.parametrize(("model", "text"), NO_TRUTH.values(), ids=[*NO_TRUTH])
 def test_reference_that_is_no_truth_is_not_judged(judged, model, text):
     verdict = judged(model, RIGHT_KL)
-
     assert verdict.word == "NOT JUDGED", verdict.reasons
     assert codes(verdict) == {"bad_reference"}
     assert text in verdict.reasons[0].text
@@ -389,6 +383,5 @@ def test_reference_of_another_file_is_named_in_the_verdict(judged, tmp_path):
     reference = tmp_path / "reference.py"
     reference.write_text(HEAD + KL)
     verdict = judged(RIGHT_KL, reference=str(reference))
-
     assert verdict.word == "RIGHT", verdict.reasons
     assert verdict.against == str(reference)

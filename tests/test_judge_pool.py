@@ -1,7 +1,6 @@
 """The local pool: processes that judge, one crash of which ends no other job."""
 
 import itertools
-import os
 import queue
 import threading
 
@@ -9,11 +8,10 @@ import pytest
 
 from losscli.judge.farm import Farm
 from losscli.judge.job import Job
-from losscli.judge.jobs import read_line
 from losscli.judge.pool import LocalPool
-from losscli.judge.verdict import Verdict, not_judged
+from losscli.judge.verdict import not_judged
 from losscli.reasons import Code
-from tests.judging import COMMAND, ROOT, judge_here, judge_one, write
+from tests.judging import COMMAND, ROOT, is_there, judge_here, wait_for, write
 from tests.parameters import SLOW
 from tests.test_judge_farm import Cluster
 
@@ -55,13 +53,6 @@ def run(jobs, workers=2, **options):
 @pytest.fixture
 def _here(monkeypatch):
     judge_here(monkeypatch)
-
-
-@pytest.mark.usefixtures("_here")
-def test_each_job_has_a_verdict_of_its_own(jobs):
-    found = run(jobs("RIGHT", "WRONG", "SLOWER", "RIGHT", "CHEATS"))
-    assert len(found) == 5
-    assert all(each.word == key.partition(" ")[2] for key, each in found.items())
 
 
 def test_one_process_judges_job_after_job(jobs, log):
@@ -144,21 +135,12 @@ def test_verdicts_come_while_the_next_job_is_awaited_and_others_are_passed_on(jo
         list(engine().run(broken_jobs()))
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_closing_the_run_ends_the_processes(jobs, log):
     verdicts = LocalPool(3, command=COMMAND, grace=5).run(jobs("RIGHT", "slow", "slow"))
     next(verdicts)
-    while len(log()) < 3:
-        threading.Event().wait(0.05)
+    wait_for(lambda: len(log()) == 3)
     verdicts.close()
-    assert not any(alive(int(pid)) for pid in log().values())
+    assert not any(is_there(int(pid)) for pid in log().values())
     assert threading.active_count() < 10
 
 
@@ -189,16 +171,3 @@ def test_gpu_in_quarantine_is_used_no_more_and_told_aloud(jobs):
 def test_process_that_cannot_be_started_is_one_message(jobs):
     with pytest.raises(Exception, match="cannot start a process: No such file"):
         list(LocalPool(1, command=["/no/where"]).run(jobs("RIGHT")))
-
-
-@SLOW
-def test_one_job_is_judged_in_a_process_of_its_own(jobs, monkeypatch):
-    monkeypatch.setitem(LocalPool.__init__.__kwdefaults__, "command", COMMAND)
-    [job] = jobs("WRONG")
-    assert judge_one(job).word == "WRONG"
-
-
-def test_broken_request_is_a_bad_job():
-    broken = read_line(b"{", "job")
-    assert isinstance(broken, Verdict)
-    assert (broken.word, broken.reasons[0].code) == ("NOT JUDGED", Code.BAD_JOB)

@@ -16,7 +16,7 @@ from losscli.judge.job import Job
 from losscli.judge.pool import LocalPool
 from losscli.judge.ray_address import client_address
 from losscli.judge.ray_cluster import RayCluster
-from tests.judging import COMMAND, ROOT, judge_here, write
+from tests.judging import COMMAND, ROOT, is_there, judge_here, wait_for, write
 from tests.parameters import SLOW
 
 pytest.importorskip("ray")
@@ -38,14 +38,6 @@ def log(tmp_path, monkeypatch):
 def judged(log):
     """Return the ids that were judged, and by which process."""
     return [line.rsplit(" ", 1) for line in log.read_text().splitlines()]
-
-
-def is_there(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def jobs_of(folder, says):
@@ -84,14 +76,6 @@ def driver(folder, *arguments):
     command = [sys.executable, "-m", "tests.judging", "judge", "--on", "ray", "--workers", "2"]
     command += ["--no-cache", "--jobs", str(folder / "jobs.jsonl"), *arguments]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(what):
-    for _ in range(1200):
-        if what():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come")
 
 
 @pytest.mark.slow  # starts a cluster twice

@@ -1,9 +1,10 @@
 """Judging one file: what its verdict follows from, in a process that judges several."""
 
+from typing import Any
+
 import pytest
 
 from losscli.bench.plan import plan
-from losscli.cases.case import Case
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.parts import NAMES as PARTS
@@ -12,9 +13,9 @@ from losscli.judge.draft import code_of
 from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
 from losscli.judge.stages import judge_job
-from losscli.losses import EVERY_LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
+from tests.handmade import case_of
 from tests.parameters import SLOW
 
 RIGHT = """
@@ -54,19 +55,25 @@ class ModelNew:
 """
 
 
-def judged(path):
-    return judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
+@pytest.fixture
+def judged(tmp_path):
+    """Return a function that judges a source quickly, without times."""
+
+    def judge(source, **options):
+        path = tmp_path / "kernel.py"
+        path.write_text(source)
+        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
+        return judge_job(Job(file=str(path), **given))
+
+    return judge
 
 
 @pytest.mark.parametrize("source", [RIGHT, RIGHT_MODEL], ids=["function", "beside its Model"])
 def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
-    tmp_path, monkeypatch, source
+    judged, monkeypatch, source
 ):
-    path = tmp_path / "kernel.py"
-    path.write_text(f"print('it has run')\n{source}")
     monkeypatch.setattr(process, "missing", lambda reached: ("network",))
-
-    verdict = judge_job(Job(str(path), device="cpu", quick=True, require_isolation=True))
+    verdict = judged(f"print('it has run')\n{source}", timed=True, require_isolation=True)
 
     (reason,) = verdict.reasons
     assert (verdict.word, verdict.exit_code, reason.code) == ("NOT JUDGED", 4, "not_isolated")
@@ -74,55 +81,38 @@ def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
     assert verdict.log == ""
 
 
-def test_verdict_on_a_file_that_does_not_build_says_how_it_was_isolated(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(f"raise ValueError\n{RIGHT}")
-
-    verdict = judged(path)
-
+def test_verdict_on_a_file_that_does_not_build_says_how_it_was_isolated(judged):
+    verdict = judged(f"raise ValueError\n{RIGHT}")
     assert verdict.word == "DOES NOT BUILD"
     assert {"session", "environment"} <= {*verdict.isolation}
     assert {*verdict.isolation, *verdict.not_isolated} == {*PARTS}
 
 
-def test_file_that_was_written_over_is_judged_anew(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(RIGHT.replace("return", "return 2 *"))
-    before = judged(path)
-
-    path.write_text(f"raise ValueError\n{RIGHT}")
-
-    assert before.word == "WRONG"
-    assert judged(path).word == "DOES NOT BUILD"
+def test_file_that_was_written_over_is_judged_anew(judged):
+    assert judged(RIGHT.replace("return", "return 2 *")).word == "WRONG"
+    assert judged(f"raise ValueError\n{RIGHT}").word == "DOES NOT BUILD"
 
 
 @pytest.mark.parametrize("verbose", [False, True])
-def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(tmp_path, verbose):
-    path = tmp_path / "kernel.py"
-    path.write_text(DOES_NOT_COMPILE.replace("VERBOSE", str(verbose)))
-
-    verdict = judged(path)
-
+def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(judged, verbose):
+    verdict = judged(DOES_NOT_COMPILE.replace("VERBOSE", str(verbose)))
     (reason,) = verdict.reasons
     assert (verdict.word, reason.code) == ("DOES NOT BUILD", "build_failed")
     assert "kernel.py:6: error: " in reason.text
     assert reason.text.endswith("in `return inptu - target;`")
 
 
-@pytest.mark.parametrize(
-    ("stage", "word"), [("small", "NOT JUDGED"), ("checks", "NOT JUDGED"), ("time", "RIGHT")]
-)
-def test_lack_of_memory_before_timing_leaves_a_file_not_judged(stage, word):
-    assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
+def test_lack_of_memory_before_timing_leaves_a_file_not_judged():
+    stages: dict[Any, str] = {"small": "NOT JUDGED", "checks": "NOT JUDGED", "time": "RIGHT"}
+    for stage, word in stages.items():
+        assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
 
 
-@pytest.mark.parametrize(("shape", "processes"), [((2**14, 2**14), 1), ((2**13, 2**14), 3)])
-def test_large_tensors_are_timed_by_one_process(shape, processes):
-    config = Config(
-        losses=(LossChoice("mse"),), sizes=(shape,), timing=Timing(0.2, 1.5, processes=3)
-    )
-    (task,) = plan(config, "cpu")
-    assert worth_processes(task).timing.processes == processes
+def test_large_tensors_are_timed_by_one_process():
+    timing = Timing(0.2, 1.5, processes=3)
+    for shape, processes in (((2**14, 2**14), 1), ((2**13, 2**14), 3)):
+        (task,) = plan(Config(losses=(LossChoice("mse"),), sizes=(shape,), timing=timing), "cpu")
+        assert worth_processes(task).timing.processes == processes
 
 
 MISFITS = {
@@ -151,45 +141,30 @@ def mse_loss(input, target, *, reduction="mean"):
 @pytest.mark.parametrize(
     ("factor", "codes"), [("1", {"misfit"}), ("2", {"misfit", "wrong"})], ids=["right", "wrong"]
 )
-def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(tmp_path, result, factor, codes):
+def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(judged, result, factor, codes):
     if result == MISFITS["both"] and factor == "1":
         codes = codes | {"wrong"}  # what float16 has lost does not come back
-    path = tmp_path / "kernel.py"
-    path.write_text(MISFIT.replace("RESULT", result).replace("FACTOR", factor))
-
-    verdict = judged(path)
-
+    verdict = judged(MISFIT.replace("RESULT", result).replace("FACTOR", factor))
     found = {reason.code for reason in verdict.reasons} - {"no_worse_than_torch"}
     assert (verdict.word, found) == ("WRONG", codes), verdict.reasons
     assert verdict.checks or "wrong" in codes
 
 
-def test_the_first_reason_ends_the_judging_where_that_is_asked_for(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1"))
-
-    job = Job(file=str(path), device="cpu", quick=True, timed=False, until_first=True)
-    verdict = judge_job(job)
-
+def test_the_first_reason_ends_the_judging_where_that_is_asked_for(judged):
+    source = MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1")
+    verdict = judged(source, until_first=True)
     assert [reason.code for reason in verdict.reasons] == ["misfit"]
     assert not verdict.checks
 
 
-def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(
-        "from torch.nn import functional\n\n"
-        "def huber_loss(input, target):\n    return functional.huber_loss(input, target)\n"
-    )
-
-    verdict = judge_job(Job(file=str(path), device="cpu", parameters={"delta": 2.0}, timed=False))
-
-    (reason,) = verdict.reasons
+def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(judged):
+    source = RIGHT.replace("mse_loss", "huber_loss")
+    (reason,) = judged(source, quick=False, parameters={"delta": 2.0}).reasons
     assert (reason.code, reason.text) == ("signature", "huber_loss takes no delta")
 
 
 ASSERTED = "raised AcceleratorError: CUDA error: device-side assert triggered"
-RESULTS = {
+RESULTS: dict[str, Any] = {
     "an error for a layout": ("layouts", "raised", "", 1.0, "refuses"),
     "an error for a value": ("value", "raised", "", 1.0, "raised"),
     "an assertion": ("layouts", "broke_device", ASSERTED, 1.0, "broke_device"),
@@ -200,16 +175,13 @@ RESULTS = {
     "an error at that end": ("value", "raised", "", 0.0, "refuses"),
     "a wrong number near that end": ("value", "", "", 1e-3, "wrong"),
 }
-NAMES = "check", "code", "reason", "beta", "due"
 
 
-@pytest.mark.parametrize(NAMES, RESULTS.values(), ids=[*RESULTS])
-def test_a_failed_result_has_the_code_of_its_check_and_parameters(check, code, reason, beta, due):
-    params = EVERY_LOSS["smooth_l1"].resolve({"beta": beta})
-    case = Case("smooth_l1", (2, 3), (2, 3), "float32", "mean", "cpu", params, "normal", 0)
-    result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
-
-    assert code_of(result, "checks") == due
+def test_a_failed_result_has_the_code_of_its_check_and_parameters():
+    for name, (check, code, reason, beta, due) in RESULTS.items():
+        case = case_of("smooth_l1", (2, 3), params={"beta": beta}, distribution="normal")
+        result = VerifyResult(case, "kernel.py", check, FAIL, reason=reason, code=code)
+        assert code_of(result, "checks") == due, name
 
 
 CLEARS_THE_SCREEN = r"""
@@ -220,12 +192,8 @@ def mse_loss(input, target, *, reduction="mean"):
 """
 
 
-def test_control_characters_of_a_file_are_shown_and_not_obeyed(tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(CLEARS_THE_SCREEN)
-
-    verdict = judged(path)
-
+def test_control_characters_of_a_file_are_shown_and_not_obeyed(judged):
+    verdict = judged(CLEARS_THE_SCREEN)
     (reason,) = verdict.reasons
     assert r"\x1b[2J\x08RIGHT  kernel.py\u202e" in reason.text
     assert r"\x1b[2J\rRIGHT  kernel.py" in verdict.log

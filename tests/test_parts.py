@@ -12,7 +12,6 @@ from losscli.linear.kernels import Settings
 from losscli.linear.parts import operators
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
-from tests.parameters import naming
 from tools.part_calls import put_together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -52,34 +51,25 @@ def _target(classes: int, device: str) -> Tensor:
     return found.to(device)
 
 
-def _tolerances(dtype: torch.dtype) -> dict[str, Any]:
-    # Of a gradient of 16 bits its rounding; else a few of float's, whose exponents cost digits.
-    relative = {torch.float64: 1e-11, torch.float32: 2e-5}.get(dtype, 2 * torch.finfo(dtype).eps)
-    return {"rtol": relative, "atol": relative / 100}
+def _assert_close(*pairs: tuple[Tensor, Tensor | None]) -> None:
+    """Compare each tensor of a dtype with what it is in float64."""
+    for found, exact in pairs:
+        # Of a gradient of 16 bits its rounding; else a few of float's, whose exponents cost digits.
+        usual = {torch.float64: 1e-11, torch.float32: 2e-5}
+        relative = usual.get(found.dtype, 2 * torch.finfo(found.dtype).eps)
+        assert exact is not None
+        wide = found.double()
+        torch.testing.assert_close(wide, exact.detach(), rtol=relative, atol=relative / 100)
 
 
+@pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])
 @pytest.mark.parametrize(("widths", "settings"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 def test_parts_make_the_cross_entropy_of_whole_rows(
-    dtype: torch.dtype,
-    widths: tuple[int, ...],
-    settings: dict[str, Any],
-    device: str,
-):
-    weight = torch.linspace(0.5, 2, sum(widths), device=device).to(dtype)
-    for each in (None, weight):
-        with naming("alike" if each is None else "weighted"):
-            assert_parts_make_the_cross_entropy(dtype, widths, settings, each, device)
-
-
-def assert_parts_make_the_cross_entropy(
-    dtype: torch.dtype,
-    widths: tuple[int, ...],
-    settings: dict[str, Any],
-    weight: Tensor | None,
-    device: str,
+    dtype: torch.dtype, widths: Any, settings: dict[str, Any], weighted: bool, device: str
 ):
     logits, classes = _logits(sum(widths), dtype, device), sum(widths)
+    weight = torch.linspace(0.5, 2, classes, device=device).to(dtype) if weighted else None
     target = _target(classes, device)
     exact = logits.double().requires_grad_()
     wide = None if weight is None else weight.double()
@@ -91,10 +81,7 @@ def assert_parts_make_the_cross_entropy(
     gradient = torch.cat([part.gradient(found, incoming) for part in parts], 1)
     assert gradient.dtype == dtype
     assert loss.dtype == widened(dtype)
-    close = _tolerances(dtype)
-    torch.testing.assert_close(loss.double(), truth.detach(), **close)
-    assert exact.grad is not None
-    torch.testing.assert_close(gradient.double(), exact.grad, **close)
+    _assert_close((loss, truth), (gradient, exact.grad))
 
 
 @pytest.mark.parametrize("entropy", [False, True], ids=("alone", "with_entropies"))
@@ -116,10 +103,7 @@ def test_parts_make_the_log_probabilities_and_entropies_of_whole_rows(
     rows = Rows(target, classes, None, settings, "none", False, False)
     values, found, parts = put_together(logits, (37, 3), rows)
     gradient = torch.cat([part.gradient(found, incoming) for part in parts], 1)
-    close = _tolerances(dtype)
-    torch.testing.assert_close(values.double(), truth.detach(), **close)
-    assert exact.grad is not None
-    torch.testing.assert_close(gradient.double(), exact.grad, **close)
+    _assert_close((values, truth), (gradient, exact.grad))
 
 
 def test_a_class_number_of_no_part_makes_the_row_nan(device: str):
@@ -152,8 +136,7 @@ def test_parts_make_the_divergence_of_whole_rows(
     held = torch.tensor(widths, device=device)
     of_parts = operators(mask)
     whole = of_parts.join_divergences(numbers, held, mask, sum(widths), -1, 0, 1.4)
-    close = _tolerances(dtype)
-    torch.testing.assert_close(whole[0].double(), truth.detach(), **close)
+    _assert_close((whole[0], truth))
     for wanted in ((True, True), (False, True)):
         found = [
             of_parts.divergence_gradients(incoming, *half, mask, whole, 1.4, wanted)
@@ -164,8 +147,7 @@ def test_parts_make_the_divergence_of_whole_rows(
             if not wanted[k]:
                 assert gradient.numel() == 0
                 continue
-            assert exact[k].grad is not None
-            torch.testing.assert_close(gradient.double(), exact[k].grad, **close)
+            _assert_close((gradient, exact[k].grad))
 
 
 def test_parts_that_are_not_those_of_the_rows_make_them_nan(device: str):

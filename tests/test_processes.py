@@ -91,7 +91,6 @@ def test_files_in_the_folder_of_the_command_are_not_imported(tmp_path, monkeypat
     (tmp_path / "json.py").write_text("raise SystemExit('hijacked')\n")
     (tmp_path / "msgspec.py").write_text("raise SystemExit('hijacked')\n")
     monkeypatch.chdir(tmp_path)
-
     assert "gpus" in questions.ask("driver")
 
 

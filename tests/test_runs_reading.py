@@ -111,6 +111,8 @@ INVALID = (
     (within("case", reduction="all"), "'reduction': unknown reduction 'all'."),
     (within("case", seed=10**400), "'seed': a number of more than 64 bits"),
     (within("case", target_shape=[10**400]), "'target_shape': (1000"),
+    (within("case", layout="diagonal"), "'layout': unknown layout 'diagonal'"),
+    (within("case", grad_output="often"), "often is neither"),
     (within("case", shape=[-5, 0]), "'shape': (-5, 0) is not a shape"),
     (updated(**{"pass": "back"}), "'pass': unknown pass 'back'."),
     (updated(mode="Host"), "'mode': unknown mode 'Host'. Did you mean 'host'?"),

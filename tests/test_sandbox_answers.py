@@ -122,9 +122,7 @@ def test_thread_that_soon_ends_its_work_is_not_left_behind():
 def test_zeros_that_autograd_does_not_store_are_an_answer():
     with memory() as operands, memory() as results:
         raw = Incoming(operands, results).encode(torch._efficientzerotensor((2, 3)))
-
         found = Outgoing(operands, results, "cpu").decode(raw, torch.Tensor)
-
     assert torch.equal(found, torch.zeros(2, 3))
 
 

@@ -50,7 +50,7 @@ _OF_COMPILERS = (
 
 
 @dataclass(frozen=True)
-class Facet:
+class Piece:
     """One piece of process state that a call must leave unchanged."""
 
     name: str
@@ -184,19 +184,19 @@ def _patched(before: Namespaces, after: Namespaces) -> str:
     return f" {', '.join(changed)}" if changed else ""
 
 
-def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
+def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Piece:
     def restore(before: Namespaces) -> None:
         for name, key in _others(before, _contents(spaces)):
             setattr(spaces[name], key, before[name][key])
 
-    return Facet(
+    return Piece(
         f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.PATCHED
     )
 
 
 def _modes(
     of: str, length: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], object]
-) -> Facet:
+) -> Piece:
     def read() -> list[Any]:
         return [at(number) for number in range(length())]
 
@@ -204,7 +204,7 @@ def _modes(
         while length() > len(before):
             pop()
 
-    return Facet(f"modes of torch's {of}", read, restore, _unlike)
+    return Piece(f"modes of torch's {of}", read, restore, _unlike)
 
 
 def _saved_hooks() -> object:
@@ -222,8 +222,8 @@ def _others_kernels(before: set[str], after: set[str]) -> str:
     return f" {', '.join(given)}" if given else ""
 
 
-def _attribute(name: str, owner: Any, attribute: str) -> Facet:
-    return Facet(
+def _attribute(name: str, owner: Any, attribute: str) -> Piece:
+    return Piece(
         name,
         lambda: getattr(owner, attribute),
         lambda value: setattr(owner, attribute, value),
@@ -231,8 +231,8 @@ def _attribute(name: str, owner: Any, attribute: str) -> Facet:
     )
 
 
-def _autocast(device: str) -> Facet:
-    return Facet(
+def _autocast(device: str) -> Piece:
+    return Piece(
         f"autocast of {device}",
         lambda: torch.is_autocast_enabled(device),
         lambda value: torch.set_autocast_enabled(device, value),
@@ -240,13 +240,13 @@ def _autocast(device: str) -> Facet:
 
 
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
-FACETS: tuple[Facet, ...] = (
-    Facet("number of threads", torch.get_num_threads, torch.set_num_threads, mild=True),
-    Facet("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    Facet("default device", torch.get_default_device, torch.set_default_device),
-    Facet("torch's random state", _generators, _set_generators, _unlike_states, mild=True),
-    Facet("Python's random state", random.getstate, random.setstate, _unlike, mild=True),
-    Facet("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
+PIECES: tuple[Piece, ...] = (
+    Piece("number of threads", torch.get_num_threads, torch.set_num_threads, mild=True),
+    Piece("default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    Piece("default device", torch.get_default_device, torch.set_default_device),
+    Piece("torch's random state", _generators, _set_generators, _unlike_states, mild=True),
+    Piece("Python's random state", random.getstate, random.setstate, _unlike, mild=True),
+    Piece("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
     _modes(
         "functions",
         torch._C._len_torch_function_stack,
@@ -259,17 +259,17 @@ FACETS: tuple[Facet, ...] = (
         torch._C._get_dispatch_stack_at,
         partial(torch._C._pop_torch_dispatch_stack, None),
     ),
-    Facet("hooks of saved tensors", _saved_hooks, _drop_saved_hooks, _unlike),
-    Facet(
+    Piece("hooks of saved tensors", _saved_hooks, _drop_saved_hooks, _unlike),
+    Piece(
         "kernels of operators",
         lambda: set(torch.library._impls),
         lambda before: None,  # a kernel goes with the library that has it
         _others_kernels,
         Code.PATCHED,
     ),
-    Facet("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    Facet("flush-denormal mode", _flushes, torch.set_flush_denormal),
-    Facet(
+    Piece("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    Piece("flush-denormal mode", _flushes, torch.set_flush_denormal),
+    Piece(
         "determinism of algorithms",
         lambda: (
             torch.are_deterministic_algorithms_enabled(),
@@ -278,7 +278,7 @@ FACETS: tuple[Facet, ...] = (
         lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
         mild=True,
     ),
-    Facet(
+    Piece(
         "precision of float32 products",
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
@@ -296,10 +296,10 @@ FACETS: tuple[Facet, ...] = (
     _attribute("benchmark mode of cuDNN", _CUDNN, "benchmark"),
     _autocast("cpu"),
     _autocast("cuda"),
-    Facet("persisting L2 cache", persisting_cache, reset_persisting_cache, waits=True),
-    Facet("working directory", os.getcwd, os.chdir, mild=True),
-    Facet("environment variables", _environment, _set_environment, _names, mild=True),
-    Facet("signal handlers", _handlers, _set_handlers, _names, mild=True),
+    Piece("persisting L2 cache", persisting_cache, reset_persisting_cache, waits=True),
+    Piece("working directory", os.getcwd, os.chdir, mild=True),
+    Piece("environment variables", _environment, _set_environment, _names, mild=True),
+    Piece("signal handlers", _handlers, _set_handlers, _names, mild=True),
     _functions_of("torch", _OF_TORCH),
     _functions_of("Python", _OF_PYTHON),
 )
@@ -311,7 +311,7 @@ class StateChange(NamedTuple):
     text: str
     code: Code
     mild: bool = False
-    """See :attr:`Facet.mild`."""
+    """See :attr:`Piece.mild`."""
 
 
 def reason_of(changes: Sequence[StateChange]) -> Reason:
@@ -323,21 +323,21 @@ def reason_of(changes: Sequence[StateChange]) -> Reason:
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A reading of all facets."""
+    """A reading of all pieces."""
 
     readings: tuple[Any, ...]
 
     @classmethod
     def read(cls) -> ProcessState:
-        """Read all facets."""
-        return cls(tuple(facet.read() for facet in FACETS))
+        """Read all pieces."""
+        return cls(tuple(piece.read() for piece in PIECES))
 
     def completed(self) -> ProcessState:
-        """Return this reading, with facets that were unreadable taken from now."""
+        """Return this reading, with pieces that were unreadable taken from now."""
         return ProcessState(
             tuple(
-                facet.read() if facet.waits and reading is None else reading
-                for facet, reading in zip(FACETS, self.readings, strict=True)
+                piece.read() if piece.waits and reading is None else reading
+                for piece, reading in zip(PIECES, self.readings, strict=True)
             )
         )
 
@@ -346,9 +346,9 @@ class ProcessState:
         # Read all first, because restoring one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
         changed = []
-        for facet, before, after in zip(FACETS, self.readings, readings, strict=True):
-            told = facet.told(before, after)
+        for piece, before, after in zip(PIECES, self.readings, readings, strict=True):
+            told = piece.told(before, after)
             if told:
-                facet.restore(before)
-                changed.append(StateChange(f"{facet.name}{told}", facet.code, facet.mild))
+                piece.restore(before)
+                changed.append(StateChange(f"{piece.name}{told}", piece.code, piece.mild))
         return changed

@@ -158,7 +158,6 @@ def on_gpu(monkeypatch, tmp_path):
 
 def test_without_permission_for_counters_the_times_are_left(on_gpu):
     found = on_gpu("echo '==ERROR== ERR_NVGPUCTRPERM - The user does not have permission'; exit 1")
-
     assert found.profiler == "torch.profiler"
     assert [each.name for each in found.launches] == ["k"]
     assert "NVreg_RestrictProfilingToAdminUsers=0" in found.notes[0]
@@ -211,8 +210,6 @@ def test_planted_bounds_are_found(name, bound, capsys, monkeypatch):
     arguments = ["profile", "--loss", "mse", "--size", "8Kx8K", "--dtype", "float32", "--pass"]
     arguments += ["forward", "--impl", f"{PLANTED}:{name}", "--format", "json"]
     monkeypatch.setattr(sys, "argv", ["losscli", *arguments])
-
     assert run(arguments) == 0
-
     found = json.loads(capsys.readouterr().out)
     assert (found["profiler"], found["bound"]) == ("ncu", bound), found["why"]

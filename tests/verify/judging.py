@@ -31,10 +31,10 @@ def result_of(check, case, function):
     return result
 
 
-def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):
+def put(case, implementation, *, checks=CHECKS, free=PLENTY, **given):
     """Run the checks of an implementation that the device of a case can run."""
     trials = [(implementation, CHECKS[name]) for name in checks if not CHECKS[name].missing(case)]
-    jobs = runner.split(case, trials, loosened)
+    jobs = runner.split(case, trials, **given)
     return [result for job in jobs for result in runner.run(job, lambda device: free)]
 
 

@@ -48,10 +48,8 @@ put = partial(result_of, "branches")
 )
 def test_mistake_in_a_branch_without_inputs_fails(make_case, loss, wrong, counted):
     case = make_case(loss, **STARVED[loss])
-
     plain = judge(case, wrong, checks=PLAIN)
     result = put(case, wrong)
-
     assert {r.status for r in plain} == {PASS}
     assert result.status == FAIL
     assert result.reason.startswith(f"{counted}; in inputs on every branch, ")
@@ -70,33 +68,21 @@ def test_wrong_gradient_at_a_kink_fails(make_case):
 
 
 @pytest.mark.parametrize("loss", KINKED)
-def test_case_with_a_rare_branch_is_supplemented_and_says_so(make_case, loss):
+def test_case_with_a_rare_branch_alone_is_supplemented_and_says_so(make_case, loss):
     for dtype, reduction in itertools.product(DTYPES, REDUCTIONS):
         with naming(dtype, reduction):
             changes = STARVED[loss] | {"reduction": reduction, "dtype": dtype}
-
             result = put(make_case(loss, **changes), reference)
-
             assert result.status == PASS
             assert result.reason.endswith(": supplemented")
-
-
-@pytest.mark.parametrize("loss", KINKED)
-def test_case_that_reaches_every_branch_is_not_supplemented(make_case, loss):
     result = put(make_case(loss, distribution="normal", scale=2.0), reference)
-
     assert (result.status, result.reason) == (PASS, "")
-
-
-def test_branches_does_not_apply_without_a_kink(make_case):
-    assert judge(make_case("mse"), reference, checks=["branches"]) == []
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 100.0])
 def test_branches_depend_on_every_parameter(make_case, beta):
     """0.3 has no kink that a dtype holds; 0 has one."""
     result = put(make_case("smooth_l1", params={"beta": beta}, scale=1e-3), reference)
-
     assert result.status == PASS
 
 
@@ -124,14 +110,12 @@ def test_branches_have_a_name_each(loss):
     spec = LOSSES[loss]
     for params in (spec.resolve({}), spec.resolve({"beta": 0.0, "margin": 0.0})):
         names = spec.branches(params)
-
         assert len(names) == len(set(names)) == len(spec.kinks(params)) + 1
 
 
 def test_branch_shares_match_a_hand_count(make_case):
     case = make_case("smooth_l1", shape=(4,))
     problem = Problem(case, pair(torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4)))
-
     assert problem.branch_shares == {
         "linear below": 0.25,
         "quadratic": 0.5,
@@ -143,9 +127,7 @@ def test_branch_shares_match_a_hand_count(make_case):
 def test_margin_rounded_to_float32_first_fails(make_case, dtype):
     wrong = find_wrong("rounded parameters")
     case = make_case("hinge", dtype=dtype, params={"margin": 0.1}, reduction="none")
-
     (result,) = put_to(case, wrong, checks=["branches"])
-
     assert result.status == FAIL
     if dtype == "float32":  # whose kink lies between two numbers
         assert "next to a kink that the dtype rounds, " in result.reason
@@ -157,7 +139,5 @@ def test_losscli_is_right_next_to_a_kink_that_the_dtype_rounds(make_case, loss):
         with naming(parameter, dtype):
             params = {LOSSES[loss].parameters[0].name: parameter}
             case = make_case(loss, dtype=dtype, params=params, reduction="none")
-
             (result,) = put_to(case, find_implementation("custom"), checks=["branches"])
-
             assert result.status == PASS

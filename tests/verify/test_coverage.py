@@ -62,7 +62,6 @@ WRONG: list[tuple[Any, str]] = [
 )
 def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, loss):
     result = put(make_case(loss, shape=SHAPE), wrong)
-
     assert result.status == FAIL
     assert named in result.reason
     assert ", got " in result.reason
@@ -70,33 +69,27 @@ def test_elements_that_are_not_read_fail_and_are_named(make_case, wrong, named, 
 
 def test_dropped_element_is_found_by_bisection_and_named(make_case):
     result = put(make_case("mse", shape=SHAPE), drops_the_last_element)
-
     gradient = "input gradient, after "
     assert result.reason.startswith((gradient, "loss: expected "))
     assert "[172, 100]" in result.reason
     assert "[0, 0]" not in result.reason
 
 
-def test_a_loss_that_misses_one_element_names_it_with_its_value(make_case):
+def test_a_loss_or_a_gradient_alone_that_is_wrong_is_failed(make_case):
     def value_alone(case, input, target):
         right = reference(case, input, target)
         return graft(drops_the_last_element(case, input, target).detach(), right)
 
-    result = put(make_case("mse", shape=SHAPE), value_alone)
+    def shifted_gradient(case, input, target):
+        shifted = reference(case, input.roll(1), target)
+        return graft(reference(case, input, target).detach(), shifted)
 
+    result = put(make_case("mse", shape=SHAPE), value_alone)
     assert result.status == FAIL
     assert result.reason.startswith("loss: expected ")
     assert "when input [172, 100] alone becomes " in result.reason
     assert result.reason.endswith("wrong at least for input [172, 100]")
-
-
-def test_a_gradient_that_lands_elsewhere_is_failed(make_case):
-    def shifted(case, input, target):
-        shifted = reference(case, input.roll(1), target)
-        return graft(reference(case, input, target).detach(), shifted)
-
-    result = put(make_case("mse", shape=SHAPE), shifted)
-
+    result = put(make_case("mse", shape=SHAPE), shifted_gradient)
     assert result.status == FAIL
     assert "gradient, after " in result.reason
 
@@ -132,7 +125,6 @@ def test_group_is_small_enough_to_show_one_missed_element(make_case, loss):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_case_of_which_no_change_shows_passes(make_case, loss):
     problem = at_least_loss(Problem.of(make_case(loss, shape=(8, 24), params={})))
-
     # That of a count of 3 for a logarithm of 1/2: no loss of few bits is nearer to 0.
     due = {"poisson_nll": math.exp(0.5) - 1.5}.get(loss, 0.0)
     assert subject_loss(problem) == pytest.approx(due)
@@ -159,7 +151,6 @@ def test_each_tile_both_ends_the_tail_and_ends_of_rows_are_probed():
 
 def test_a_large_tensor_is_probed_at_some_tiles_and_where_32_bits_end():
     found = probed_elements((70_000, 65_536), 2)
-
     assert len(found) < 2 * MOST_TILES
     for edge in (2**30, 2**31, 2**32):  # 2^30: 2 GiB of 2 bytes
         assert {edge - 1, edge, edge + 1} <= set(found)

@@ -9,18 +9,19 @@ import torch
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.fingerprint import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
+from tests.parameters import naming
 from tests.verify.judging import reference, result_of
 
 put = partial(result_of, "determinism")
 
 
-def changing(factor):
-    """Return a loss whose every third value, from the second on, is off by a factor."""
+def changing(factor, every=3):
+    """Return a loss one value of ``every``, from the second on, is off by a factor."""
     runs = itertools.count()
 
     def loss(case, input, target):
         value = reference(case, input, target)
-        off = factor if next(runs) % 3 == 1 else 1.0
+        off = factor if next(runs) % every == 1 else 1.0
         return graft(value.detach() * off, value)
 
     return loss
@@ -39,10 +40,28 @@ def changing_gradient(factor):
 
 def test_a_spread_within_the_tolerance_is_a_warning_with_the_spread_and_a_hint(make_case):
     result = put(make_case("mse"), changing(1 + 2**-23))
-
     assert result.status == WARN
     assert "differ in the loss by up to 1 ulp" in result.reason
     assert "atomics" in result.reason
+
+
+def changing_gradient_of_all(factors=(1.0, 1 + 2**-23, 1 - 2**-24)):
+    """Return a loss whose gradients have other bits each time, within the tolerances."""
+    runs = itertools.cycle(factors)
+
+    def loss(case, *operands):
+        factor = next(runs)
+        return regrade(reference(case, *operands), lambda g: g * factor)
+
+    return loss
+
+
+def test_other_checks_pass_a_spread_within_the_tolerance(make_case):
+    for check in ("memory", "remembered", "retained", "accumulation"):
+        spreads = (changing(1 + 2**-23, every) for every in (2, 5, 7))
+        for number, function in enumerate((*spreads, changing_gradient_of_all())):
+            with naming(check, number):
+                assert result_of(check, make_case("mse"), function).status in (PASS, WARN)
 
 
 def missing_gradient():
@@ -65,7 +84,6 @@ def missing_gradient():
 )
 def test_a_spread_beyond_the_tolerance_fails(make_case, function, reduction, reason):
     result = put(make_case("mse", reduction=reduction), function)
-
     assert result.status == FAIL
     assert reason in result.reason
 
@@ -76,7 +94,6 @@ def test_deterministic_wrong_result_passes_determinism(make_case):
 
 def test_determinism_compares_bits_of_nan_and_signed_zero():
     nan, zero = torch.tensor([1.0, torch.nan]), torch.zeros(3)
-
     assert same_bits(nan, nan.clone())
     assert not same_bits(zero, -zero)
     assert not same_bits(zero, zero.double())

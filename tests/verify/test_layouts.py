@@ -55,6 +55,9 @@ def takes_the_gradient_of_one_row(case, input, target):
 
 WRONG = {
     "assumes contiguous": "target transposed",
+    "transposed gradient": "transposed",
+    "wrong middle": "target that repeats in the middle",
+    "rounded target": "target of float64",
     ignores_the_storage_offset: "cut out of larger ones",
     rounds_an_address_down: "operands 1 and 3 elements off their alignment",
     takes_the_strides_of_the_input: "input",
@@ -66,10 +69,8 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: getattr(wrong, "__name__", wrong))
 def test_wrong_layout_fails_and_is_named(make_case, wrong):
     case = make_case("mse", distribution="normal")
-
     plain = judge(case, wrong, checks=PLAIN)
     (result,) = judge(case, wrong, checks=["layouts"])
-
     assert {r.status for r in plain} == {PASS}
     assert result.status == FAIL
     assert WRONG[wrong] in result.reason
@@ -79,9 +80,7 @@ def test_wrong_layout_fails_and_is_named(make_case, wrong):
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_reason_has_the_layout_and_the_wrong_result(make_case, reduction):
     case = make_case("mse", distribution="normal", reduction=reduction)
-
     (result,) = judge(case, takes_a_column_for_a_row, checks=["layouts"])
-
     assert result.reason.startswith("target of one column, ")
     assert ", got " in result.reason
 
@@ -100,7 +99,6 @@ def test_reason_has_the_layout_and_the_wrong_result(make_case, reduction):
 )
 def test_the_shape_is_small_has_two_dimensions_and_is_not_square(make_case, shape, small):
     case = GEOMETRIES["element"].for_layouts(make_case("hinge", shape=shape))
-
     assert isinstance(case, Case)
     assert (case.shape, case.target_shape, case.distribution) == (small, small, "normal")
 
@@ -127,14 +125,12 @@ def test_layouts_run_on_one_size(make_case):
         for shape in ((8, 24), (32, 32))
         for distribution in ("uniform", "normal")
     }
-
     assert len(keys) == 1
     assert CHECKS["layouts"].key(make_case("mse", dtype="float16")) not in keys
 
 
 def test_square_target_that_is_read_transposed_fails(make_case):
     (result,) = judge(make_case("mse"), "square transposed", checks=("layouts",))
-
     assert result.status == FAIL
     assert "square operands" in result.reason
     assert "five dimensions" not in result.reason

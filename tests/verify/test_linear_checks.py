@@ -13,18 +13,17 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.losses import LINEAR_LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
-from losscli.verify import runner
-from losscli.verify.checks import CHECKS
 from losscli.verify.checks.linear import PLAN_SHAPE, _budgets
 from losscli.verify.selftest.wrong import find_wrong
 from tests.truth.test_linear_oracle import make_case
+from tests.verify import judging
 
 OWN = ("extreme_values", "boundary_sizes", "layouts", "linear_plans")
 
 
 def put(case: Case, implementation: Implementation, *checks: str) -> list[VerifyResult]:
-    jobs = runner.split(case, [(implementation, CHECKS[check]) for check in checks])
-    return [result for job in jobs for result in runner.run(job)]
+    found: list[VerifyResult] = judging.put(case, implementation, checks=checks)
+    return found
 
 
 @pytest.mark.parametrize("loss", LINEAR_LOSSES)
@@ -90,39 +89,29 @@ def test_budgets_of_the_check_ask_for_each_kind_of_plan() -> None:
             assert plan.kind == kind
 
 
-def test_more_memory_than_the_budget_fails() -> None:
-    custom = find_implementation("custom")
-
-    def greedy(case: Case) -> Any:
-        own = custom.bind(case)
-
-        def loss(*operands: Tensor) -> Tensor:
-            held = torch.empty(operands[0].shape[0], 4096)
-            return own(*operands) + 0 * held[0, 0].nan_to_num()
-
-        return loss
-
-    wrong = Implementation("greedy", "", greedy, temporaries=0)
-    (result,) = put(make_case(), wrong, "linear_plans")
-    assert result.status == FAIL
-    assert "expected at most the budget, but a call held" in result.reason
-
-
-def test_a_leak_of_the_size_of_the_weight_is_growth() -> None:
+def test_more_memory_than_the_budget_or_than_before_fails() -> None:
     kept: list[Tensor] = []
-    custom = find_implementation("custom")
 
-    def leaking(case: Case) -> Any:
-        own = custom.bind(case)
+    def greedy(operands: Any, loss: Tensor) -> Tensor:
+        return loss + 0 * torch.empty(operands[0].shape[0], 4096)[0, 0].nan_to_num()
 
-        def loss(*operands: Tensor) -> Tensor:
-            kept.append(torch.ones_like(operands[2]))
-            return own(*operands)
-
+    def leaking(operands: Any, loss: Tensor) -> Tensor:
+        kept.append(torch.ones_like(operands[2]))
         return loss
 
-    (result,) = put(make_case(), Implementation("leaking", "", leaking), "memory")
-    assert (result.status, "expected no memory growth" in result.reason) == (FAIL, True)
+    for change, check, told in (
+        (greedy, "linear_plans", "expected at most the budget, but a call held"),
+        (leaking, "memory", "expected no memory growth"),
+    ):
+
+        def changed(case: Case, change: Any = change) -> Any:
+            own = find_implementation("custom").bind(case)
+            return lambda *operands: change(operands, own(*operands))
+
+        wrong = Implementation("planted", "", changed, temporaries=0)
+        (result,) = put(make_case(), wrong, check)
+        assert result.status == FAIL
+        assert told in result.reason
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from losscli.runs.records import FAIL, PASS, WARN
-from losscli.verify.selftest.surgery import graft
+from losscli.runs.records import FAIL
 from tests.verify.judging import Into, reference, result_of
 
 SUMS = ("mean", "sum")
@@ -58,6 +57,10 @@ class InPlace(torch.autograd.Function):
         return 2 * difference * grad_output, -2 * difference * grad_output
 
 
+def in_the_input(case, input, target):
+    return InPlace.apply(input, target)
+
+
 def keeps_everything():
     kept = []
 
@@ -68,39 +71,19 @@ def keeps_everything():
     return loss
 
 
+GROWTH = "expected no memory growth, but 100 more calls took "
+SHARED = "loss of call 2: expected memory of its own, but it shares that of the loss of call 1"
+BEHIND = "target is where memory after it was overwritten"
+BETWEEN = "operands between large values, loss"
 WRONG = {
     "writes over its input": (SUMS, lambda: "in place", "input was overwritten: expected "),
-    "writes after its target": (
-        SUMS,
-        lambda: writes_after_its_target,
-        "target is where memory after it was overwritten",
-    ),
-    "reads beyond the end": (
-        SUMS,
-        lambda: "beyond the end",
-        "operands between NaN, loss: ",
-    ),
-    "reads beyond, drops NaN": (
-        SUMS,
-        lambda: reads_beyond_and_drops_nan,
-        "operands between large values, loss",
-    ),
-    "keeps everything": (
-        ("mean",),
-        keeps_everything,
-        "expected no memory growth, but 100 more calls took ",
-    ),
+    "writes after its target": (SUMS, lambda: writes_after_its_target, BEHIND),
+    "reads beyond the end": (SUMS, lambda: "beyond the end", "operands between NaN, loss: "),
+    "reads beyond, drops NaN": (SUMS, lambda: reads_beyond_and_drops_nan, BETWEEN),
+    "keeps everything": (("mean",), keeps_everything, GROWTH),
     "not fully written": (("none",), lambda: "uninitialised", "loss: expected "),
-    "result in one buffer": (
-        ("none",),
-        result_in_one_buffer,
-        "loss of call 2: expected memory of its own, but it shares that of the loss of call 1",
-    ),
-    "result in the input": (
-        ("none",),
-        lambda: lambda case, x, y: InPlace.apply(x, y),
-        "shares that of the input",
-    ),
+    "result in one buffer": (("none",), result_in_one_buffer, SHARED),
+    "result in the input": (("none",), lambda: in_the_input, "shares that of the input"),
 }
 """The reductions, what makes the implementation, and a part of the reason."""
 
@@ -110,18 +93,5 @@ def test_misuse_of_memory_fails(make_case, name):
     reductions, make, reason = WRONG[name]
     for reduction in reductions:
         result = put(make_case("mse", reduction=reduction), make())
-
         assert result.status == FAIL, reduction
         assert reason in result.reason
-
-
-@pytest.mark.parametrize("every", [2, 5, 7])
-def test_nondeterminism_within_the_tolerance_passes(make_case, every):
-    runs = [0]
-
-    def seldom(case, input, target):
-        runs[0] += 1
-        value = reference(case, input, target)
-        return graft(value.detach() * (1 + (runs[0] % every == 0) * 2**-23), value)
-
-    assert put(make_case("mse"), seldom).status in (PASS, WARN)

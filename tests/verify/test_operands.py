@@ -57,9 +57,7 @@ def loss(monkeypatch):
 
 def test_inputs_of_three_operands_have_their_names_shapes_and_own_values(make_case, loss):
     case = make_case(loss, shape=(6, 8), distribution="normal")
-
     operands = make_inputs(case)
-
     assert {name: tuple(t.shape) for name, t in operands.items()} == case.shapes
     assert case.shapes == {"input": (6, 8), "target": (6, 8), "scale": (8,)}
     assert not torch.equal(operands["target"][0], operands["scale"])
@@ -67,7 +65,6 @@ def test_inputs_of_three_operands_have_their_names_shapes_and_own_values(make_ca
 
 def test_bytes_count_every_operand(make_case, loss):
     case = make_case(loss, shape=(6, 8), dtype="bfloat16")
-
     assert case.operand_bytes == {"input": 96, "target": 96, "scale": 16}
     assert case.stored_bytes == case.floor_bytes("forward") == 208
     assert case.floor_bytes("forward_backward") == 208 + 96
@@ -144,9 +141,7 @@ def later_operand_contiguous(input, target, scale):
 def test_mistakes_with_the_third_operand_are_found(make_case, loss, wrong, check, found):
     case = make_case(loss, dtype="float64", distribution="normal")
     implementation = Implementation("planted", "", lambda case: wrong)
-
     failed = {r.check for r in put(case, implementation, checks=[check]) if r.status == FAIL}
-
     assert failed == {found}
 
 
@@ -155,9 +150,7 @@ def test_operand_without_a_gradient_is_asked_for_none(make_case, monkeypatch):
     case = make_case(NAME, distribution="normal")
     implementation = Implementation("planted", "", lambda case: no_gradient)
     checks = ["gradients", "coverage", "layouts", "accumulation", "numeric", "second_derivatives"]
-
     results = put(case, implementation, checks=checks)
-
     assert "scale_gradient" not in {result.check for result in results}
     assert [(r.check, r.reason) for r in results if r.status == FAIL] == []
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Tally
 from losscli.verify.checks.plain_calls import PlainCalls
+from tests.parameters import naming
 
 REFERENCE = IMPLEMENTATIONS["reference"]
 
@@ -55,31 +57,25 @@ def next_gradient(answer: Answer) -> Answer:
     return replace(answer, gradients={**answer.gradients, "input": gradient})
 
 
-def test_the_same_bits_pass(judged):
-    assert judged(lambda answer: answer) == PASS
+ON_GPU = {"beside": False, "device": "cuda:0"}
+JUDGED: dict[str, Any] = {
+    "the same bits": (lambda answer: answer, {}, PASS),
+    "another order of a sum": (next_loss, {}, WARN),
+    "another order where an implementation has a fixed one": (
+        next_loss,
+        {"fixed_order": True},
+        FAIL,
+    ),
+    "a sum that is wrong by the oracle": (lambda a: replace(a, loss=a.loss * 1.01), {}, FAIL),
+    "other bits of a gradient's element": (next_gradient, {}, FAIL),
+    "other bits of a loss's element": (next_loss, {"reduction": "none"}, FAIL),
+    "another order where no other work runs": (next_loss, ON_GPU, FAIL),
+    "a CPU, which any process may use": (next_loss, {"beside": False}, WARN),
+    "a CPU and a fixed order": (next_loss, {"beside": False, "fixed_order": True}, FAIL),
+}
 
 
-def test_different_order_of_a_sum_is_a_warning(judged):
-    assert judged(next_loss) == WARN
-
-
-def test_implementation_with_a_fixed_order_fails_for_another_order(judged):
-    assert judged(next_loss, fixed_order=True) == FAIL
-
-
-def test_sum_that_is_wrong_by_the_oracle_fails(judged):
-    assert judged(lambda answer: replace(answer, loss=answer.loss * 1.01)) == FAIL
-
-
-def test_different_bits_of_an_element_fail(judged):
-    assert judged(next_gradient) == FAIL
-    assert judged(next_loss, reduction="none") == FAIL
-
-
-def test_nothing_explains_another_order_where_no_other_work_runs(judged):
-    assert judged(next_loss, beside=False, device="cuda:0") == FAIL
-
-
-def test_any_process_may_run_beside_a_sum_on_a_cpu(judged):
-    assert judged(next_loss, beside=False) == WARN
-    assert judged(next_loss, beside=False, fixed_order=True) == FAIL
+def test_an_answer_is_judged_by_its_bits_or_by_the_oracle(judged):
+    for name, (change, settings, status) in JUDGED.items():
+        with naming(name):
+            assert judged(change, **settings) == status

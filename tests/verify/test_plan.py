@@ -2,6 +2,8 @@
 
 import functools
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,19 +19,25 @@ from losscli.verify import pool, runner
 from losscli.verify.checks import CHECKS, behaviour
 from losscli.verify.memory_plan import bytes_to_verify
 from tests.machinery import MACHINERY
-from tests.parameters import few
+from tests.parameters import few, naming
 
 CONFIG = Config(
     losses=(LossChoice("mse"),), sizes=((8, 24), (64, 48), (5, 7)), implementations=("reference",)
 )
 
-PLENTY = 2**40
+
+def changed(**changes: Any) -> Config:
+    return replace(CONFIG, **changes)
 
 
-def planned(config, free=PLENTY, device="cpu"):
+def jobs_of(config, *checks, device="cpu"):
+    return runner.plan(config, device, lambda device: 2**40, checks)
+
+
+def planned(config, device="cpu"):
     """The shapes on which each check runs."""
     shapes = {name: [] for name in CHECKS}
-    for job in runner.plan(config, device, lambda device: free):
+    for job in jobs_of(config, device=device):
         for _, check in job.trials:
             shapes[check.name].append(job.case.shape)
     return shapes
@@ -37,7 +45,6 @@ def planned(config, free=PLENTY, device="cpu"):
 
 def test_value_and_gradients_run_on_every_case():
     shapes = planned(CONFIG)
-
     assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
 
 
@@ -45,45 +52,36 @@ def test_value_and_gradients_run_on_every_case():
 @pytest.mark.parametrize("threads", [1, 2, 16, 128])
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
     monkeypatch.setattr(behaviour, "core_count", lambda: threads)
-    small = Config(**{**vars(CONFIG), "losses": (LossChoice(losses),)})
-
+    small = changed(losses=(LossChoice(losses),))
     ((rows, columns),) = planned(small)["determinism"]
-
     # A kernel of rows gives a thread whole rows: at least 16,384 elements of them.
     parts = min(rows // math.ceil(2**14 / columns), rows * columns // 2**14)
     assert min(3 * threads, 60) <= parts
     assert rows * columns <= pool.LARGEST
 
 
-@pytest.mark.parametrize(
-    ("changes", "device", "check", "shapes"),
-    [
-        ({}, "cuda:0", "determinism", [(64, 48)]),
-        ({}, "cuda:0", "layouts", [(64, 48)]),
-        # A size that is large enough already, the largest that fits, one that is excluded.
-        ({"sizes": ((8, 24), (1024, 1024))}, "cpu", "determinism", [(1024, 1024)]),
-        ({"sizes": ((8, 24), (2**20, 2**20))}, "cuda:0", "determinism", [(8, 24)]),
-        ({"exclude": (Exclude(size=(64, 48)),)}, "cuda:0", "determinism", [(8, 24)]),
-        # Layouts run for each dtype and reduction.
-        (
-            {"dtypes": ("float32", "float64"), "reductions": ("none", "sum")},
-            "cpu",
-            "layouts",
-            [(64, 48)] * 4,
-        ),
-    ],
-)
-def test_a_check_that_runs_once_has_the_largest_size_that_can_run(changes, device, check, shapes):
-    config = Config(**{**vars(CONFIG), **changes})
+TWO = {"dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
+RUN_ONCE: list[Any] = [
+    ({}, "cuda:0", "determinism", [(64, 48)]),
+    ({}, "cuda:0", "layouts", [(64, 48)]),
+    # A size that is large enough already, the largest that fits, one that is excluded.
+    ({"sizes": ((8, 24), (1024, 1024))}, "cpu", "determinism", [(1024, 1024)]),
+    ({"sizes": ((8, 24), (2**20, 2**20))}, "cuda:0", "determinism", [(8, 24)]),
+    ({"exclude": (Exclude(size=(64, 48)),)}, "cuda:0", "determinism", [(8, 24)]),
+    (TWO, "cpu", "layouts", [(64, 48)] * 4),  # once for each dtype and reduction
+    ({"tables": (changed(sizes=((8, 24),)), CONFIG)}, "cuda:0", "determinism", [(64, 48)]),
+]
 
-    assert planned(config, device=device)[check] == shapes
+
+def test_a_check_that_runs_once_has_the_largest_size_that_can_run():
+    for changes, device, check, shapes in RUN_ONCE:
+        with naming(changes, device, check):
+            assert planned(changed(**changes), device)[check] == shapes
 
 
 def test_layouts_run_for_only_one_distribution():
-    config = Config(**{**vars(CONFIG), "inputs": Inputs(("uniform", "heavy_tailed"))})
-
-    jobs = runner.plan(config, "cpu", lambda device: PLENTY)
-
+    config = changed(inputs=Inputs(("uniform", "heavy_tailed")))
+    jobs = jobs_of(config)
     asked = [job for job in jobs if CHECKS["layouts"] in [check for _, check in job.trials]]
     assert [job.case.distribution for job in asked] == ["normal"]
 
@@ -118,39 +116,29 @@ def thorough_cases():
     ]
 
 
-def test_thorough_has_every_dtype_at_2_to_the_30_elements_and_at_ragged_sizes():
+def test_thorough_has_all_of_the_default_large_and_ragged_sizes_and_every_dtype():
     cases = thorough_cases()
-
     assert {(c.loss, c.dtype) for c in cases if c.elements == 2**30} == {
         (loss, dtype) for loss in LOSSES for dtype in DTYPES
     }
     assert {c.distribution for c in cases} >= {"uniform", "normal", "heavy_tailed", "boundary"}
     assert any(extent % 2 for c in cases for extent in c.shape)
-
-
-def test_thorough_includes_every_case_of_the_default():
+    assert {c.loss for c in cases if c.elements > 2**31} == {*LOSSES, "cross_entropy"}
     names = {case.name for case in expand(load_config("smoke", {}), "cuda:0")}
-
-    assert names <= {case.name for case in thorough_cases()}
-
-
-def test_thorough_goes_beyond_32_bits():
-    assert {c.loss for c in thorough_cases() if c.elements > 2**31} == {*LOSSES, "cross_entropy"}
+    assert names <= {case.name for case in cases}
 
 
 @pytest.mark.slow
 def test_thorough_stays_small_on_a_cpu():
     config = load_config("thorough", {"losses": MACHINERY})
-
-    jobs = runner.plan(config, "cpu", lambda device: PLENTY)
-
+    jobs = jobs_of(config)
     assert max(job.case.elements for job in jobs) < 2**25
 
 
 @functools.cache
 def default_trials():
     """Return each case and check of own kernels of the default config, once."""
-    jobs = runner.plan(load_config("smoke", {}), "cpu", lambda device: PLENTY)
+    jobs = jobs_of(load_config("smoke", {}))
     return [
         (job.case, check.name)
         for job in jobs
@@ -203,7 +191,6 @@ def test_rows_config_times_every_loss_over_rows(device, pass_):
         for case in expand(table, device)
         if asked_for(table, case, "custom", pass_) and asked_for(table, case, "reference", pass_)
     }
-
     assert timed == set(ROW_FORMS)
 
 
@@ -226,26 +213,20 @@ def test_a_table_runs_its_checks_alone(tmp_path):
 def test_a_check_that_no_table_lists_is_refused(tmp_path):
     file = tmp_path / "some.yaml"
     file.write_text("losses: mse\nsizes: 8x24\nchecks: value\n")
-
     with pytest.raises(UsageError, match="steps is among the checks of no table"):
-        runner.plan(load_config(str(file), {}), "cpu", lambda device: PLENTY, ["steps"])
+        jobs_of(load_config(str(file), {}), "steps")
 
 
-def test_quick_has_every_loss_in_float32_and_every_reduction():
-    jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY)
+MAIN = ("value", "gradients", "layouts", "boundary_sizes", "broadcasts", "steps")
 
+
+def test_quick_has_every_loss_in_float32_every_reduction_and_the_main_checks():
+    jobs = jobs_of(load_config("quick", {}))
     assert {job.case.loss for job in jobs if job.case.dtype == "float32"} >= set(LOSSES)
     assert {job.case.reduction for job in jobs} == set(REDUCTIONS)
-
-
-@pytest.mark.parametrize(
-    "check", ["value", "gradients", "layouts", "boundary_sizes", "broadcasts", "steps"]
-)
-def test_quick_runs_the_main_checks_of_every_loss(check):
-    jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY, [check])
-
-    due = {name for name, spec in LOSSES.items() if check != "broadcasts" or takes_rows(spec)}
-    assert {job.case.loss for job in jobs} & {*LOSSES} == due
+    for check in MAIN:
+        found = {job.case.loss for job in jobs_of(load_config("quick", {}), check)} & {*LOSSES}
+        assert found == {n for n, s in LOSSES.items() if check != "broadcasts" or takes_rows(s)}
 
 
 def takes_rows(spec: LossSpec) -> bool:
@@ -254,116 +235,103 @@ def takes_rows(spec: LossSpec) -> bool:
     return not spec.refused(shapes)
 
 
-@pytest.mark.parametrize("check", ["layouts", "boundary_sizes", "broadcasts", "determinism"])
-@pytest.mark.parametrize(
-    ("implementation", "reductions", "planned"),
-    [
-        ("custom", ("mean", "sum"), ["mean"]),
-        ("custom", ("none", "sum"), ["none", "sum"]),
-        ("reference", ("mean", "sum"), ["mean", "sum"]),
-    ],
+SPOKEN_FOR = (
+    ("custom", ("mean", "sum"), ["mean"]),
+    ("custom", ("none", "sum"), ["none", "sum"]),
+    ("reference", ("mean", "sum"), ["mean", "sum"]),
 )
-def test_mean_speaks_for_a_sum_of_own_kernels_alone(check, implementation, reductions, planned):
-    config = Config(
-        **{**vars(CONFIG), "implementations": (implementation,), "reductions": reductions}
-    )
-
-    jobs = runner.plan(config, "cpu", lambda device: PLENTY, [check])
-
-    assert [job.case.reduction for job in jobs] == planned
 
 
-def test_check_that_runs_once_uses_the_largest_case_of_all_tables():
-    small, large = Config(**{**vars(CONFIG), "sizes": ((8, 24),)}), CONFIG
-    config = Config(**{**vars(CONFIG), "tables": (small, large)})
-
-    assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
+def test_mean_speaks_for_a_sum_of_own_kernels_alone():
+    for implementation, reductions, due in SPOKEN_FOR:
+        config = changed(implementations=(implementation,), reductions=reductions)
+        for check in ("layouts", "boundary_sizes", "broadcasts", "determinism"):
+            assert [job.case.reduction for job in jobs_of(config, check)] == due, check
 
 
 def test_case_in_two_tables_runs_once():
-    config = Config(**{**vars(CONFIG), "tables": (CONFIG, CONFIG)})
-
+    config = changed(tables=(CONFIG, CONFIG))
     assert planned(config)["value"] == list(CONFIG.sizes)
 
 
-@pytest.mark.parametrize("changes", [{"seed": 1}, {"scale": 4.0}])
-def test_cases_of_two_tables_with_different_inputs_both_run(changes):
-    other = Config(**{**vars(CONFIG), "inputs": Inputs(**changes)})
-    config = Config(**{**vars(CONFIG), "tables": (CONFIG, other)})
-
-    assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
-    assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
+def test_cases_of_two_tables_with_different_inputs_both_run():
+    for inputs in (Inputs(seed=1), Inputs(scale=4.0)):
+        config = changed(tables=(CONFIG, changed(inputs=inputs)))
+        assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
+        assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_a_target_of_another_shape_makes_another_case(make_case):
     whole, row = make_case(target_shape=(37, 101)), make_case(target_shape=(101,))
-
     assert CHECKS["value"].key(whole) != CHECKS["value"].key(row)
 
 
-@pytest.mark.parametrize(
-    ("check", "changes", "needs", "applying"),
-    [
-        ("numeric", {}, "applies only to float64", {"dtypes": ("float64",)}),
-        (
-            *("rounding", {}, "applies only to float16 and bfloat16 without a reduction"),
-            {"dtypes": ("bfloat16",), "reductions": ("none",)},
-        ),
-        (
-            "large_outputs",
-            {},
-            "applies only to losses without a reduction",
-            {"reductions": ("none",)},
-        ),
-        (
-            *("branches", {}, "applies only to losses with a kink, and cases with elements"),
-            {"losses": (LossChoice("hinge"),)},
-        ),
-        ("memory", {"passes": ("forward",)}, "needs --pass forward_backward", {}),
-    ],
-)
-def test_check_that_applies_to_no_case_names_its_cases(check, changes, needs, applying):
-    def plan(changes):
-        config = Config(**{**vars(CONFIG), **changes})
-        return runner.plan(config, "cpu", lambda device: PLENTY, [check])
-
-    with pytest.raises(UsageError, match=f"no check applies to these cases: {check} {needs}"):
-        plan(changes)
-    assert plan(applying)
+INAPPLICABLE: dict[str, Any] = {
+    "numeric applies only to float64": ({}, {"dtypes": ("float64",)}),
+    "rounding applies only to float16 and bfloat16 without a reduction": (
+        *({}, {"dtypes": ("bfloat16",), "reductions": ("none",)}),
+    ),
+    "large_outputs applies only to losses without a reduction": ({}, {"reductions": ("none",)}),
+    "branches applies only to losses with a kink, and cases with elements": (
+        *({}, {"losses": (LossChoice("hinge"),)}),
+    ),
+    "memory needs --pass forward_backward": ({"passes": ("forward",)}, {}),
+}
 
 
-def test_jobs_know_all_losses_of_the_run_and_no_others():
-    losses = (LossChoice("mse"), LossChoice("hinge"))
-    tables = (Config(**{**vars(CONFIG), "losses": losses}), CONFIG)
-
-    for config, names in ((CONFIG, ("mse",)), (Config(tables=tables), ("mse", "hinge"))):
-        jobs = runner.plan(config, "cpu", lambda device: PLENTY)
-
-        assert all(job.beside == {"reference": names} for job in jobs)
+def test_check_that_applies_to_no_case_names_its_cases():
+    for told, (changes, applying) in INAPPLICABLE.items():
+        check = told.split()[0]
+        with pytest.raises(UsageError, match=f"no check applies to these cases: {told}"):
+            jobs_of(changed(**changes), check)
+        assert jobs_of(changed(**applying), check)
 
 
 def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
-    both = {"losses": (LossChoice("mse"), LossChoice("hinge")), "implementations": ("custom",)}
-    strategy = {"implementations": ("custom:tree",)}
-    tables = (Config(**{**vars(CONFIG), **both}), Config(**{**vars(CONFIG), **strategy}))
+    losses = (LossChoice("mse"), LossChoice("hinge"))
+    both, own = changed(losses=losses), changed(losses=losses, implementations=("custom",))
+    strategy = changed(implementations=("custom:tree",))
+    for config, due in (
+        (CONFIG, {"reference": ("mse",)}),
+        (Config(tables=(both, CONFIG)), {"reference": ("mse", "hinge")}),
+        (
+            Config(tables=(own, strategy)),
+            {"custom": ("mse", "hinge"), "custom:tree": ("mse",)},
+        ),
+    ):
+        jobs = jobs_of(config)
+        assert jobs
+        assert all(job.beside == due for job in jobs)
 
-    jobs = runner.plan(Config(tables=tables), "cpu", lambda device: PLENTY)
 
-    due = {"custom": ("mse", "hinge"), "custom:tree": ("mse",)}
-    assert jobs
-    assert all(job.beside == due for job in jobs)
+NOTHING_TO_CHECK: list[tuple[str, str, dict[str, Any]]] = [
+    ("branches of", "mse", {}),  # without a kink
+    ("rounding of", "mse", {"dtype": "bfloat16"}),
+    ("rounding of", "mse", {"dtype": "float32", "reduction": "none"}),
+    ("large_outputs of", "smooth_l1", {}),
+    ("large_outputs of", "weighted_cross_entropy", {}),
+    ("allocations of", "mse", {}),  # of who plans temporaries
+    ("float64_sums by custom of", "mse", {"dtype": "float32"}),
+    ("float64_sums by custom of", "mse", {"dtype": "float64", "reduction": "none"}),
+]
+
+
+def test_checks_do_not_apply_where_there_is_nothing_to_check(make_case):
+    for words, loss, changes in NOTHING_TO_CHECK:
+        implementation = find_implementation("custom" if "custom" in words else "reference")
+        with naming(words, loss, changes):
+            trials = [(implementation, CHECKS[words.split()[0]])]
+            assert not runner.split(make_case(loss, **changes), trials)
 
 
 def test_check_that_does_not_apply_is_left_out_beside_others():
-    jobs = runner.plan(CONFIG, "cpu", lambda device: PLENTY, ["value", "numeric"])
-
+    jobs = jobs_of(CONFIG, "value", "numeric")
     assert {check.name for job in jobs for _, check in job.trials} == {"value"}
 
 
 def test_config_that_excludes_everything_is_not_blamed_on_the_check():
-    config = Config(**{**vars(CONFIG), "exclude": (Exclude(loss="mse"),)})
-
-    assert runner.plan(config, "cpu", lambda device: PLENTY, ["numeric"]) == []
+    config = changed(exclude=(Exclude(loss="mse"),))
+    assert jobs_of(config, "numeric") == []
 
 
 def test_the_oracle_takes_a_gib_beside_inputs_and_gradients_on_a_gpu_and_two_for_long_formulas():

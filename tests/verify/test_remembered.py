@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from losscli.runs.records import FAIL, PASS, WARN
+from losscli.runs.records import FAIL
 from losscli.verify.checks.remembered import LATER
 from losscli.verify.selftest.surgery import graft
 from tests.verify.judging import Into, reference, result_of
@@ -67,19 +67,6 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_an_answer_that_is_kept_is_failed(make_case, name):
     reduction, make, reason = WRONG[name]
-
     result = put(make_case("mse", reduction=reduction), make())
-
     assert result.status == FAIL
     assert result.reason.startswith(reason), result.reason
-
-
-def test_nondeterminism_within_the_tolerance_passes(make_case):
-    signs = [1]
-
-    def unsteady(case, input, target):
-        signs[0] = -signs[0]
-        value = reference(case, input, target)
-        return graft(value.detach() * (1 + signs[0] * 2**-23), value)
-
-    assert put(make_case("mse"), unsteady).status in (PASS, WARN)

@@ -7,13 +7,14 @@ import torch
 
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import ROW_FORMS
+from losscli.losses.formulas import reduce
 from losscli.losses.rows.relations import Relations
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.row_relations import RELATIONS
 from losscli.verify.selftest.wrong import find_wrong
 from tests.parameters import few
+from tests.verify.judging import put
 from tests.verify.test_row_checks import make_case, results
 
 SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = (relation.name for relation in RELATIONS)
@@ -24,7 +25,7 @@ def of_first_class(right):
 
     def wrong(input, *others, reduction, **settings):
         rows = right(input, *others, reduction="none", **settings) + 0.01 * input[:, 0]
-        return {"none": lambda: rows, "sum": rows.sum, "mean": rows.mean}[reduction]()
+        return reduce(rows, reduction)
 
     return wrong
 
@@ -35,7 +36,7 @@ def of_neighbours(right):
     def wrong(input, *others, reduction, **settings):
         rows = right(input, *others, reduction="none", **settings)
         rows = rows + 0.01 * (input[:, 1:] - input[:, :-1]).square().mean(1)
-        return {"none": lambda: rows, "sum": rows.sum, "mean": rows.mean}[reduction]()
+        return reduce(rows, reduction)
 
     return wrong
 
@@ -56,9 +57,8 @@ def one_sided(right):
 
 def related(case, implementation, check):
     """Return the results of a check in a run that has all losses."""
-    trials, beside = [(implementation, CHECKS[check])], {implementation.name: tuple(ROW_FORMS)}
-    jobs = runner.split(case, trials, beside=beside)
-    found = [result for job in jobs for result in runner.run(job)]
+    beside = {implementation.name: tuple(ROW_FORMS)}
+    found = put(case, implementation, checks=[check], beside=beside)
     return [(result.status, f"{result.check}: {result.reason}") for result in found]
 
 
@@ -96,33 +96,21 @@ def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, re
     assert {relation.name for relation in RELATIONS if relation.name in text} == found
 
 
-@pytest.mark.parametrize(
-    "mistake", ["softmax alone", "dropped classes", "gradient of ignored rows"]
-)
-def test_mistakes_of_the_self_test_break_a_relation(mistake):
-    case = make_case("weighted_cross_entropy", reduction="none")
+FOUND = [
+    ("softmax alone", "weighted_cross_entropy", "none", {}, ""),
+    ("dropped classes", "weighted_cross_entropy", "none", {}, ""),
+    ("gradient of ignored rows", "weighted_cross_entropy", "none", {}, ""),
+    ("counts ignored rows", "cross_entropy", "mean", {}, PARTS),
+    ("one softmax alone", "masked_kl_divergence", "mean", {"params": {"temperature": 1.3}}, SUM),
+]
 
-    ((status, _),) = results(case, find_wrong(mistake), "row_relations")
 
+@pytest.mark.parametrize(("mistake", "loss", "reduction", "changes", "relation"), FOUND)
+def test_mistakes_of_the_self_test_break_a_relation(mistake, loss, reduction, changes, relation):
+    case = make_case(loss, reduction=reduction, **changes)
+    ((status, text),) = results(case, find_wrong(mistake), "row_relations")
     assert status == FAIL
-
-
-def test_mean_that_counts_ignored_rows_is_not_that_of_its_parts():
-    case = make_case("cross_entropy", reduction="mean")
-
-    ((status, text),) = results(case, find_wrong("counts ignored rows"), "row_relations")
-
-    assert status == FAIL
-    assert PARTS in text
-
-
-def test_softmax_alone_breaks_the_sum_of_a_divergences_gradient():
-    case = make_case("masked_kl_divergence", params={"temperature": 1.3})
-
-    ((status, text),) = results(case, find_wrong("one softmax alone"), "row_relations")
-
-    assert status == FAIL
-    assert SUM in text
+    assert relation in text
 
 
 SETTINGS = (
@@ -145,15 +133,12 @@ def test_relations_hold_for_the_reference(loss, reduction, dtype):
         pytest.skip(f"{loss} has no such reduction")
     for params in {tuple(spec.resolve(settings).items()) for settings in SETTINGS}:
         case = make_case(loss, reduction=reduction, dtype=dtype, params=dict(params))
-
         found = related(case, find_implementation("reference"), "row_relations")
-
         assert [status for status, _ in found] == [PASS], found
 
 
 def test_forms_know_the_loss_of_class_numbers_that_they_are():
     numbered = {name: spec.relations.numbered for name, spec in ROW_FORMS.items()}
-
     assert {name: other for name, other in numbered.items() if other} == {
         "cross_entropy_with_probabilities": "cross_entropy",
         "weighted_cross_entropy_with_probabilities": "weighted_cross_entropy",
@@ -172,9 +157,7 @@ def test_a_mirror_that_the_run_does_not_have_is_not_called(monkeypatch):
     spec = replace(ROW_FORMS["reverse_kl_divergence"], reference=wrong)
     monkeypatch.setitem(ROW_FORMS, spec.name, spec)
     case, reference = make_case("kl_divergence"), find_implementation("reference")
-
     alone, beside = (check(case, reference, "row_relations") for check in (results, related))
-
     assert [status for status, _ in alone] == [PASS]
     assert [status for status, _ in beside] == [WARN]  # PyTorch's own formula is no better
 
@@ -185,9 +168,7 @@ def test_a_loss_that_names_no_relations_has_the_mean_of_parts_alone(monkeypatch)
     changed = replace(spec, reference=wrong, functional=None, relations=Relations())
     monkeypatch.setitem(ROW_FORMS, "cross_entropy", changed)
     case = make_case("cross_entropy", reduction="none", params=spec.resolve({}))
-
     found = results(case, find_implementation("reference"), "row_relations")
-
     assert [status for status, _ in found] == [PASS]
 
 

@@ -27,6 +27,9 @@ HONEST_TESTS = [
     if test.honest and test.implementation.name not in ("custom", "compile")
 ]
 
+WRONG_ONE = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
+RIGHT_ONE = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
+
 
 def first_of_each(tests):
     """Return one test an implementation, the losses in turn."""
@@ -64,7 +67,6 @@ def without_bulk(job):
 @pytest.mark.parametrize("test", first_of_each(WRONG_TESTS), ids=name_of)
 def test_each_wrong_implementation_is_caught(test):
     (result,) = selftest.run(test, without_bulk)
-
     assert result.failed
     assert result.check
     assert result.reason
@@ -74,7 +76,6 @@ def test_each_wrong_implementation_is_caught(test):
 @pytest.mark.parametrize("test", first_of_each(HONEST_TESTS), ids=name_of)
 def test_each_correct_implementation_passes(test, run):
     (result,) = selftest.run(test, run)
-
     assert (result.failed, result.reason) == (False, "")
 
 
@@ -85,9 +86,7 @@ def only(monkeypatch, *tests):
 
 
 def test_table_names_the_check_that_caught_each_implementation(monkeypatch, capsys):
-    constant = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
-    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
-    only(monkeypatch, constant, honest)
+    only(monkeypatch, WRONG_ONE, RIGHT_ONE)
 
     assert main.run(["self-test", "checks", "--device", "cpu"]) == 0
 
@@ -100,42 +99,32 @@ def test_table_names_the_check_that_caught_each_implementation(monkeypatch, caps
 
 
 def test_surviving_wrong_implementation_is_named_and_exits_1(monkeypatch, capsys):
-    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
-    only(monkeypatch, replace(honest, honest=False))
-
+    only(monkeypatch, replace(RIGHT_ONE, honest=False))
     assert main.run(["self-test", "checks", "--device", "cpu"]) == 1
-
     out = capsys.readouterr().out
-    assert f"SURVIVED honest:float64, {honest.case.loss}: no check fails it" in out
+    assert f"SURVIVED honest:float64, {RIGHT_ONE.case.loss}: no check fails it" in out
 
 
 def test_failed_correct_implementation_is_named_and_exits_1(monkeypatch, capsys):
-    wrong = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
-    only(monkeypatch, replace(wrong, honest=True))
-
+    only(monkeypatch, replace(WRONG_ONE, honest=True))
     assert main.run(["self-test", "checks", "--device", "cpu", "--format", "json"]) == 1
-
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert (result["honest"], result["failed"], result["check"]) == (True, True, "value")
     assert result["status"] == "fail"
 
 
 def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
-    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
-    only(monkeypatch, honest)
+    only(monkeypatch, RIGHT_ONE)
     output = tmp_path / "selftest.json"
     options = ["--device", "cpu", "--format", "json", "-o", str(output), "--fail-fast", "--debug"]
-
     assert main.run(["self-test", "checks", *options]) == 0
     assert json.loads(output.read_text())["kind"] == "self-test"
 
 
 def test_self_test_stops_on_a_broken_gpu(monkeypatch):
-    honest = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
     reason = Reason(Code.DEVICE_BROKEN, "cpu was broken earlier by wrong:stray")
     monkeypatch.setattr(runner, "broken", {"cpu": reason})
-
     with pytest.raises(
         UnfitError, match="float64 could not run: cpu was broken earlier by wrong:stray"
     ):
-        list(selftest.run(honest))
+        list(selftest.run(RIGHT_ONE))

@@ -99,9 +99,7 @@ def test_overwritten_variant_is_found(make_case):
     problem.mark()
     small = problem.variant("small", lambda: Problem.of(make_case("mse", shape=(3,))))
     assert problem.spoiled() == ""
-
     small.operands["target"][1] += 1
-
     assert problem.spoiled() == "target"
 
 
@@ -166,7 +164,5 @@ def test_a_mark_shows_a_change_of_a_small_and_of_a_large_tensor(count):
     values = torch.randn(count, 2).t()
     mark = Mark.of(values)
     assert mark.is_of(values.clone())
-
     values[1, count // 2] += 1
-
     assert not mark.is_of(values)

@@ -66,9 +66,7 @@ def waits_for_the_host(case, input, target):
 def test_gpu_checks_without_a_gpu_are_skipped_with_a_reason(make_case):
     implementation = find_implementation("reference")
     trials = [(implementation, CHECKS[name]) for name in BOTH]
-
     skipped = [r for job in runner.split(make_case("mse"), trials) for r in runner.run(job)]
-
     assert [(r.check, r.status) for r in skipped] == [(name, SKIPPED) for name in BOTH]
     assert skipped[0].reason == "the check streams runs only on a GPU"
 
@@ -78,38 +76,28 @@ def test_gpu_checks_without_a_gpu_are_skipped_with_a_reason(make_case):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_pytorchs_own_formula_passes(make_case, loss, reduction):
     case = make_case(loss, device="cuda:0", reduction=reduction, distribution="normal")
-
     assert {r.status for r in results(case, reference).values()} == {PASS}
 
 
 @pytest.mark.gpu
-def test_a_launch_on_the_default_stream_is_failed(case):
-    found = results(case, launches_on_the_default_stream, checks=["streams"])
-
-    assert found["streams"].status == FAIL
-    assert "on a side stream, " in found["streams"].reason
-
-
-@pytest.mark.gpu
-def test_result_cached_by_address_fails(case):
-    found = results(case, Cached())
-
-    assert found["graphs"].status == FAIL
-    assert "new contents, loss: expected " in found["graphs"].reason
-
-
-@pytest.mark.gpu
-def test_scratch_memory_that_streams_share_is_failed(case):
-    found = results(case, SharedScratch(), checks=["streams"])
-
-    assert found["streams"].status == FAIL
-    assert "two streams at once, launch " in found["streams"].reason
+@pytest.mark.parametrize(
+    ("make", "check", "told"),
+    [
+        (lambda: launches_on_the_default_stream, "streams", "on a side stream, "),
+        (SharedScratch, "streams", "two streams at once, launch "),
+        (Cached, "graphs", "new contents, loss: expected "),
+    ],
+    ids=["default stream", "shared scratch", "cached by address"],
+)
+def test_mistake_on_streams_or_in_graphs_is_failed(case, make, check, told):
+    found = results(case, make(), checks=[check])
+    assert found[check].status == FAIL
+    assert told in found[check].reason
 
 
 @pytest.mark.gpu
 def test_call_that_cannot_be_captured_fails_alone_with_its_message(case):
     found = results(case, waits_for_the_host)
-
     assert found["streams"].status == PASS
     assert found["graphs"].status == FAIL
     assert found["graphs"].reason.startswith("in a graph capture: raised ")
@@ -121,7 +109,5 @@ def test_checks_on_a_gpu_free_all_memory(case):
     results(case, reference)
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
-
     results(case, reference)
-
     assert torch.cuda.memory_allocated() == before

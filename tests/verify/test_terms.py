@@ -98,9 +98,7 @@ def test_the_same_error_fails_where_the_loss_names_no_terms(make_case, strict):
     problem = cancelling(make_case, strict)
     incoming = problem.filled(-3.0)
     truth, term = exact(problem, "input", incoming)
-
     outcome, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
-
     assert outcome.status == FAIL
     assert errors.ulp > 1e6
     assert outcome.reason.endswith("allowed: 4 ulp an element")
@@ -110,9 +108,7 @@ def test_derivative_without_terms_is_judged_at_itself(make_case, loss):
     problem = cancelling(make_case, loss)
     incoming = problem.filled(1.0, ("target",))
     truth, _ = exact(problem, "target", incoming)
-
     off, errors = problem.judge_gradient("target", (truth * (1 + 5 * ULP)).float(), incoming)
-
     assert off.status == FAIL
     assert errors.scale == abs(errors.expected)
 
@@ -122,9 +118,7 @@ def test_element_larger_than_its_terms_is_judged_at_itself(make_case, loss):
     problem = cancelling(make_case, loss, reduction="none")
     negative = problem.like({"input": torch.full((4,), -3.0), "target": torch.full((4,), 1.0)})
     truth = torch.full((4,), math.exp(-3.0) + 3.0)
-
     _, errors = negative.judge_loss(truth + 4 * ULP)
-
     assert errors.scale == pytest.approx(math.exp(-3.0) + 3.0)
 
 
@@ -179,9 +173,7 @@ def test_sums_are_measured_at_the_sum_of_the_largest_terms(make_case, loss, redu
 )
 def test_pytorchs_own_formula_passes_all_checks(make_case, loss, reduction, dtype):
     case = make_case(loss, reduction=reduction, dtype=dtype, distribution="normal")
-
     results = put(case, find_implementation("reference"))
-
     assert [(r.check, r.reason) for r in results if r.status not in (PASS, WARN)] == []
 
 
@@ -193,58 +185,41 @@ def test_pytorchs_own_formula_is_right_to_the_last_digits_of_its_terms_alone(
     problem = cancelling(make_case, NAME)
     x = problem.operands["input"].clone().requires_grad_()
     counts(x, problem.operands["target"], reduction="mean").backward()
-
     assert problem.judge_gradient("input", x.grad, problem.filled(1.0))[0].status == status
 
 
-def off_by_100_ulp(case, x, y):
-    """Adds 100 ulp of the largest term to each element."""
-    elements = counts(x, y, reduction="none")
-    with torch.no_grad():
-        moved = elements + 100 * ULP * terms_of(x, y)[LOSS]
-    return reduce(graft(moved, elements), case.reduction)
-
-
-def gradient_off_by_100_ulp(case, x, y):
-    """Multiplies one of the two terms of the gradient by 1 + 100 ulp."""
-    return reduce(graft(counts(x, y, reduction="none"), scaled_power(x, y)), case.reduction)
-
-
-def scaled_power(x, y):
-    return torch.exp(x) * (1 + 100 * ULP) - y * x
-
-
-def gradient_without_target(case, x, y):
-    """Leaves out one of the two terms of the gradient."""
-    return reduce(
-        graft(counts(x, y, reduction="none"), torch.exp(x) - y * x.detach()), case.reduction
-    )
-
-
-def loss_without_product(case, x, y):
-    """Leaves out one of the two terms of the loss."""
-    return reduce(
-        graft(torch.exp(x).expand(y.shape), counts(x, y, reduction="none")), case.reduction
-    )
+def each(x, y):
+    return counts(x, y, reduction="none")
 
 
 MISTAKES = {
-    "off by 100 ulp": (off_by_100_ulp, "value"),
-    "gradient off by 100 ulp": (gradient_off_by_100_ulp, "input_gradient"),
-    "gradient without target": (gradient_without_target, "input_gradient"),
-    "loss without product": (loss_without_product, "value"),
+    # The loss, what its gradients are those of, and the check that finds it.
+    "off by 100 ulp of the largest term": (
+        *(lambda x, y: each(x, y) + 100 * ULP * terms_of(x, y)[LOSS], each, "value"),
+    ),
+    "one of two terms of the gradient off by 100 ulp": (
+        *(each, lambda x, y: torch.exp(x) * (1 + 100 * ULP) - y * x, "input_gradient"),
+    ),
+    "one of two terms of the gradient left out": (
+        *(each, lambda x, y: torch.exp(x) - y * x.detach(), "input_gradient"),
+    ),
+    "one of two terms of the loss left out": (
+        *(lambda x, y: torch.exp(x).expand(y.shape), each, "value"),
+    ),
 }
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_in_a_term_are_found(make_case, loss, reduction, mistake):
-    wrong, check = MISTAKES[mistake]
+    value, source, check = MISTAKES[mistake]
     case = make_case(loss, reduction=reduction, distribution="normal")
-    implementation = Implementation("planted", "", lambda case: lambda x, y: wrong(case, x, y))
 
+    def wrong(x, y):
+        return reduce(graft(value(x, y).detach(), source(x, y)), reduction)
+
+    implementation = Implementation("planted", "", lambda case: wrong)
     results = put(case, implementation, checks=["value", "gradients"])
-
     assert check in {result.check for result in results if result.status == FAIL}
 
 
@@ -269,16 +244,13 @@ def test_terms_have_a_reason():
 def test_report_says_once_why_errors_are_measured_at_terms(make_case, loss):
     results = put(make_case(loss), find_implementation("reference"), checks=["value", "gradients"])
     run = Run(kind="verify", results=tuple(results))
-
     lines = [line for line in notes(run) if REASON in line]
-
     assert lines == [f"{NAME} is measured in ulp of the largest term of each element: {REASON}"]
     assert {result.terms for result in results} == {REASON}
 
 
 def test_report_of_other_losses_says_nothing_of_terms(make_case):
     results = put(make_case("mse"), find_implementation("reference"), checks=["value"])
-
     assert "term" not in "\n".join(notes(Run(kind="verify", results=tuple(results))))
 
 
@@ -292,7 +264,6 @@ def test_memory_plans_count_the_terms_of_a_block(make_case, loss, monkeypatch, b
     implementations = [IMPLEMENTATIONS["custom"]]
     more = bytes_of(case, "forward", implementations)
     monkeypatch.setitem(LOSSES, NAME, spec_of(None))
-
     assert more - bytes_of(case, "forward", implementations) == 7 * 8 * BLOCK_ELEMENTS
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from losscli.cli.main import run
+from losscli.cli import main
 from losscli.cli.verify import command
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations import IMPLEMENTATIONS, Implementation
@@ -92,7 +92,6 @@ def test_json_has_the_record_of_a_run(tmp_path):
 
 def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     result = invoke(*MEAN, "--impl", "functional", "--check", "value,gradients,layouts,parts")
-
     assert result.return_value == EXIT_FAILED
     assert "FAIL mse 1x1 float32 mean normal, functional, value: expected " in result.stdout
     assert ". Shrunk from mse 8x24 float32 mean normal " in " ".join(result.stdout.split())
@@ -103,7 +102,6 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
 
 def test_one_pass_runs_only_its_checks():
     result = invoke(*MEAN, "--pass", "forward", "--format", "json")
-
     assert [r["check"] for r in json.loads(result.stdout)["results"]] == ["value"]
 
 
@@ -120,23 +118,12 @@ def test_without_impl_losscli_kernels_or_all_of_the_config_run(monkeypatch, tmp_
         monkeypatch.setitem(IMPLEMENTATIONS, name, Implementation(name, "", bind))
     config = tmp_path / "own.yaml"
     config.write_text(f"losses: [mse]\nsizes: [8]\nimplementations: [{', '.join(named)}]\n")
-
     result = invoke("-c", str(config), "--device", "cpu", "--pass", "forward", "--format", "json")
-
     assert {r["implementation"] for r in json.loads(result.stdout)["results"]} == run
-
-
-def test_run_without_a_runnable_case_exits_4(capsys):
-    assert run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
-    assert (
-        "nothing could run: the reference of hinge is what one writes with PyTorch"
-        in capsys.readouterr().err
-    )
 
 
 def test_a_case_that_does_not_fit_is_skipped_and_the_run_goes_on():
     result = invoke(*MEAN, "--size", "1024Kx1024K", "--check", "value,gradients,layouts,sizes")
-
     assert result.return_value == EXIT_OK
     skipped = "skipped reference (mse 1048576x1048576 float32 mean normal): needs 32.0 TiB, cpu"
     assert skipped in " ".join(result.stdout.split())
@@ -161,22 +148,9 @@ def test_interrupt_reports_finished_results(monkeypatch):
 
 def test_dry_run_lists_the_cases_and_runs_none(monkeypatch):
     monkeypatch.setattr(runner, "run", None)
-
     result = invoke(*MEAN, "--dry-run")
-
     assert result.return_value == EXIT_OK
     assert "mse 8x24 float32 mean normal" in result.stdout
-
-
-def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
-    config = tmp_path / "nothing.yaml"
-    config.write_text("losses: [mse]\nsizes: [8]\nexclude: [{loss: mse}]\n")
-
-    assert run(["verify", "-c", str(config), "--device", "cpu"]) == EXIT_USAGE
-    assert (
-        "nothing is left to run: excluded 2 rows by the config's rule {loss: mse}. "
-        in capsys.readouterr().err
-    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +158,6 @@ def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
 )
 def test_check_option_repeats_takes_commas_and_runs_only_these(given):
     result = invoke(*MEAN, *given, "--format", "json")
-
     assert result.return_value == EXIT_OK
     assert [one["check"] for one in json.loads(result.stdout)["results"]] == [
         "value",
@@ -192,59 +165,43 @@ def test_check_option_repeats_takes_commas_and_runs_only_these(given):
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "messages"),
-    [
-        *(
-            ([*MEAN, "--check", "layout", *then], ["unknown check 'layout'", "layouts"])
-            for then in ([], ["--list"], ["--dry-run"])
-        ),
-        *(
-            (
-                [*MEAN, "--check", "numeric", *then],
-                ["numeric applies only to float64, and a formula without constant factors."],
-            )
-            for then in ([], ["--dry-run"])
-        ),
-        (
-            ["--quick", "-c", "thorough"],
-            ["--quick runs quick.yaml, but -c asks for thorough. Leave out one"],
-        ),
-    ],
-)
-def test_what_cannot_run_is_a_usage_error_that_says_why(capsys, arguments, messages):
-    assert run(["verify", *arguments]) == EXIT_USAGE
-
-    error = capsys.readouterr().err
-    assert [message for message in messages if message not in error] == []
+OF_FLOAT64 = "numeric applies only to float64, and a formula without constant factors."
+REFUSED = {
+    "--check layout": "unknown check 'layout'. Did you mean 'layouts'?",
+    "--check layout --list": "unknown check 'layout'. Did you mean 'layouts'?",
+    "--check layout --dry-run": "unknown check 'layout'. Did you mean 'layouts'?",
+    "--check numeric": OF_FLOAT64,
+    "--quick -c thorough": "--quick runs quick.yaml, but -c asks for thorough. Leave out one",
+    "-c nothing.yaml": "nothing is left to run: excluded 2 rows by the config's rule {loss: mse}. ",
+}
 
 
-@pytest.mark.parametrize("config", ["quick", "thorough"])
-def test_options_replace_keys_of_a_shipped_config(config):
-    result = invoke(*MEAN, "-c", config, "--dry-run")
-
-    assert result.return_value == EXIT_OK
-    assert "mse 8x24 float32 mean" in result.stdout
+def test_what_cannot_run_is_one_message_that_says_why(refused, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    nothing = "losses: [mse]\nsizes: [8]\nexclude: [{loss: mse}]\n"
+    (tmp_path / "nothing.yaml").write_text(nothing)
+    for arguments, message in REFUSED.items():
+        of = ["--device", "cpu"] if "-c" in arguments.split() else MEAN
+        refused(["verify", *of, *arguments.split()], message)
+    assert main.run(["verify", *MEAN, "--check", "numeric", "--dry-run"]) == EXIT_USAGE
+    assert OF_FLOAT64 in capsys.readouterr().err
+    assert main.run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
+    unfit = "nothing could run: the reference of hinge is what one writes with PyTorch"
+    assert unfit in capsys.readouterr().err
 
 
 def test_quick_runs_the_cases_of_the_shipped_quick_config():
     quick, named = (invoke("--list", *option) for option in (["--quick"], ["-c", "quick"]))
-
     assert quick.return_value == EXIT_OK
     assert quick.stdout == named.stdout != invoke("--list").stdout
 
 
 def test_dry_run_counts_the_chosen_checks():
     result = invoke(*MEAN, "--size", "64x48", "--check", "value,layouts", "--dry-run")
-
     assert result.stdout.splitlines()[-1] == "--check value,layouts: 3 checks to run"
 
 
-def test_a_run_without_a_result_is_a_usage_error(monkeypatch, capsys):
-    def silent(problem, subject, tally):
-        yield from ()
-
-    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], judge=silent))
-
-    assert run(["verify", *MEAN, "--check", "value"]) == EXIT_USAGE
-    assert "no check applies to any configured case" in capsys.readouterr().err
+def test_a_run_without_a_result_is_a_usage_error(monkeypatch, refused):
+    monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], judge=lambda *_: iter(())))
+    told = "no check applies to any configured case"
+    refused(["verify", *MEAN, "--check", "value"], told)

@@ -12,16 +12,11 @@ from losscli.implementations import Implementation, find_implementation
 from losscli.losses import REDUCTIONS
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.inputs import make_inputs
-from losscli.verify import runner
 from losscli.verify.checks import CHECKS, find_check
 from tests.machinery import MACHINERY
+from tests.verify.judging import put
 
 pytestmark = pytest.mark.gpu
-
-
-def put(case, implementation):
-    jobs = runner.split(case, [(implementation, check) for check in CHECKS.values()])
-    return [result for job in jobs for result in runner.run(job)]
 
 
 def asked(case, implementation):
@@ -31,9 +26,7 @@ def asked(case, implementation):
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
     case = make_case(device="cuda:0", distribution=distribution)
-
     once, again = make_inputs(case), make_inputs(case)
-
     for name in case.spec.names:
         assert once[name].device == torch.device("cuda:0")
         assert torch.equal(once[name], again[name])
@@ -45,10 +38,8 @@ def test_inputs_follow_the_seed_and_lie_on_the_device(make_case, distribution):
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_losscli_passes_on_a_gpu(make_case, loss, reduction, dtype):
     case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
-
     implementation = find_implementation("custom")
     results = put(case, implementation)
-
     assert {find_check(r.check) for r in results} == asked(case, implementation)
     assert [(r.status, r.reason) for r in results] == [(PASS, "")] * len(results)
 
@@ -76,9 +67,7 @@ def test_result_on_another_device_fails(make_case):
     on_the_host = Implementation(
         "planted", "", lambda case: lambda x, y: ((x - y) ** 2).mean().cpu()
     )
-
     result = put(make_case("mse", device="cuda:0"), on_the_host)[0]
-
     assert result.status == FAIL
     assert result.reason.endswith("torch.float32 on cuda:0, got (), torch.float32 on cpu")
 

@@ -37,11 +37,9 @@ def test_plans_of_large_cases(make_case):
 def test_temporaries_of_an_implementation_count(make_case):
     case = make_case("mse", shape=LARGE)
     reference = [IMPLEMENTATIONS["reference"]]
-
     more = bytes_to_verify(case, "forward_backward", reference) - bytes_to_verify(
         case, "forward_backward", CUSTOM
     )
-
     assert more == case.spec.temporaries * 4 * GIB
 
 
@@ -69,10 +67,8 @@ def test_one_pass_may_fit_where_the_other_does_not(make_case):
 def test_temporaries_count_once_a_stream(make_case):
     case = make_case("mse", shape=LARGE)
     reference = [IMPLEMENTATIONS["reference"]]
-
     one, two = (
         bytes_to_verify(case, "forward_backward", reference, Held(streams=streams))
         for streams in (1, 2)
     )
-
     assert two - one == case.spec.temporaries * 4 * GIB

@@ -1,75 +1,127 @@
-"""The report of `losscli verify`: a table of checks and losses, then failures in full."""
+"""The report of `losscli verify`: checks and losses, figures of each case, failures in full."""
 
-import pytest
+import math
+from itertools import product
+
 from msgspec.structs import replace
 
 from losscli.report.render import render
-from losscli.report.verify_table import notes, summary, tables
-from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
+from losscli.report.verify_table import tables
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Error, Run, VerifyResult
+from losscli.units import format_ulp
+from tests.handmade import case_of
+from tests.parameters import naming, titled
+
+MACHINE = {"device": "cpu", "cpu": "a CPU", "threads": 2, "torch": "2"}
+LOOSENED = "8 ulp: a logarithm of a sum"
+HALF, SUM = {"dtype": "float16"}, {"dtype": "float16", "reduction": "sum"}
 
 
-def cells(run):
-    """The first table, as a mapping from check and loss."""
-    _, (_, *losses), rows = tables(run, 100)[0]
-    return {
-        (check, loss): cell for check, *row in rows for loss, cell in zip(losses, row, strict=True)
+def checked(
+    check, loss="smooth_l1", name="custom", status=PASS, reason="", shape=(37, 101), **more
+):
+    facts = {key: more.pop(key) for key in ("error", "reference_error", "tolerance") if key in more}
+    return VerifyResult(case_of(loss, shape, **more), name, check, status, reason, **facts)
+
+
+def of_case(loss="smooth_l1", name="custom", status=PASS, reason="", tolerance="", **changes):
+    """Return the three checks of one case; keywords change the case."""
+    value = {
+        "error": Error(value_abs=1e-7, value_rel=2.94e-8, value_ulp=0.5),
+        "reference_error": Error(value_rel=1e-7, value_ulp=1.25),
+        "tolerance": tolerance,
     }
+    return [
+        checked("value", loss, name, status, reason, **value, **changes),
+        checked("input_gradient", loss, name, error=Error(grad_ulp=0.75), **changes),
+        checked("target_gradient", loss, name, error=Error(grad_ulp=2.0), **changes),
+    ]
 
 
-def test_checks_go_down_and_losses_across(make_run, case_results):
-    run = make_run(*case_results("mse"), *case_results("hinge"))
-
-    title, headers, rows = tables(run, 100)[0]
-
-    assert (title, headers) == ("", ["check", "mse", "hinge"])
-    assert [row[0] for row in rows] == ["value", "input_gradient", "target_gradient"]
+def failures(*sizes, **changes):
+    """Return a failure of `value` at each size."""
+    given = {"loss": "mse", "status": FAIL} | changes
+    return [r for n in sizes for r in of_case(shape=(n,), reason=f"wrong at {n}", **given)]
 
 
-def test_a_cell_counts_the_cases_and_gives_the_largest_error(make_run, case_results):
-    run = make_run(*case_results("mse"), *case_results("mse", dtype="float16"))
-
-    assert cells(run)["value", "mse"] == "pass 2, 0.50 ulp"
-    assert cells(run)["target_gradient", "mse"] == "pass 2, 2.00 ulp"
-
-
-def test_a_cell_with_failures_or_warnings_counts_them(make_run, case_results):
-    run = make_run(
-        *case_results("mse", status=FAIL),
-        *case_results("mse", status=WARN, dtype="float16"),
-        *case_results("mse", dtype="bfloat16"),
-        *case_results("hinge", status=WARN),
-        *case_results("hinge", dtype="float16"),
-    )
-
-    assert cells(run)["value", "mse"] == "FAIL 1/3, 0.50 ulp"
-    assert cells(run)["value", "hinge"] == "WARN 1/2, 0.50 ulp"
+def shrunk():
+    """Return a failure, and the same on a smaller case."""
+    (failure, *others), (smaller, *_) = failures(64), failures(1)
+    return [failure, replace(smaller, shrunk_from=failure.case.name), *others]
 
 
-def test_skipped_and_inapplicable_checks_have_no_count(make_run, make_case, case_results):
-    run = make_run(
-        VerifyResult(make_case("mse"), "custom", "memory", SKIPPED, "needs 9 GiB"),
-        VerifyResult(make_case(), "custom", "memory", PASS),
-        *case_results("hinge"),
-    )
-
-    assert cells(run)["memory", "mse"] == "skipped"
-    assert cells(run)["memory", "hinge"] == cells(run)["value", "mse"] == "-"
+def of_two_seeds():
+    first, second = (of_case(shape=(64,), seed=seed) for seed in (1, 2))
+    return [*first, replace(second[0], error=Error(value_rel=1e-7, value_ulp=1.9)), *second[1:]]
 
 
-def test_check_skipped_in_all_cases_is_skipped_for_all_losses(make_run, make_case, case_results):
-    run = make_run(
-        VerifyResult(make_case("mse"), "custom", "streams", SKIPPED, "runs only on a GPU"),
-        *case_results("hinge"),
-    )
-
-    assert cells(run)["streams", "mse"] == cells(run)["streams", "hinge"] == "skipped"
+def of_each(**changes):
+    """Return the results of two dtypes, two reductions and two implementations."""
+    axes = product(("float32", "bfloat16"), ("none", "mean"), ("reference", "functional"))
+    each = (of_case(dtype=dtype, reduction=how, name=name, **changes) for dtype, how, name in axes)
+    return [result for results in each for result in results]
 
 
-def test_losses_that_do_not_fit_the_width_get_another_table(make_run, case_results):
-    run = make_run(*case_results("mse"), *case_results("hinge"), *case_results())
+REPORTS = {
+    "checks go down and losses across; what all rows share has no column": [
+        *(*of_case("mse"), *of_case("hinge")),
+    ],
+    "a cell counts the cases and has the largest error; dtype and reduction have columns": [
+        *(*of_case("mse"), *of_case("mse", **SUM)),
+    ],
+    "cells with failures or warnings count them; the verdict is the worst of the checks": [
+        *(*of_case("mse", status=FAIL), *of_case("mse", status=WARN, **HALF)),
+        *(*of_case("mse", dtype="bfloat16"), *of_case("hinge", status=WARN)),
+        *of_case("hinge", **HALF),
+    ],
+    "skipped and inapplicable checks have no count; a skipped case has a reason and no row": [
+        checked("memory", "mse", status=SKIPPED, reason="needs 9 GiB"),
+        checked("value", "mse", status=SKIPPED, reason="needs 9 GiB"),
+        *(checked("memory"), *of_case("hinge")),
+    ],
+    "a check that is skipped in all cases is skipped for all losses": [
+        checked("streams", "mse", status=SKIPPED, reason="runs only on a GPU"),
+        *of_case("hinge"),
+    ],
+    "failures come before warnings, in full": [
+        *of_case("mse", status=WARN, reason="less accurate"),
+        *of_case("hinge", status=FAIL, reason="expected 1, got 2 at [3, 1]"),
+    ],
+    "failures of one kind are shown once, on the smallest case": [
+        *(*failures(64, 8, 32), *of_case("mse", shape=(5,))),
+    ],
+    "a shrunk failure names its case and is not counted": shrunk(),
+    "failures of two implementations are two": [*failures(8), *failures(8, name="reference")],
+    "failures of two dtypes are one": [*failures(8), *failures(8, **HALF)],
+    "a pass with a reason is shown once": [
+        *of_case("mse", reason="0.5 % clamped: supplemented"),
+        *of_case("mse", reason="0.7 % clamped: supplemented", **HALF),
+    ],
+    "a name shows parameters and distribution": [
+        *of_case(params={"beta": 0.5}),
+        *of_case(params={"beta": 2.0}, distribution="normal"),
+        *of_case(name="reference"),
+    ],
+    "the verdict shows a loosened tolerance, and its reason once": [
+        *(*of_case("mse"), *of_case("hinge", tolerance="16 ulp")),
+        *(*of_case(tolerance=LOOSENED), *of_case(tolerance=LOOSENED, **HALF)),
+    ],
+    "cases that differ in their seed alone have a row each": of_two_seeds(),
+}
 
+
+def run_of(*results):
+    return Run(kind="verify", environment=MACHINE, results=results)
+
+
+def test_reports_are_as_in_the_golden_file(golden):
+    texts = {title: render(run_of(*results), "table") for title, results in REPORTS.items()}
+    golden("verify_report.txt", titled(texts))
+
+
+def test_losses_that_do_not_fit_the_width_get_another_table():
+    run = run_of(*of_case("mse"), *of_case("hinge"), *of_case())
     wide, narrow = tables(run, 100), tables(run, 60)
-
     assert wide[0][1] == ["check", "mse", "hinge", "smooth_l1"]
     assert [headers for _, headers, _ in narrow][:2] == [
         ["check", "mse", "hinge"],
@@ -77,97 +129,36 @@ def test_losses_that_do_not_fit_the_width_get_another_table(make_run, case_resul
     ]
 
 
-def test_figures_of_few_cases_follow_and_of_many_only_in_markdown(make_run, case_results):
-    few = make_run(*case_results("mse"))
-    many = make_run(*(r for size in range(1, 20) for r in case_results("mse", shape=(size,))))
-
-    assert "input  target  verdict" in render(few, "table")
+def test_figures_of_few_cases_follow_and_of_many_only_in_markdown():
+    many = run_of(*(r for size in range(1, 20) for r in of_case("mse", shape=(size,))))
     assert "verdict" not in render(many, "table")
     assert render(many, "md").count("| pass") >= 19
 
 
-def test_failures_come_before_warnings_in_full(make_run, case_results):
-    run = make_run(
-        *case_results("mse", status=WARN, reason="less accurate"),
-        *case_results("hinge", status=FAIL, reason="expected 1, got 2 at [3, 1]"),
-    )
-
-    assert [note for note in notes(run) if note[:4] in ("FAIL", "WARN")] == [
-        "FAIL hinge 37x101 float32 mean, custom, value: expected 1, got 2 at [3, 1]",
-        "WARN mse 37x101 float32 mean, custom, value: less accurate",
-    ]
-
-
-def test_summary_line_of_a_verify_run(make_run, make_case, case_results):
-    run = make_run(
-        *case_results("mse"),
-        *case_results("hinge", status=FAIL),
-        VerifyResult(make_case(), "custom", "value", SKIPPED, "no memory"),
-    )
-
-    assert summary(run) == (
-        "verify: 5 checks of 2 cases passed, 0 warnings, 1 failed, 1 skipped; "
-        "largest error 2.00 ulp"
-    )
-
-
-def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own(make_run, case_results):
-    page = render(make_run(*failures(case_results, 8)), "md")
-
+def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own():
+    page = render(run_of(*failures(8)), "md")
     assert "wrong at 8\n\nfrom losscli.verify import repeat; " in page
     assert "\n\n\n" not in page
 
 
-def failures(case_results, *sizes, **changes):
-    """A failure of `value` at each size."""
-    return [
-        result
-        for size in sizes
-        for result in case_results(
-            "mse", shape=(size,), status=FAIL, reason=f"wrong at {size}", **changes
-        )
-    ]
+def test_tables_of_long_names_and_of_usual_ones_fit_100_columns_and_lose_nothing():
+    reason = "expected 0.123456789, got 0.987654321 at [12345, 12345] " * 4
+    long = {"params": {"beta": 0.123456}, "distribution": "heavy_tailed", "tolerance": "16 ulp"}
+    usual = run_of(*of_each(shape=(32768, 32768), status=FAIL, reason=reason))
+    named = run_of(*of_each(shape=(1048576, 11, 12, 13, 1, 1, 1), **long))
+    for run in (usual, named):
+        lines = render(run, "table").splitlines()
+        assert max(map(len, lines)) <= 100
+    top = next(number for number, line in enumerate(lines) if line.startswith("case"))
+    case_width = lines[top].index("impl")
+    name = "".join("".join(line[:case_width].split()) for line in lines[top:])
+    assert "smooth_l1beta=0.1234561048576x11x12x13x1x1x1heavy_tailed" in name
 
 
-def test_failures_of_one_kind_are_shown_once_on_the_smallest_case(make_run, case_results):
-    run = make_run(*failures(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
-
-    assert notes(run) == [
-        "FAIL mse 8 float32 mean, custom, value: wrong at 8. Fails in 3 of 4 cases",
-        'from losscli.verify import repeat; repeat("custom", "value", "mse", (8,), seed=0)',
-    ]
+ULPS = {0.0: "0", 0.004: "0.00", 1.9: "1.90", 12.4: "12", 8388608.0: "8e+06", math.inf: "inf"}
 
 
-def test_shrunk_failure_names_its_case_and_is_not_counted(make_run, case_results):
-    (failure, *others) = failures(case_results, 64)
-    (smaller, *_) = failures(case_results, 1)
-    shrunk = replace(smaller, shrunk_from=failure.case.name)
-    run = make_run(failure, shrunk, *others)
-
-    assert notes(run)[0] == (
-        "FAIL mse 1 float32 mean, custom, value: wrong at 1. Shrunk from mse 64 float32 mean"
-    )
-    assert cells(run)["value", "mse"].startswith("FAIL 1/1")
-    assert summary(run) == summary(make_run(failure, *others))
-
-
-@pytest.mark.parametrize("change", [{"implementation": "reference"}, {"dtype": "float16"}])
-def test_failures_of_two_implementations_are_two_and_those_of_two_dtypes_one(
-    make_run, case_results, change
-):
-    run = make_run(*failures(case_results, 8), *failures(case_results, 8, **change))
-
-    told = [note for note in notes(run) if note.startswith("FAIL")]
-    assert len(told) == (2 if "implementation" in change else 1)
-
-
-def test_pass_with_a_reason_is_shown_once(make_run, case_results):
-    run = make_run(
-        *case_results("mse", reason="0.5 % clamped: supplemented"),
-        *case_results("mse", reason="0.7 % clamped: supplemented", dtype="float16"),
-    )
-
-    assert notes(run) == [
-        "PASS mse 37x101 float32 mean, custom, value: 0.5 % clamped: supplemented. "
-        "Alike in 2 of 2 cases"
-    ]
+def test_ulp_is_formatted_in_five_characters():
+    for ulp, text in ULPS.items():
+        with naming(ulp):
+            assert format_ulp(ulp) == text

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -58,7 +59,6 @@ FAILED_BY = [
 def test_a_wrong_implementation_is_failed(make_case, name, changes, check):
     checks = ("value", "gradients")
     results = {r.check: r for r in judge(make_case(**changes), name, checks=checks)}
-
     assert results[check].status == FAIL
     assert results[check].reason
 
@@ -68,9 +68,7 @@ def test_empty_and_single_elements_are_judged(make_case, reduction):
     """By the checks that run on the case itself; others make a case of their own of it."""
     for shape in [(0,), (0, 4), (), (1,), (1, 1), (3, 0)]:
         case = make_case("mse", shape=shape, reduction=reduction)
-
         results = put(case, find_implementation("functional"), checks=own_checks(case))
-
         with naming(shape):
             assert {r.status for r in results} == {PASS}
             assert len(results) > 3
@@ -95,19 +93,13 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
         assert problem.judge_gradient("input", zeros, incoming)[0].status == PASS
 
 
-def test_result_that_is_no_tensor_fails(make_case):
+def test_result_of_another_type_or_shape_is_named(make_case):
     results = judge(make_case(), lambda case, x, y: 0.5)
-
     told = "returned a float, not a torch.Tensor"
     assert {(r.status, r.reason) for r in results} == {(FAIL, told)}
-
-
-def test_a_wrong_shape_is_named(make_case):
     result = judge(make_case(), "shape (1,)", checks=("value",))[0]
-
-    assert result.reason == (
-        "expected shape (), torch.float32 on cpu, got (1,), torch.float32 on cpu"
-    )
+    told = "expected shape (), torch.float32 on cpu, got (1,), torch.float32 on cpu"
+    assert result.reason == told
 
 
 def test_a_result_says_what_the_implementation_raised(make_case):
@@ -122,28 +114,17 @@ def test_a_result_says_what_the_implementation_raised(make_case):
     assert {r.status for r in results} == {FAIL}
 
 
-def test_a_build_that_fails_is_not_the_implementations_fault(make_case):
-    def needs_a_build(case, input, target):
-        raise BuildError("no compiler")
+def test_errors_of_builds_of_memory_and_of_a_capture_are_told_apart(make_case):
+    def raising(error):
+        return judge(make_case(), Mock(side_effect=error))
 
     with pytest.raises(BuildError, match="no compiler"):
-        judge(make_case(), needs_a_build)
-
-
-def test_memory_that_runs_out_is_not_the_implementations_fault(make_case):
-    def greedy(case, input, target):
-        raise torch.OutOfMemoryError("tried to allocate")
-
-    assert {(r.status, r.reason) for r in judge(make_case(), greedy)} == {
-        (SKIPPED, "cpu ran out of memory")
-    }
-
-
-def test_an_error_of_cuda_that_leaves_a_gpu_as_it_was_breaks_nothing(make_case):
-    def waits_in_a_capture(case, input, target):
-        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
-
-    assert {r.code for r in judge(make_case(), waits_in_a_capture)} == {"raised"}
+        raising(BuildError("no compiler"))
+    found = raising(torch.OutOfMemoryError("tried to allocate"))
+    assert {(r.status, r.reason) for r in found} == {(SKIPPED, "cpu ran out of memory")}
+    # A GPU that is left as it was is not broken.
+    error = RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    assert {r.code for r in raising(error)} == {"raised"}
 
 
 @pytest.fixture
@@ -159,18 +140,12 @@ def strays(monkeypatch):
     monkeypatch.setattr(devices, "is_broken", lambda device: True)
 
 
-def test_broken_gpu_is_blamed_on_the_next_implementation(make_case, strays):
-    (result,) = judge(make_case(), reference, checks=("value",))
-
-    assert (result.status, result.code, result.reason) == (
-        FAIL,
-        "broke_device",
-        "broke cpu: CUDA error: an illegal memory access was encountered",
-    )
-
-
-def test_implementations_after_a_broken_gpu_are_skipped(make_case, strays):
-    (_, *same) = judge(make_case(), reference, checks=("value", "gradients", "value"))
+def test_broken_gpu_is_blamed_on_the_next_implementation_and_the_others_are_skipped(
+    make_case, strays
+):
+    first, *same = judge(make_case(), reference, checks=("value", "gradients", "value"))
+    told = "broke cpu: CUDA error: an illegal memory access was encountered"
+    assert (first.status, first.code, first.reason) == (FAIL, "broke_device", told)
 
     def no_answer(device):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -178,7 +153,6 @@ def test_implementations_after_a_broken_gpu_are_skipped(make_case, strays):
     innocent = find_implementation("reference")
     job = runner.Checks(make_case("mse"), ((innocent, CHECKS["layouts"]),))
     (other,) = runner.run(job, no_answer)
-
     assert len(same) == 2
     assert {(r.status, r.reason) for r in (*same, other)} == {
         (SKIPPED, "cpu was broken earlier by planted")
@@ -191,27 +165,21 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
 
     first, second = judge(make_case(), raises, checks=("gradients", "boundary_sizes"))
 
-    assert (first.status, first.reason) == (
-        FAIL,
-        "raised RuntimeError: CUDA error: misaligned address",
-    )
+    told = "raised RuntimeError: CUDA error: misaligned address"
+    assert (first.status, first.reason) == (FAIL, told)
     assert (second.status, second.code) == (SKIPPED, "device_broken")
 
 
 def test_error_that_leaves_the_gpu_intact_skips_nothing(make_case, strays, monkeypatch):
     monkeypatch.setattr(devices, "is_broken", lambda device: False)
-
     failed, *others = judge(make_case(), reference, checks=("value", "gradients"))
-
     assert (failed.status, {r.status for r in others}) == (FAIL, {PASS})
     assert runner.broken == {}
 
 
 def test_check_that_does_not_fit_is_skipped_before_allocating(make_case):
     case = make_case("mse", shape=(2**20, 2**20))
-
     results = judge(case, "sum for mean", checks=own_checks(case), free=2**30)
-
     assert {r.status for r in results} == {SKIPPED}
     assert results[0].reason == "needs 28.0 TiB, cpu has 1.0 GiB free"
 
