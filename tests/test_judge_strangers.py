@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.errors import EXIT_OK
 from losscli.judge.job import Job
@@ -76,6 +77,15 @@ def test_a_build_that_fails_and_is_caught_leaves_a_right_file() -> None:
     verdict = judge_job(Job(file, device="cpu", quick=True, timed=False))
     assert verdict.word in RIGHT
     assert verdict.notes == ("computes huber, mean",)
+
+
+def test_a_kernel_of_its_own_is_asked_for() -> None:
+    job = Job(str(FOLDER / "smooth_l1_beta_positional.py"), device="cpu", quick=True, timed=False)
+
+    verdict = judge_job(replace(job, own_kernel="require"))
+
+    assert (verdict.word, verdict.exit_code, verdict.correct) == ("NO KERNEL OF ITS OWN", 1, True)
+    assert "PyTorch" in verdict.notes[-1]
 
 
 def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,8 @@ class Verdict(Record, frozen=True):
     @property
     def correct(self) -> bool | None:
         """Whether what it computes is right; None where it was not judged."""
+        if self.word == "NO KERNEL OF ITS OWN":
+            return True
         return None if self.word == "NOT JUDGED" else self.right
 
     @property
@@ -108,7 +110,7 @@ class Verdict(Record, frozen=True):
         raises, 0.5 where it is limited) and half s / (1 + s) of its speedup s, which counts as 1
         where samples decide nothing.
         """
-        if not self.correct:
+        if not self.right:
             return None if self.correct is None else 0.0
         kinds = [text.partition(":")[0] for text in self.facets.values()]
         known = [_WORTH[kind] for kind in kinds if kind in _WORTH]
