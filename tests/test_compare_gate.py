@@ -33,12 +33,12 @@ SLOWED = machine(2, slowed="custom", by=1.1)
 
 def test_a_kernel_slowed_by_a_tenth_exits_1_after_the_report_and_names_the_cases(gate):
     code, report, _ = gate(machine(1), SLOWED, *FIVE)
-    conclusion = report.split("\n\n")[-1].splitlines()
+    answer, slower, *_ = (part.splitlines() for part in report.split("\n\n"))
     assert code == 1
-    assert conclusion[0].startswith("new.json against base.json: 48 rows, ")
-    assert conclusion[1] == "16 rows slower by more than 5 % and beyond the measured noise"
-    assert len(conclusion) == 18
-    assert all(line.startswith("    ") and ", custom, " in line for line in conclusion[2:])
+    assert answer[0] == "16 rows slower by more than 5 % and beyond the measured noise"
+    assert answer[1].startswith("new.json against base.json: 48 rows, ")
+    assert (slower[0], len(slower)) == ("slower beyond the limit:", 17)
+    assert all(line.startswith("    ") and ", custom, " in line for line in slower[1:])
     assert gate(None, None, "--fail-on", "0.2")[0] == 0
     assert gate(None, None)[0] == 0
 
@@ -65,8 +65,8 @@ def test_noise_exits_1_only_where_it_can_hide_a_slowdown(gate):
         noisy = machine(1, between=0.1), machine(2, between=0.1, slowed="custom", by=by)
         code, out, err = gate(*noisy, *FIVE)
         assert code == 1
-        told = "\n16 of 16 rows are too noisy to detect a change of 5 %\nno row slower by more"
-        assert told in out
+        assert out.startswith("no row slower by more than 5 % and beyond the measured noise\n")
+        assert "16 of 16 rows are too noisy to detect a change of 5 %\n" in out
         assert "FAILED: 16 rows of custom are undecided; --no-fail-on-undecided accepts" in out
         assert "quieter machine, take more samples, have" in err
         code, out, _ = gate(None, None, *FIVE, "--no-fail-on-undecided")
@@ -101,7 +101,7 @@ def test_rows_of_custom_that_are_missing_or_skipped_exit_1(gate):
     code, out, _ = gate(machine(1), one, "--fail-on", "50%")
     assert code == 1
     assert "FAILED: 15 rows of custom are missing; --no-fail-on-missing accepts that" in out
-    assert out.endswith("    and 5 more\n")
+    assert "    and 5 more\n" in out
     assert gate(None, None, "--fail-on", "50%", "--no-fail-on-missing")[0] == 0
 
     left = without(machine(2), "custom").results
@@ -140,7 +140,7 @@ def test_a_kernel_that_fails_exits_1_and_is_named(gate):
     ]
     code, out, _ = gate(machine(1), run(*broken[:-3]), *FIVE)
     assert code == 1
-    assert out.split("\n\n")[-1].splitlines()[1:3] == [
+    assert out.split("\n\n")[1].splitlines()[:2] == [
         "18 rows of base.json were not timed in new.json (15 failed, 3 absent)",
         "    FAILED mse 64x64 float32 mean, custom, forward: loss: 9 ulp",
     ]

@@ -5,10 +5,10 @@ from itertools import pairwise
 
 import pytest
 
-from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
-from losscli.report.html.line_plot import Line, Point, line_plot, shape_at
-from losscli.report.html.measured import BYTES, binned, styles
-from losscli.report.html.scales import (
+from losscli.render.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
+from losscli.render.html.line_plot import Line, Point, line_plot, shape_at
+from losscli.render.html.measured import BYTES, binned, styles
+from losscli.render.html.scales import (
     Axis,
     Scale,
     byte_ticks,
@@ -19,8 +19,8 @@ from losscli.report.html.scales import (
     second_ticks,
     spaced,
 )
-from losscli.report.html.strip_plot import Strip, distances, sparkline, strip_plot
-from losscli.report.html.svg import escape, printable, shortened
+from losscli.render.html.strip_plot import Strip, distances, sparkline, strip_plot
+from losscli.render.html.svg import escape, printable, shortened
 
 
 def test_ticks_are_round():

@@ -18,7 +18,7 @@ from losscli.console.streams import emit, tell
 from losscli.errors import UsageError
 from losscli.implementations import libraries
 from losscli.losses import LOSSES, ROW_LOSSES
-from losscli.report.tables import lay_out
+from losscli.render.layout import lay_out
 from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
 

@@ -18,7 +18,7 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
-from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
+from losscli.render.layout import GAP, INDENT, WIDTH, lay_out
 from losscli.runs.columns import COLUMNS
 from losscli.units import format_bytes
 

@@ -280,6 +280,8 @@ def _output(value: str) -> Path | None:
     return path
 
 
+verbose_option = switch("-v", "--verbose", help="Show all details, and what the columns mean.")
+
 output_option = option(
     "-o",
     "--output",

@@ -17,8 +17,8 @@ from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
-    from losscli.report.html.page import Section
-    from losscli.report.html.svg import Plot
+    from losscli.render.html.page import Section
+    from losscli.render.html.svg import Plot
 
 _NO_JINJA = (
     "the page needs Jinja2, which is not installed. Install it with `pip install "
@@ -60,8 +60,8 @@ def command(
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
     from losscli.processes.garbage import without_garbage_collection
-    from losscli.report.html.page import render_page, sections
-    from losscli.report.html.records import read_record
+    from losscli.render.html.page import render_page, sections
+    from losscli.render.html.records import read_record
     from losscli.runs.saved import find_run
 
     click.get_current_context().with_resource(without_garbage_collection())
@@ -90,7 +90,7 @@ def _plots(found: Sequence[Section]) -> dict[str, Plot]:
 
 def _choose(plots: Mapping[str, Plot], name: str | None) -> Plot:
     """Return the plot of a name; without a name the only one."""
-    from losscli.report.phrases import first_of
+    from losscli.views.phrases import first_of
 
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")

@@ -144,7 +144,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.judge.pool import LocalPool, default_workers
     from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
-    from losscli.report.output import write_report
+    from losscli.render.output import write_report
     from losscli.runs.encoding import json_line
     from losscli.runs.unprinted import kept
 
@@ -186,7 +186,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 def _report(found: list[Judged], format: str) -> str:
     """Return how many files of each kind got the verdict that is due, and which did not."""
     from losscli.judge.selftest import counted
-    from losscli.report.tables import MARKDOWN, TEXT, fill, lay_out
+    from losscli.render.layout import MARKDOWN, TEXT, fill, lay_out
 
     if format == "json":
         return json.dumps([each.to_json() for each in found], indent=1)

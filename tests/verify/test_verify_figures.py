@@ -6,17 +6,17 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
-from losscli.report.render import render
-from losscli.report.verify_figures import table
-from losscli.report.verify_table import notes
+from losscli.render.records import render
 from losscli.runs.records import FAIL, SKIPPED, WARN, Error, VerifyResult
 from losscli.units import format_ulp
+from losscli.views.errors import table
+from losscli.views.verify import reasons
 
 
 def test_figures_have_a_row_per_implementation_dtype_and_reduction(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("mse", dtype="float16", reduction="sum"))
 
-    headers, rows = table(run, None)
+    headers, rows = table(run).headers, table(run).rows
 
     assert headers == [
         *("case", "dtype", "reduce"),
@@ -30,7 +30,7 @@ def test_figures_have_a_row_per_implementation_dtype_and_reduction(make_run, cas
 
 
 def test_values_that_all_rows_share_have_no_column(make_run, case_results):
-    headers, _ = table(make_run(*case_results("mse"), *case_results("hinge")), None)
+    headers = table(make_run(*case_results("mse"), *case_results("hinge"))).headers
 
     assert headers[:2] == ["case", "rel"]
 
@@ -42,7 +42,7 @@ def test_case_name_shows_parameters_and_distribution(make_run, case_results):
         *case_results(implementation="reference"),
     )
 
-    headers, rows = table(run, None)
+    headers, rows = table(run).headers, table(run).rows
 
     assert headers[:2] == ["case", "impl"]
     assert [row[:2] for row in rows] == [
@@ -74,7 +74,7 @@ def test_a_table_of_long_names_fits_100_columns_and_loses_nothing(make_run, case
     )
     run = make_run(*results)
 
-    lines = render(run, "table").splitlines()
+    lines = render(run, "table", verbose=True).splitlines()
     assert max(map(len, lines)) <= 100
     top = next(number for number, line in enumerate(lines) if line.startswith("case"))
     case_width = lines[top].index("impl")
@@ -91,7 +91,7 @@ def test_the_widest_usual_table_fits_100_columns(make_run, case_results):
     )
     run = make_run(*results)
 
-    assert max(map(len, render(run, "table").splitlines())) <= 100
+    assert max(map(len, render(run, "table", verbose=True).splitlines())) <= 100
 
 
 def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
@@ -104,7 +104,7 @@ def test_the_verdict_is_the_worst_of_the_checks_and_shows_a_loosened_tolerance(
         *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
     )
 
-    assert [row[-1] for row in table(run, None)[1]] == [
+    assert [row[-1] for row in table(run).rows] == [
         *("FAIL", "WARN", "pass (16 ulp)", "pass (8 ulp)"),
     ]
 
@@ -116,7 +116,7 @@ def test_reason_of_a_loosened_loss_is_shown_once(make_run, case_results):
         *case_results(tolerance="8 ulp: a logarithm of a sum", dtype="float16"),
     )
 
-    assert notes(run) == ["smooth_l1 has a tolerance of 8 ulp: a logarithm of a sum"]
+    assert reasons(run) == ["smooth_l1 has a tolerance of 8 ulp: a logarithm of a sum"]
 
 
 def test_skipped_case_has_a_reason_and_no_row(make_run, make_case, case_results):
@@ -124,8 +124,8 @@ def test_skipped_case_has_a_reason_and_no_row(make_run, make_case, case_results)
     skipped = [VerifyResult(case, "custom", check, SKIPPED, "needs 9 GiB") for check in "ab"]
     run = make_run(*skipped, *case_results("hinge"))
 
-    assert [row[0] for row in table(run, None)[1]] == ["hinge 37x101"]
-    assert notes(run) == ["skipped custom (mse 37x101 float32 mean): needs 9 GiB"]
+    assert [row[0] for row in table(run).rows] == ["hinge 37x101"]
+    assert reasons(run) == ["skipped custom (mse 37x101 float32 mean): needs 9 GiB"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,8 @@ def test_ulp_is_formatted_in_five_characters(ulp, text):
 def test_cases_that_differ_in_their_seed_alone_have_a_row_each(case_results, make_run):
     first, second = (case_results(shape=(64,), seed=seed) for seed in (1, 2))
     second[0] = replace(second[0], error=Error(value_rel=1e-7, value_ulp=1.9))
-    headers, rows = table(make_run(*first, *second), None)
+    found = table(make_run(*first, *second))
+    headers, rows = found.headers, found.rows
     ulp = headers.index("ulp")
     assert [(row[0], row[ulp]) for row in rows] == [
         ("smooth_l1 64 seed=1", "0.50/2"),

@@ -5,14 +5,25 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from losscli.report.render import render
-from losscli.report.verify_table import notes, summary, tables
+from losscli.render.records import render
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
+from losscli.views.document import tables
+from losscli.views.verify import failures as failures_of
+from losscli.views.verify import reasons, summary, view
+
+
+def first_table(run):
+    return next(tables(view(run, verbose=True)))
+
+
+def notes(run):
+    return [*failures_of(run, verbose=True), *reasons(run)]
 
 
 def cells(run):
     """The first table, as a mapping from check and loss."""
-    _, (_, *losses), rows = tables(run, 100)[0]
+    table = first_table(run)
+    (_, *losses), rows = table.headers, table.rows
     return {
         (check, loss): cell for check, *row in rows for loss, cell in zip(losses, row, strict=True)
     }
@@ -21,10 +32,10 @@ def cells(run):
 def test_checks_go_down_and_losses_across(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("hinge"))
 
-    title, headers, rows = tables(run, 100)[0]
+    table = first_table(run)
 
-    assert (title, headers) == ("", ["check", "mse", "hinge"])
-    assert [row[0] for row in rows] == ["value", "input_gradient", "target_gradient"]
+    assert table.headers == ["check", "mse", "hinge"]
+    assert [row[0] for row in table.rows] == ["value", "input_gradient", "target_gradient"]
 
 
 def test_a_cell_counts_the_cases_and_gives_the_largest_error(make_run, case_results):
@@ -70,13 +81,11 @@ def test_check_skipped_in_all_cases_is_skipped_for_all_losses(make_run, make_cas
 def test_losses_that_do_not_fit_the_width_get_another_table(make_run, case_results):
     run = make_run(*case_results("mse"), *case_results("hinge"), *case_results())
 
-    wide, narrow = tables(run, 100), tables(run, 60)
+    wide, narrow = (render(run, "table", width) for width in (100, 60))
 
-    assert wide[0][1] == ["check", "mse", "hinge", "smooth_l1"]
-    assert [headers for _, headers, _ in narrow][:2] == [
-        ["check", "mse", "hinge"],
-        ["check", "smooth_l1"],
-    ]
+    assert "check            mse" in wide
+    assert wide.count("\ncheck ") == 1
+    assert narrow.count("\ncheck ") == 2
 
 
 def test_figures_of_few_cases_follow_and_of_many_only_in_markdown(make_run, case_results):
@@ -85,6 +94,7 @@ def test_figures_of_few_cases_follow_and_of_many_only_in_markdown(make_run, case
 
     assert "input  target  verdict" in render(few, "table")
     assert "verdict" not in render(many, "table")
+    assert "verdict" in render(many, "table", verbose=True)
     assert render(many, "md").count("| pass") >= 19
 
 
@@ -114,13 +124,13 @@ def test_summary_line_of_a_verify_run(make_run, make_case, case_results):
 
 
 def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own(make_run, case_results):
-    page = render(make_run(*failures(case_results, 8)), "md")
+    page = render(make_run(*failing(case_results, 8)), "md")
 
     assert "wrong at 8\n\nfrom losscli.verify import repeat; " in page
     assert "\n\n\n" not in page
 
 
-def failures(case_results, *sizes, **changes):
+def failing(case_results, *sizes, **changes):
     """A failure of `value` at each size."""
     return [
         result
@@ -132,7 +142,7 @@ def failures(case_results, *sizes, **changes):
 
 
 def test_failures_of_one_kind_are_shown_once_on_the_smallest_case(make_run, case_results):
-    run = make_run(*failures(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
+    run = make_run(*failing(case_results, 64, 8, 32), *case_results("mse", shape=(5,)))
 
     assert notes(run) == [
         "FAIL mse 8 float32 mean, custom, value: wrong at 8. Fails in 3 of 4 cases",
@@ -141,8 +151,8 @@ def test_failures_of_one_kind_are_shown_once_on_the_smallest_case(make_run, case
 
 
 def test_shrunk_failure_names_its_case_and_is_not_counted(make_run, case_results):
-    (failure, *others) = failures(case_results, 64)
-    (smaller, *_) = failures(case_results, 1)
+    (failure, *others) = failing(case_results, 64)
+    (smaller, *_) = failing(case_results, 1)
     shrunk = replace(smaller, shrunk_from=failure.case.name)
     run = make_run(failure, shrunk, *others)
 
@@ -157,7 +167,7 @@ def test_shrunk_failure_names_its_case_and_is_not_counted(make_run, case_results
 def test_failures_of_two_implementations_are_two_and_those_of_two_dtypes_one(
     make_run, case_results, change
 ):
-    run = make_run(*failures(case_results, 8), *failures(case_results, 8, **change))
+    run = make_run(*failing(case_results, 8), *failing(case_results, 8, **change))
 
     told = [note for note in notes(run) if note.startswith("FAIL")]
     assert len(told) == (2 if "implementation" in change else 1)
@@ -171,5 +181,21 @@ def test_pass_with_a_reason_is_shown_once(make_run, case_results):
 
     assert notes(run) == [
         "PASS mse 37x101 float32 mean, custom, value: 0.5 % clamped: supplemented. "
-        "Alike in 2 of 2 cases"
+        "The same in 2 of 2 cases"
     ]
+
+
+def test_of_many_failures_the_first_is_shown_and_the_others_are_named(make_run, case_results):
+    results = [r for check in range(30) for r in failing(case_results, 8)[:1]]
+    many = [replace(r, check=f"check{number}") for number, r in enumerate(results)]
+    run = make_run(*many, *case_results("mse", shape=(5,)))
+
+    text = render(run, "table")
+
+    assert text.startswith("verify: 3 checks of 2 cases passed, 0 warnings, 30 failed, 0 skipped")
+    assert text.count("wrong at 8") == 1
+    assert (
+        "29 more checks fail the same way (-v): check1, check2, check3, check4 and 25 more" in text
+    )
+    assert len(text.splitlines()) <= 40
+    assert render(run, "table", verbose=True).count("wrong at 8") == 30

@@ -1,0 +1,91 @@
+"""A document: what a report says, as plain data that each renderer writes in its format.
+
+The first sentence is the answer; tables and notes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Side = Literal["left", "right"]
+State = Literal["", "good", "warn", "bad", "off"]
+"""The colour of a cell or a note; the text says the same."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A paragraph."""
+
+    text: str
+    state: State = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; a cell is the text that people read."""
+
+    headers: Sequence[str]
+    """May have several lines. Empty where the columns need no header."""
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    align: Sequence[Side] | None = None
+    """By default columns of numbers are aligned to the right."""
+    by_case: bool = False
+    """Whether the first column names the case of its rows, once, and may be broken into lines."""
+    least: Sequence[str] = ()
+    """Headers of the columns to leave out of a narrow terminal, the least important one first."""
+    wraps: bool = False
+    """Whether the last column is broken into lines to stay within the width."""
+    splits: bool = False
+    """Whether columns that do not fit the width go to another table, beside the first column."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Lines below a table."""
+
+    lines: Sequence[str]
+    state: State = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A document with a title."""
+
+    title: str
+    document: Document
+
+
+Block: TypeAlias = Sentence | Table | Notes | Part
+Document: TypeAlias = tuple[Block, ...]
+
+
+def case_table(
+    headers: Sequence[str],
+    groups: Mapping[str, Sequence[Sequence[str]]],
+    title: str = "",
+    least: Sequence[str] = (),
+) -> Table:
+    """Return a table whose first column names each case once, in the first of its rows."""
+    rows = [
+        ["" if index else name, *row]
+        for name, group in groups.items()
+        for index, row in enumerate(group)
+    ]
+    return Table(["case", *headers], rows, title, by_case=True, least=least)
+
+
+def tables(document: Document) -> Iterator[Table]:
+    """Yield the tables of a document and its parts."""
+    for block in document:
+        if isinstance(block, Table):
+            yield block
+        elif isinstance(block, Part):
+            yield from tables(block.document)
+
+
+def without_tables(document: Document) -> Document:
+    """Return the sentences and notes of a document."""
+    return tuple(block for block in document if isinstance(block, Sentence | Notes))
