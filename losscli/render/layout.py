@@ -100,7 +100,7 @@ def lay_out(
 
     tabulate.MIN_PADDING = 0  # two more columns a header would not fit the width of a terminal
     sides = align or [
-        "right" if _are_figures(column) else "left" for column in zip(*rows, strict=True)
+        "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
     ]
     if style == MARKDOWN:  # which has no room for headers of several lines
         headers = [header.replace("\n", " ") for header in headers]
@@ -160,6 +160,7 @@ def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> l
     return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
 
 
-def _are_figures(cells: Sequence[str]) -> bool:
+def are_figures(cells: Sequence[str]) -> bool:
+    """Tell whether the cells of a column are numbers, which are aligned to the right."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
     return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)

@@ -35,7 +35,14 @@ _WORDS: dict[State, tuple[str, ...]] = {
 }
 _COLOURS: dict[State, str] = {"good": GREEN, "warn": YELLOW, "bad": RED}
 _STATE = {word: state for state, words in _WORDS.items() for word in words}
+_CELLS: dict[str, State] = {"failed": "bad", "fail": "bad", "skipped": "off"}
 _WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(_STATE)})(?![\w-])")
+
+
+def state_of(text: str) -> State:
+    """Return the state of a cell or a note that begins with a word that has one."""
+    found = _WORD.match(text)
+    return _STATE[found[0]] if found else _CELLS.get(text, "")
 
 
 def width() -> int:

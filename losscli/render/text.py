@@ -53,7 +53,7 @@ def _blocks(
         elif isinstance(block, Part):
             yield block.title if width else f"{'#' * level} {block.title}"
             yield from _parts(block.document, width, level + 1)
-        else:
+        elif isinstance(block, Table):
             if block.title:
                 yield block.title if width else f"{'#' * level} {block.title}"
             for table in _fitting(block, width):

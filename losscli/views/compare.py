@@ -11,14 +11,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from losscli.cases.case import distinct_names
+from losscli.cases.axes import COLD, DEVICE
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Mean, Row
+from losscli.compare.comparison import Comparison, Mean
 from losscli.compare.figures import FIGURES
 from losscli.compare.gate import Comparisons
-from losscli.compare.rows import label, mode_and_cache
-from losscli.runs.judgements import SLOWER, UNCLEAR
-from losscli.runs.records import FAILED, SKIPPED, BenchResult, Run
+from losscli.compare.record import (
+    NOT_COMPARABLE,
+    ComparedRow,
+    ComparedRun,
+    ComparisonRecord,
+    Untimed,
+    record_of,
+)
+from losscli.compare.rows import label
+from losscli.machine.differences import Difference
+from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
+from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
 from losscli.views.bench import SHORT_PASSES
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
@@ -36,28 +45,43 @@ _NAMED = 10
 
 
 def view(compared: Comparisons, *, verbose: bool = False) -> Document:
-    """Return the report of a comparison."""
+    """Return the report of a comparison that was just made."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
-    parts: list[Part | Table | Notes] = []
-    several = len(compared.comparisons) > 1
-    for name, one in compared.comparisons.items():
-        blocks = tuple(_run(compared.baseline, name, one))
-        parts += [Part(name, blocks)] if several else blocks
+    record = record_of(compared)
+    other = "other " * bool(compared.disturbed())
     return (
-        *map(Sentence, _verdicts(compared)),
+        *map(Sentence, _verdicts(record, other)),
         Notes(_details(compared)),
         Notes([_caption(title, run) for title, run in runs.items()]),
-        *parts,
-        Notes([_LEGEND]),
+        *_parts(record),
     )
 
 
-def _run(baseline: str, name: str, one: Comparison) -> Iterator[Table | Notes]:
-    """Yield the tables and notes of one run."""
+def of_record(record: ComparisonRecord) -> Document:
+    """Return the report of a comparison that was read from a file."""
+    failed = [Sentence("The comparison failed.", "bad")] * record.failed
+    return (
+        *failed,
+        *map(Sentence, _verdicts(record)),
+        Notes(_regressions(record)),
+        *_parts(record),
+    )
+
+
+def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
+    """Yield the tables and notes of each run."""
+    for one in record.comparisons:
+        blocks = tuple(_run(record.baseline, one))
+        yield from [Part(one.run, blocks)] if len(record.comparisons) > 1 else blocks
+    yield Notes([_LEGEND])
+
+
+def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield Notes(
         [
-            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
+            f"{'NOT COMPARABLE' if each.grade == NOT_COMPARABLE else 'note'}: different "
+            f"{Difference(each.fact, each.before, each.after)}"
             for each in one.differences
         ]
     )
@@ -65,22 +89,35 @@ def _run(baseline: str, name: str, one: Comparison) -> Iterator[Table | Notes]:
     headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
     yield Table(
         headers,
-        [[m.loss, _pass(m), m.implementation, str(m.rows), f"{m.ratio:.3f}"] for m in one.means()],
+        [[m.loss, _pass(m), m.implementation, str(m.rows), f"{m.ratio:.3f}"] for m in one.means],
     )
     text = FIGURES["memory"].text
     memory = [
-        f"{row.name}: {text(before)}, then {text(after)}"
-        for row, before, after in one.both("memory")
-        if before != after
+        f"{_label(row)}: {text(before)}, then {text(after)}"
+        for row in one.rows
+        if (before := row.peak_extra_bytes_before) is not None
+        and (after := row.peak_extra_bytes_after) is not None
+        and before != after
     ]
     yield Notes(_listed(f"other memory: {count(len(memory), 'row')}", memory))
-    for where, found in ((baseline, one.only_before), (name, one.only_after)):
+    for where, found in ((baseline, one.only_before), (one.run, one.only_after)):
         names = [
-            label(each.result) + (f" (in the other run {each.why})" if each.why else "")
+            _label(each) + f" (in the other run {each.reason})" * bool(each.reason)
             for each in found
         ]
         yield Notes(_listed(f"timed only in {where}: {count(len(found), 'row')}", names))
     yield Notes(_noise(one))
+
+
+def _label(row: ComparedRow | Untimed) -> str:
+    words = [row.case, row.implementation, row.pass_.replace("_", "+")]
+    text = ", ".join([*words, *unusual(row)])
+    return f"{text} ({row.table})" if row.table else text
+
+
+def unusual(row: ComparedRow | Untimed | Mean) -> list[str]:
+    """Return the mode and the state of the caches of a row where they are not the default."""
+    return [word for word in (row.mode, row.cache) if word not in ("", DEVICE, COLD)]
 
 
 def _listed(title: str, rows: Sequence[str]) -> list[str]:
@@ -94,36 +131,32 @@ def _caption(title: str, run: Run) -> str:
     return ", ".join(machine(run.environment, title, run.created, commit and f"commit {commit}"))
 
 
-def _rows(one: Comparison) -> Table:
+def _rows(one: ComparedRun) -> Table:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     groups: dict[str, list[list[str]]] = {}
-    names = distinct_names(row.after.case for row in one.rows)
     for row in one.rows:
-        result = row.after
-        cells = [_pass(result), shorten(result.implementation), _seconds(row.before)]
-        cells += [_seconds(result), f"{row.ratio.value:.3f}"]
-        cells += [f"{row.ratio.low:.3f}-{row.ratio.high:.3f}", verdict(row)]
-        name = names[result.case]
-        title = f"{name} ({result.table})" if result.table else name
+        cells = [_pass(row), shorten(row.implementation)]
+        cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
+        cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
+        title = f"{row.case} ({row.table})" if row.table else row.case
         groups.setdefault(title, []).append(cells)
     return case_table(headers, groups, least=LEAST_IMPORTANT)
 
 
-def verdict(row: Row) -> str:
-    """Return the verdict on a row as people read it."""
-    return {SLOWER: "SLOWER", UNCLEAR: "inconclusive"}.get(row.verdict, row.verdict)
+def _verdict(verdict: Judgement) -> str:
+    return {SLOWER: "SLOWER", UNCLEAR: "inconclusive"}.get(verdict, verdict)
 
 
-def _pass(timed: BenchResult | Mean) -> str:
+def _pass(timed: ComparedRow | Mean) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    return " ".join([SHORT_PASSES[timed.pass_], *mode_and_cache(timed.mode, timed.cache)])
+    return " ".join([SHORT_PASSES.get(timed.pass_, timed.pass_), *unusual(timed)])
 
 
-def _seconds(result: BenchResult) -> str:
-    return format_seconds(result.seconds.median) if result.seconds else ""
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else format_seconds(seconds)
 
 
-def _noise(one: Comparison) -> list[str]:
+def _noise(one: ComparedRun) -> list[str]:
     """Return the noise behind the intervals, for each mode and cache if there are several."""
     lines = []
     for noise in one.noises:
@@ -141,22 +174,33 @@ def _noise(one: Comparison) -> list[str]:
     return [*lines, f"all intervals hold together with {100 * CONFIDENCE:g} % confidence"]
 
 
-def _verdicts(compared: Comparisons) -> list[str]:
+def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
     """Return what the comparison comes to: a sentence on the limit, and one on each run."""
     lines = []
-    if compared.threshold is not None:
-        found = len(compared.regressions())
-        rows = count(found, "row") if found else "no row"
-        if not found and compared.disturbed():
-            rows = "no other row"
-        what = f"slower by more than {100 * compared.threshold:g} % and beyond the measured noise"
+    if record.threshold is not None:
+        found = sum(row.regression for one in record.comparisons for row in one.rows)
+        rows = count(found, "row") if found else f"no {other}row"
+        what = f"slower by more than {100 * record.threshold:g} % and beyond the measured noise"
         lines.append(f"{rows} {what}")
-    for name, one in compared.comparisons.items():
-        verdicts = Counter(verdict(row).lower() for row in one.rows)
+    for one in record.comparisons:
+        verdicts = Counter(_verdict(row.verdict).lower() for row in one.rows)
         counts = sorted(f"{number} {word}" for word, number in verdicts.items())
         words = ", ".join([count(len(one.rows), "row"), *counts])
-        lines.append(f"{name} against {compared.baseline}: {words}")
+        lines.append(f"{one.run} against {record.baseline}: {words}")
     return lines
+
+
+def _regressions(record: ComparisonRecord) -> list[str]:
+    """Return the rows that are slower beyond the limit."""
+    several = len(record.comparisons) > 1
+    found = [
+        f"    {f'{one.run}: ' * several}{_label(row)}: {row.ratio:.3f} "
+        f"({_seconds(row.seconds_before)}, then {_seconds(row.seconds_after)})"
+        for one in record.comparisons
+        for row in one.rows
+        if row.regression
+    ]
+    return ["slower beyond the limit:", *found] if found else []
 
 
 def _details(compared: Comparisons) -> list[str]:
@@ -165,13 +209,7 @@ def _details(compared: Comparisons) -> list[str]:
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
     lines = _listed(f"AGAIN: {what}: measure again", again)
-    if compared.regressions():
-        lines.append("slower beyond the limit:")
-        lines += [
-            f"    {_of(compared, name)}{row.name}: {row.ratio.value:.3f} "
-            f"({_seconds(row.before)}, then {_seconds(row.after)})"
-            for name, row in compared.regressions()
-        ]
+    lines += _regressions(record_of(compared))
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
         if compared.threshold is not None and (noisy := one.undecided(compared.threshold)):

@@ -14,6 +14,10 @@ State = Literal["", "good", "warn", "bad", "off"]
 """The colour of a cell or a note; the text says the same."""
 
 
+Unit = Literal["bytes", "seconds", "GB/s", "fraction", "ratio"]
+"""What an axis has, by which its ticks are chosen."""
+
+
 @dataclass(frozen=True)
 class Sentence:
     """A paragraph."""
@@ -51,6 +55,50 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A value of a series, with its interval in a forest plot."""
+
+    label: str
+    """The row of a forest plot; what a reader is told who points at a mark of lines."""
+    x: float
+    y: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points of an implementation."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: lines of ``y`` over ``x``, or a forest of ratios ``x`` with their intervals.
+
+    Text and Markdown leave plots out: a table has their numbers.
+    """
+
+    name: str
+    """The name that ``losscli report --plot`` takes."""
+    title: str
+    kind: Literal["lines", "forest"]
+    series: tuple[Series, ...]
+    x: Unit
+    y: Unit = "ratio"
+    roof: tuple[tuple[float, float], ...] = ()
+    """The limit that lines are drawn below."""
+    cache_bytes: int | None = None
+    """Up to which ``x`` the operands fit in a cache."""
+    band: float = 0.0
+    """How far a ratio may be from 1 that counts as the same."""
+    sides: tuple[str, str] = ("slower", "faster")
+    """What a ratio below 1 means, and one above."""
+
+
+@dataclass(frozen=True)
 class Part:
     """A document with a title."""
 
@@ -58,7 +106,7 @@ class Part:
     document: Document
 
 
-Block: TypeAlias = Sentence | Table | Notes | Part
+Block: TypeAlias = Sentence | Table | Plot | Notes | Part
 Document: TypeAlias = tuple[Block, ...]
 
 
@@ -84,6 +132,15 @@ def tables(document: Document) -> Iterator[Table]:
             yield block
         elif isinstance(block, Part):
             yield from tables(block.document)
+
+
+def plots(document: Document) -> Iterator[Plot]:
+    """Yield the plots of a document and its parts."""
+    for block in document:
+        if isinstance(block, Plot):
+            yield block
+        elif isinstance(block, Part):
+            yield from plots(block.document)
 
 
 def without_tables(document: Document) -> Document:

@@ -41,7 +41,7 @@ def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
         environment.get("gpu") or environment.get("cpu"),
         f"{environment.get('threads')} threads" if on_cpu else "",
         count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
-        f"torch {environment.get('torch')}",
+        f"torch {environment['torch']}" if environment.get("torch") else "",
     ]
     return [str(word) for word in words if word]
 

@@ -1,60 +1,61 @@
-"""Puts the panels of records together, as a page or as single plots."""
+"""Puts the documents of records together, as a page or as single plots."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import pairwise
 
 from losscli import __version__
 from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
-from losscli.compare.record import ComparisonRecord, record_of
-from losscli.render.html import data
-from losscli.render.html.line_plot import shape_at
-from losscli.render.html.measured import Measured, styles
-from losscli.render.html.panel import Panel, Row, Table
-from losscli.render.html.panels import (
-    changes,
-    checks,
-    environment,
-    errors,
-    judged,
-    outcome,
-    results,
-    samples,
-    sizes,
-    speedups,
-)
-from losscli.render.html.records import AnyRecord, Verdicts
-from losscli.render.html.svg import Plot, printable, stylesheet
-from losscli.render.records import view
+from losscli.implementations import CUSTOM
+from losscli.render.html.documents import about, document_of, document_of_comparison, short
+from losscli.render.html.plots import draw, shape_at
+from losscli.render.html.records import AnyRecord
+from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
+from losscli.render.layout import are_figures
+from losscli.render.output import state_of
 from losscli.runs.columns import REFERENCE
-from losscli.runs.encoding import finite
-from losscli.runs.records import BenchResult, Run, VerifyResult
-from losscli.views.document import tables
+from losscli.runs.records import Run
+from losscli.views.document import Document, Notes, Part, State, Table, plots, tables
+from losscli.views.plots import slug
+
+_FIRST = (CUSTOM, REFERENCE, "functional", "compile")
+"""Implementations that have the same colour in every report."""
+_NOTES = 8
+"""Most notes that are shown at once."""
+_IMPLEMENTATION = ("impl", "implementation")
+"""Headers of the column by which rows are coloured and hidden."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """The panels of one record."""
+    """The document of one record, each of whose parts is a section of the page."""
 
     key: str
-    """Begins the ids of its panels, so that they differ from those of other records."""
+    """Begins the ids of its parts, so that they differ from those of other records."""
     name: str
     """The name that the user gave the record."""
     about: str
-    panels: tuple[Panel, ...]
-    data: Mapping[str, Any] | None = None
+    document: Document
+    styles: Mapping[str, int]
+    """The colour of each implementation of the page."""
 
     @property
-    def plots(self) -> list[Plot]:
-        """All plots of the panels."""
-        both = ((panel.plots, *(group.plots for group in panel.groups)) for panel in self.panels)
-        return [plot for found in both for plots in found for plot in plots]
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The parts with their ids."""
+        for part in self.document:
+            if isinstance(part, Part):
+                yield self.key + slug(part.title), part
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All plots."""
+        return [draw(plot, self.styles) for plot in plots(self.document)]
 
 
 def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
@@ -62,21 +63,38 @@ def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
 
     Several bench runs are compared with the first of them as well, in a section of its own.
     """
-    colours = styles(_implementations(records.values()))
-    found = []
+    found: list[tuple[str, str, str, Document]] = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
         (base, before), *others = benches.items()
         compared = Comparisons(base, {name: compare(before, run) for name, run in others})
-        panels = tuple(changes.panels(record_of(compared), colours))
-        found.append(Section("compared-", "Comparison", f"baseline {changes.short(base)}", panels))
+        document = document_of_comparison(compared)
+        found.append(("compared-", "Comparison", f"baseline {short(base)}", document))
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
-        found.append(_section(key, changes.short(name), record, colours))
-    return found
+        found.append((key, short(name), about(record), document_of(record)))
+    names = [name for *_, document in found for name in _implementations(document)]
+    return [Section(*each, styles(names)) for each in found]
 
 
-def render_page(found: Sequence[Section], records: Mapping[str, AnyRecord]) -> str:
+def styles(names: Sequence[str]) -> dict[str, int]:
+    """Return the colour of each implementation, the usual ones first."""
+    given = list(dict.fromkeys(names))
+    found = {name: index for index, name in enumerate(_FIRST) if name in given}
+    others = [name for name in given if name not in found]
+    free = STYLES - len(_FIRST)
+    return found | {name: len(_FIRST) + index % free for index, name in enumerate(others)}
+
+
+def _implementations(document: Document) -> Iterator[str]:
+    yield from (series.name for plot in plots(document) for series in plot.series)
+    for table in tables(document):
+        for index, header in enumerate(table.headers):
+            if header in _IMPLEMENTATION:
+                yield from (row[index] for row in table.rows)
+
+
+def render_page(found: Sequence[Section]) -> str:
     """Return the page.
 
     Raises:
@@ -84,27 +102,29 @@ def render_page(found: Sequence[Section], records: Mapping[str, AnyRecord]) -> s
     """
     import jinja2
 
-    environment_ = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("losscli.render.html", "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    colours = styles(_implementations(records.values()))
-    style = "".join(map(stylesheet, ("colours.css", "plot.css", "page.css")))
-    loader = environment_.loader
+    environment.globals |= {
+        "laid_out": _laid_out,
+        "grouped_notes": _grouped_notes,
+        "picture": lambda plot, section: draw(plot, section.styles).in_page(),
+        "kind": lambda block: type(block).__name__,
+    }
+    loader = environment.loader
     assert loader
-    script = minified(loader.get_source(environment_, "script.js")[0])
-    summaries = [{"name": s.name, **s.data} for s in found if s.data]
-    text = environment_.get_template("page.html.j2").render(
+    script = minified(loader.get_source(environment, "script.js")[0])
+    text = environment.get_template("page.html.j2").render(
         sections=found,
-        style=style,
+        style="".join(map(stylesheet, ("colours.css", "plot.css", "page.css"))),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        styles=colours,
-        mark=lambda style: shape_at(style, 13, 6),
-        data=_in_script({"schema_version": 1, "runs": summaries}),
+        styles=found[0].styles,
+        mark=partial(shape_at, x=13, y=6),
         version=__version__,
     )
     return printable(text)
@@ -116,81 +136,59 @@ def minified(script: str) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
-def _in_script(value: object) -> str:
-    """Return JSON that cannot end the element that holds it."""
-    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
-    for letter, written in escapes.items():
-        text = text.replace(letter, written)
-    return text.encode("utf-8", "replace").decode()
+@dataclass(frozen=True)
+class LaidOut:
+    """A table as HTML has it: each row has its case, and the colour of its implementation."""
+
+    kind: str
+    headers: list[str]
+    rows: list[tuple[int | None, list[tuple[str, State]]]]
 
 
-def _section(key: str, name: str, record: AnyRecord, colours: dict[str, int]) -> Section:
-    if isinstance(record, Verdicts):
-        given = {"command": " ".join(record.command), "created": record.created}
-        known = {name: text for name, text in given.items() if text}
-        panels = judged.panels(record.verdicts, known, colours, key)
-        return Section(key, name, _about("judge", record.created, ""), tuple(panels))
-    if isinstance(record, ComparisonRecord):
-        about = f"compare, baseline {changes.short(record.baseline)}"
-        return Section(key, name, about, tuple(changes.panels(record, colours)))
-    machine = str(record.environment.get("gpu") or record.environment.get("cpu") or "")
-    about = _about(record.kind, record.created, machine)
-    if record.kind == "bench":
-        measured = Measured(record, colours)
-        return Section(key, name, about, tuple(_of_bench(measured, key)), data.of_bench(measured))
-    if record.kind == "verify":
-        panels = list(_of_checks(record, colours, key))
-        return Section(key, name, about, tuple(panels), data.of_checks(record))
-    return Section(key, name, about, tuple(_of_self_test(record)))
-
-
-def _about(kind: str, created: str, machine: str) -> str:
-    return ", ".join(word for word in (kind, machine, created[:16].replace("T", " ")) if word)
-
-
-def _of_bench(measured: Measured, key: str) -> Iterator[Panel]:
-    yield outcome.of_bench(measured)
-    yield sizes.limit(measured)
-    yield sizes.times(measured)
-    yield speedups.panel(measured)
-    yield samples.panel(measured)
-    yield errors.panel(measured)
-    yield results.results(measured, key)
-    yield results.cases(measured, key)
-    yield environment.panel(measured.run, measured.results)
-
-
-def _of_checks(run: Run, colours: dict[str, int], key: str) -> Iterator[Panel]:
-    verified = run.of(VerifyResult)
-    yield outcome.of_checks(run, verified)
-    yield checks.matrix(verified)
-    yield errors.of_checks(verified, colours)
-    yield from checks.figures(verified, colours, key)
-    yield environment.panel(run)
-
-
-def _of_self_test(run: Run) -> Iterator[Panel]:
-    yield outcome.of_self_test(run)
-    found = tuple(
-        Table(
-            "Results", tuple(table.headers), tuple(Row(tuple(row)) for row in table.rows), words=2
-        )
-        for table in tables(view(run))
+def _laid_out(table: Table, section: Section) -> LaidOut:
+    rows = [list(row) for row in table.rows]
+    if table.by_case:
+        for above, row in pairwise(rows):
+            row[0] = row[0] or above[0]
+    headers = [header.replace("\n", " ") for header in table.headers]
+    column = next((i for i, header in enumerate(headers) if header in _IMPLEMENTATION), None)
+    words = 0
+    for cells in zip(*rows, strict=True):
+        if are_figures(cells):
+            break
+        words += 1
+    kinds = [f"w{min(words, 4)}", "f" * table.by_case, "facts" * (headers == ["fact", "value"])]
+    kinds += ["matrix" * (headers[:1] == ["check"]), "words" * (headers[-1:] == ["first reason"])]
+    return LaidOut(
+        " ".join(kind for kind in kinds if kind),
+        headers,
+        [
+            (
+                None if column is None else section.styles.get(row[column]),
+                [(cell, state_of(cell)) for cell in row],
+            )
+            for row in rows
+        ],
     )
-    yield Panel("results", "All results", tables=found)
-    yield environment.panel(run)
 
 
-def _implementations(records: Iterable[AnyRecord]) -> Iterator[str]:
-    for record in records:
-        if isinstance(record, Run):
-            timed = (r for r in record.results if isinstance(r, BenchResult | VerifyResult))
-            yield from (r.implementation for r in timed)
-            if record.kind == "verify":
-                yield REFERENCE  # whose errors stand beside the others
-        elif isinstance(record, Verdicts):
-            speeds = (speed for verdict in record.verdicts for speed in verdict.speed)
-            yield from (other for speed in speeds for other in speed.ratios)
-        else:
-            yield from (row.implementation for one in record.comparisons for row in one.rows)
+@dataclass(frozen=True)
+class Note:
+    """A line of notes, with the lines below it that belong to it."""
+
+    text: str
+    state: State
+    lines: list[str]
+
+
+def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
+    """Return the first notes, which are shown at once, and the others."""
+    if notes.state == "off":  # text that is laid out already
+        return [Note("", "", list(notes.lines))], []
+    found: list[Note] = []
+    for line in notes.lines:
+        if found and line.startswith(("    ", "from losscli.")):
+            found[-1].lines.append(line.strip())
+        elif line:
+            found.append(Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
+    return found[:_NOTES], found[_NOTES:]

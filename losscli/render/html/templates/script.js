@@ -25,7 +25,7 @@
     body.append(...known.map((each) => each.row), ...rows.filter((each) => !each.text).map((each) => each.row));
   };
   for (const table of all("table")) {
-    if (table.tBodies[0].rows.length < 3 || table.matches(".facts, .part table")) continue;
+    if (table.tBodies[0].rows.length < 3 || table.matches(".facts")) continue;
     all("thead th", table).forEach((head, index) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -35,21 +35,20 @@
     });
   }
 
-  // Filtering: a row of a full table or a case stays if it has all words, in any case.
+  // Filtering: a row of a full table stays if it has all words, in any case.
   const query = get("q");
-  const entries = [...all("table.f tbody tr"), ...all("details.part")].map((element) => {
-    const source = element.matches("details") ? element.querySelector("summary") : element;
-    return { element, text: [...source.querySelectorAll("td")].map((c) => c.textContent).join(" ").toLowerCase() || source.textContent.toLowerCase() };
-  });
+  const entries = all("table.f tbody tr").map((element) => ({
+    element,
+    text: [...element.cells].map((cell) => cell.textContent).join(" ").toLowerCase(),
+  }));
   const filter = () => {
     const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
     let rows = 0;
     for (const { element, text } of entries) {
       element.hidden = !words.every((word) => text.includes(word));
-      if (!element.hidden && element.matches("tr")) rows++;
+      if (!element.hidden) rows++;
     }
-    const total = entries.filter(({ element }) => element.matches("tr")).length;
-    get("n").textContent = words.length ? `${rows} of ${total} rows` : "";
+    get("n").textContent = words.length ? `${rows} of ${entries.length} rows` : "";
   };
   if (!entries.length) {
     query.parentNode.hidden = true;
@@ -58,18 +57,6 @@
   query.oninput = filter;
   document.querySelector("form").onsubmit = () => false;
   filter();
-
-  // A link to a case opens it; so does the address.
-  const open = () => {
-    const target = location.hash && get(decodeURIComponent(location.hash.slice(1)));
-    if (target && target.matches("details")) {
-      target.hidden = false;
-      target.open = true;
-      target.scrollIntoView();
-    }
-  };
-  addEventListener("hashchange", open);
-  open();
 
   // Hovering: the title of a mark, at once and also by touch.
   const tip = get("tip");
@@ -89,29 +76,4 @@
     tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - tip.offsetWidth - 8))}px`;
     tip.style.top = `${y + tip.offsetHeight + 28 > innerHeight ? y - tip.offsetHeight - 10 : y + 16}px`;
   });
-
-  // The samples, decompressed where they are asked for.
-  const { runs } = JSON.parse(get("data").textContent);
-  const benches = runs.filter((run) => run.samples && run.samples.data);
-  const save = get("save");
-  save.hidden = !benches.length || typeof DecompressionStream === "undefined";
-  const samples = async (run) => {
-    const bytes = Uint8Array.from(atob(run.samples.data), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const view = new DataView(await new Response(stream).arrayBuffer());
-    let at = 0;
-    return run.rows.flatMap(([number, pass, implementation, , median], row) =>
-      Array.from({ length: run.samples.counts[row] }, () => {
-        const seconds = median * Math.exp(view.getInt16(2 * at++, true) / 2048);
-        return [run.name, run.cases[number], pass, run.implementations[implementation], seconds.toPrecision(6)];
-      }));
-  };
-  save.onclick = async () => {
-    const rows = [["run", "case", "pass", "implementation", "seconds"], ...(await Promise.all(benches.map(samples))).flat()];
-    const text = rows.map((row) => row.map((cell) => `"${String(cell).replaceAll('"', '""')}"`).join(",")).join("\n");
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-    link.download = "samples.csv";
-    link.click();
-  };
 })();
