@@ -88,7 +88,7 @@ def test_width_is_that_of_the_terminal_between_48_and_100(monkeypatch, is_termin
 def test_comparison_goes_without_columns(write, capsys, monkeypatch):
     write("base.json", machine(1))
     write("new.json", machine(2))
-    monkeypatch.setattr(output, "width", lambda: 60)
+    monkeypatch.setattr("losscli.render.records.width", lambda: 60)
     assert main.run(["compare", "base.json", "new.json"]) == 0
     out = capsys.readouterr().out
     assert "not shown in 60 columns: base" in out

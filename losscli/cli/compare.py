@@ -78,9 +78,8 @@ def command(
     from losscli.compare.gate import Comparisons, FailOn
     from losscli.compare.rows import why_unmatched
     from losscli.processes.garbage import without_garbage_collection
-    from losscli.render.layout import WIDTH
-    from losscli.render.output import publish, width, write_report
-    from losscli.render.records import conclusion, render
+    from losscli.render.output import publish
+    from losscli.render.records import conclusion, render, write
     from losscli.runs.reading import read_run
     from losscli.runs.saved import find_run
 
@@ -103,8 +102,7 @@ def command(
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
     compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_figure))
-    text = render(compared, format, WIDTH if output else width())
-    write_report(text, format, output)
+    write(compared, format, output)
     if compared.has_changes:  # a summary that always says the same is not read
         publish("compare", lambda: render(compared, "md"))
     if output:

@@ -81,8 +81,7 @@ def command(
     from losscli.machine import devices, memory
     from losscli.operators import loading
     from losscli.profile import session
-    from losscli.render.output import write_report
-    from losscli.render.records import render
+    from losscli.render.records import write
     from losscli.runs.encoding import json_line
     from losscli.runs.files import write_file
     from losscli.runs.records import FAILED
@@ -110,7 +109,7 @@ def command(
     if output:
         write_file(output, raw)
     with kept("profile", lambda: json_line(found.to_json())):
-        write_report(render(found, format), format, None)
+        write(found, format, None)
     return EXIT_OK
 
 

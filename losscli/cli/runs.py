@@ -21,12 +21,13 @@ from losscli.cli.variables import switch
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
-from losscli.render.layout import WIDTH, lay_out, left_out, narrowed
-from losscli.render.output import width, write_report
+from losscli.render.output import width
+from losscli.render.text import text
 from losscli.runs.files import is_replaceable
 from losscli.runs.holding import holder_of
 from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
+from losscli.views.document import Table
 
 LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
@@ -115,10 +116,8 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         if not any(run["problem"] for run in runs):
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
-        shown, rows = narrowed(keys, rows, width(), _LEAST_IMPORTANT)
-        emit(lay_out(shown, rows, align=["left"] * len(shown)))
-        if dropped := [key for key in keys if key not in shown]:
-            emit(f"\n{left_out(dropped, width())}")
+        table = Table(keys, rows, align=["left"] * len(keys), least=_LEAST_IMPORTANT)
+        emit(text((table,), width()))
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
@@ -159,15 +158,14 @@ def _show(
 ) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
-    from losscli.render.records import render
+    from losscli.render.records import write
     from losscli.runs.reading import read_run
 
     name, killed = names[0], killed_runs()
     run = read_run(_find(name), "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    text = render(run, format, WIDTH if output else width(), columns, verbose=verbose)
-    write_report(text, format, output)
+    write(run, format, output, columns, verbose=verbose)
     state = _state(name, killed)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
@@ -184,7 +182,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
 
     from losscli.compare.cells import headline
     from losscli.render.html.records import read_record
-    from losscli.render.records import conclusion, render
+    from losscli.render.records import conclusion, write
     from losscli.runs.files import refuse_to_overwrite
     from losscli.runs.merge import merge, missing_parts
     from losscli.runs.records import Run
@@ -204,7 +202,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     found = merge(runs, mixed=mixed)
     if found.kind == "bench":
         found = replace(found, headline=headline(found))
-    write_report(render(found, format), format, output)
+    write(found, format, output)
     say(f"{conclusion(found)}\n")
     if missing := missing_parts(found):
         note(f"without part {', '.join(missing)}: join the record with the rest when it is there")

@@ -184,19 +184,20 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
 
 def _report(found: list[Judged], format: str) -> str:
-    """Return how many files of each kind got the verdict that is due, and which did not."""
+    """Return how many files of each kind got the expected verdict, and which did not."""
     from losscli.judge.selftest import counted
-    from losscli.render.layout import MARKDOWN, TEXT, fill, lay_out
+    from losscli.render.text import markdown, text
+    from losscli.views.document import Notes, Table
 
     if format == "json":
         return json.dumps([each.to_json() for each in found], indent=1)
     rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
-    style = TEXT if format == "table" else MARKDOWN
-    parts = [lay_out(["files", "judged", "as expected"], rows, style)]
+    lines = []
     for each in found:
         if not each.as_expected:
             codes = f" ({', '.join(each.codes)})" if each.codes else ""
             why = f": {each.reason}" if each.reason else ""
-            due = f"{each.word}{codes}, where {each.expected} is due{why}"
-            parts.append(fill(f"{each.file}, {each.what}: {due}"))
-    return "\n\n".join(parts)
+            got = f"{each.word}{codes}, expected {each.expected}{why}"
+            lines.append(f"{each.file}, {each.what}: {got}")
+    document = Table(["files", "judged", "as expected"], rows), Notes(lines)
+    return text(document) if format == "table" else markdown(document)

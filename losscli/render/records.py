@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from losscli.compare.gate import Comparisons
 from losscli.compare.history import History
 from losscli.profile.record import Profile
 from losscli.render.data import DATA, AnyRecord
 from losscli.render.layout import WIDTH
+from losscli.render.output import width, write_report
 from losscli.render.text import markdown, text
 from losscli.runs.records import Kind
 from losscli.views import bench, compare, history, profile, self_tests, verify
@@ -54,6 +56,23 @@ def render(
     if format == "md":
         return markdown(view(record, verbose=True, columns=columns))
     return DATA[format](record)
+
+
+def write(
+    record: AnyRecord,
+    format: str,
+    output: Path | None,
+    columns: Sequence[str] = (),
+    *,
+    verbose: bool = False,
+) -> None:
+    """Write a record to its output, or to standard output in the terminal's width.
+
+    Raises:
+        UnfitError: it cannot be written.
+    """
+    wide = WIDTH if output else width()
+    write_report(render(record, format, wide, columns, verbose=verbose), format, output)
 
 
 def conclusion(record: AnyRecord) -> str:

@@ -8,9 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from losscli.compare.cells import headline
-from losscli.render.layout import WIDTH
-from losscli.render.output import width, write_report
-from losscli.render.records import render
+from losscli.render.records import render, write
 from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal, journal_of
 from losscli.runs.records import Result, Run
@@ -86,8 +84,6 @@ class Writer:
                 # First what can be rendered again from the other.
                 if self.saved:
                     write_file(self.saved, render(self.run, "jsonl"))
-                wide = width() if self.output is None else WIDTH
-                text = render(self.run, self.format, wide, self.columns, verbose=self.verbose)
-                write_report(text, self.format, self.output)
+                write(self.run, self.format, self.output, self.columns, verbose=self.verbose)
         if journal and (self.format in WHOLE or self.saved or not self._results):
             journal.unlink(missing_ok=True)

@@ -65,12 +65,13 @@ def baseline_of(results: Results) -> str:
 
 
 def answers(run: Run) -> list[str]:
-    """Return a sentence for each pass on the first implementation but the baseline."""
+    """Return a sentence for each pass on the first implementation that is not PyTorch's own."""
     results = run.of(BenchResult)
     baseline = baseline_of(results)
-    names = dict.fromkeys(result.implementation for result in results)
-    subject = next((name for name in names if name != baseline), baseline)
-    others = [baseline, *(name for name in names if name not in (baseline, subject))]
+    names = dict.fromkeys([baseline, *(result.implementation for result in results)])
+    _, *others = names
+    subject = next((n for n in others if n not in NAMES), next(iter(others), baseline))
+    others = [name for name in names if name != subject and not is_own(name)]
     own = sorted((r for r in results if r.implementation == subject), key=place)
     return [
         f"{pass_}: {subject} {words}"
@@ -82,15 +83,23 @@ def answers(run: Run) -> list[str]:
 def _answer(results: Results, others: Sequence[str]) -> str:
     timed = [result for result in results if result.seconds and not result.impossible]
     parts = []
-    against = [words for name in others if not is_own(name) if (words := _against(timed, name))]
+    against = [words for name in others if (words := _against(timed, name))]
+    unclear = [
+        NAMES.get(name, name)
+        for name in others
+        if any(name in r.speedup for r in timed) and not _decided(timed, name)
+    ]
+    shares = [r.limit_share for r in timed if r.limit_share and r.limit_share <= 1]
     if against:
         parts.append(f"is {', '.join(against[:NAMED])}")
-        shares = [r.limit_share for r in timed if r.limit_share and r.limit_share <= 1]
-        if shares:
-            of = "the matrix products" if timed[0].operations else "the peak memory bandwidth"
-            most = "up to " * (len(shares) > 1)
-            parts[0] += f", at {most}{100 * max(shares):.0f} % of {of}"
-    elif timed:
+    if shares and (against or unclear):
+        of = "the matrix products' speed" if timed[0].operations else "the peak memory bandwidth"
+        most = "up to " * (len(shares) > 1)
+        reached = f"{most}{100 * max(shares):.0f} % of {of}"
+        parts = [f"{parts[0]}, at {reached}"] if parts else [f"reaches {reached}"]
+    if unclear:
+        parts.append(f"{'' if parts else 'is '}inconclusive against {', '.join(unclear[:NAMED])}")
+    if timed and not parts:
         fastest = max(timed, key=lambda r: r.teraflops or r.gbps or 0)
         speed = f"{figure(fastest.gbps or 0)} GB/s"
         if fastest.teraflops:
@@ -109,10 +118,10 @@ def _answer(results: Results, others: Sequence[str]) -> str:
 def _against(results: Results, other: str) -> str:
     """Return ``2.5x faster than eager PyTorch``, of the ratios that are conclusive."""
     known = [result for result in results if other in result.speedup]
-    decided = [r.speedup[other] for r in known if not _is_unclear(r, other)]
+    decided = _decided(known, other)
     name = NAMES.get(other, other)
     if not decided:
-        return f"inconclusive against {name}" if known else ""
+        return ""
     mean = geometric_mean(decided)
     notes = [other] * (other in (REFERENCE, "functional"))
     notes += [f"geometric mean of {len(decided)} cases"] * (len(decided) > 1)
@@ -123,6 +132,12 @@ def _against(results: Results, other: str) -> str:
     if mean < 1 / (1 + DIFFERENT_BEYOND):
         return f"{figure(1 / mean)}x slower than {name}{more}"
     return f"as fast as {name}{more}"
+
+
+def _decided(results: Results, other: str) -> list[float]:
+    """Return the ratios to another implementation that are conclusive."""
+    known = [result for result in results if other in result.speedup]
+    return [result.speedup[other] for result in known if not _is_unclear(result, other)]
 
 
 def _is_unclear(result: BenchResult, other: str) -> bool:
