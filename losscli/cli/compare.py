@@ -37,7 +37,7 @@ from losscli.runs.files import refuse_to_overwrite
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
-    help="Exit with 1 if noise can hide a slowdown by LIMIT, or NEW lacks a figure that has a "
+    help="Exit with 1 if noise can hide a slowdown by LIMIT, or NEW lacks a metric that has a "
     "limit. On by default for the same rows as --fail-on-missing.",
 )
 @switch("--force", help="Compare runs even if their machines differ.")

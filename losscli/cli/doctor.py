@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "cannot be used, or one does not hold.",
 )
 def command(device: str, isolation: bool, as_json: bool) -> int:
-    """Look for what stops or spoils a build or a benchmark on this machine.
+    """Look for what stops a build or distorts a benchmark on this machine.
 
     Each line is ok, a warning (the device can be used, but something is missing or times are not to
     be trusted) or a problem (the device cannot be used), with what to do. losscli only looks: it

@@ -18,7 +18,7 @@ from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
 from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus
 from losscli.runs.grouping import grouped
-from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, UNCLEAR
+from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHARE, UNCLEAR
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
 from losscli.units import figure, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
@@ -89,7 +89,8 @@ def _answer(results: Results, others: Sequence[str]) -> str:
         for name in others
         if any(name in r.speedup for r in timed) and not _decided(timed, name)
     ]
-    shares = [r.limit_share for r in timed if r.limit_share and r.limit_share <= 1]
+    known = (result.limit_share for result in timed)
+    shares = [min(share, 1.0) for share in known if share and share < IMPOSSIBLE_SHARE]
     if against:
         parts.append(f"is {', '.join(against[:NAMED])}")
     if shares and (against or unclear):
