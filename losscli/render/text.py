@@ -17,7 +17,7 @@ from losscli.render.layout import (
     narrowed,
     wrap_last,
 )
-from losscli.views.document import Block, Document, Notes, Part, Sentence, Table
+from losscli.views.document import Block, Document, Notes, Part, Sentence, Table, Verbatim
 
 
 def text(document: Document, width: int = WIDTH) -> str:
@@ -50,6 +50,8 @@ def _blocks(
             yield _filled([block.text], width)
         elif isinstance(block, Notes):
             yield _filled(block.lines, width)
+        elif isinstance(block, Verbatim):
+            yield block.text if width else f"```\n{block.text}\n```"
         elif isinstance(block, Part):
             yield block.title if width else f"{'#' * level} {block.title}"
             yield from _parts(block.document, width, level + 1)

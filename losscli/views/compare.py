@@ -86,7 +86,7 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
         ]
     )
     yield _rows(one)
-    headers = ["loss", "pass", "impl", "cases", "geometric mean of new/base"]
+    headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
     yield Table(
         headers,
         [[m.loss, _pass(m), m.implementation, str(m.rows), f"{m.ratio:.3f}"] for m in one.means],

@@ -14,6 +14,13 @@ State = Literal["", "good", "warn", "bad", "off"]
 """The colour of a cell or a note; the text says the same."""
 
 
+@dataclass(frozen=True)
+class Verbatim:
+    """Text that is laid out already."""
+
+    text: str
+
+
 Unit = Literal["bytes", "seconds", "GB/s", "fraction", "ratio"]
 """What an axis has, by which its ticks are chosen."""
 
@@ -106,7 +113,7 @@ class Part:
     document: Document
 
 
-Block: TypeAlias = Sentence | Table | Plot | Notes | Part
+Block: TypeAlias = Sentence | Table | Plot | Notes | Verbatim | Part
 Document: TypeAlias = tuple[Block, ...]
 
 

@@ -28,6 +28,7 @@ from losscli.views.document import (
     Series,
     State,
     Table,
+    Verbatim,
 )
 
 _LABELS = {
@@ -105,7 +106,7 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
         drawn = tuple(_speedups(verdict, index))
-        found = Notes(block(verdict).splitlines(), "off")
+        found = Verbatim(block(verdict))
         yield Part(
             verdict.file or verdict.id, (Sentence(verdict.word, state_of(verdict)), *drawn, found)
         )

@@ -183,8 +183,6 @@ class Note:
 
 def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
     """Return the first notes, which are shown at once, and the others."""
-    if notes.state == "off":  # text that is laid out already
-        return [Note("", "", list(notes.lines))], []
     found: list[Note] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):
