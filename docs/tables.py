@@ -6,11 +6,14 @@ select results. Where no key names them, tables show contiguous operands and an 
 1; `axes` shows the others. Under the figures of kernels that have changed since stands the commit
 at which they were measured, which `ages.py` finds out from git. `functions: element` and
 `functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation;
-`reasons: all` are the reasons of verdicts; `checks: all` the checks of verify.
+`reasons: all` are the reasons of verdicts, `facets: all` their facets, `jobs: all` the keys of
+a job;
+`checks: all` the checks of verify.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -18,7 +21,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +35,10 @@ from losscli.doctor.isolation import ATTACKS
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
 from losscli.implementations.sandbox.parts import PARTS
+from losscli.judge.job import Job
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
-from losscli.reasons import CODES, Code
+from losscli.reasons import CODES, FACETS, Code, Facet
 from losscli.runs.columns import SMALL
 from losscli.runs.judgements import IMPOSSIBLE, SLOWER
 from losscli.runs.reading import read_run
@@ -54,6 +58,7 @@ DOCUMENTS = (
     DOCS / "training-code.md",
     DOCS / "verification.md",
     DOCS / "judging.md",
+    DOCS / "isolation.md",
     DOCS / "performance.md",
     DOCS / "sharded.md",
     DOCS / "kernel-notes.md",
@@ -488,6 +493,50 @@ def walls() -> str:
     return _table(["part", "what a file tries", "with namespaces", "without", "on a GPU"], rows)
 
 
+FACET_MEANS: dict[Facet, str] = {
+    "value": "the loss at ordinary values, on each branch of the formula",
+    "gradient": "each gradient, for grad_output 1 and others",
+    "sizes": "sizes around those at which kernels switch code paths, none and one too",
+    "extreme_values": "logits of 100 and beyond, ties, ignored rows; NaN, infinities, subnormals",
+    "parameters": "parameters other than the defaults; one that is taken and ignored is wrong",
+    "reductions": "reductions other than the usual one",
+    "dtypes": "dtypes other than its own",
+    "layouts": "strides, slices, broadcasts, targets of other dtypes",
+    "streams_and_graphs": "side streams and CUDA graphs; needs a GPU",
+    "repeated_backward": "retain_graph, and gradients that accumulate in .grad",
+    "second_derivatives": "create_graph",
+    "inputs": "inputs that it overwrites, data that changes before backward, class indices out of "
+    "range",
+    "global_state": "flags, seeds, modes, functions, environment variables",
+    "determinism": "the same bits in every run",
+    "memory": "reads and writes beyond the ends, uninitialised memory, leaks",
+}
+
+
+def facets() -> str:
+    """Return the table of the facets of a verdict."""
+    rows = []
+    for facet in FACETS:
+        names = [f"`{check.name}`" for check in CHECKS.values() if check.facet == facet]
+        rows.append([facet.replace("_", " "), FACET_MEANS[facet], ", ".join(names)])
+    return _table(["facet", "what is looked at", "checks"], rows)
+
+
+def jobs() -> str:
+    """Return the table of the keys of a job."""
+    lines = ast.parse(inspect.getsource(Job)).body[0].body  # type: ignore[attr-defined]
+    rows = []
+    for field, text in zip_longest(lines, lines[1:]):
+        if isinstance(field, ast.AnnAssign):
+            told = (
+                inspect.cleandoc(ast.literal_eval(text.value)) if isinstance(text, ast.Expr) else ""
+            )
+            rows.append(
+                [f"`{ast.unparse(field.target)}`", " ".join(told.replace("``", "`").split())]
+            )
+    return _table(["key", "value"], rows)
+
+
 def reasons() -> str:
     """Return a row per code of a verdict's reason."""
     rows = [[code, code.word, code.meaning, code.advice] for code in Code if code in CODES]
@@ -595,6 +644,8 @@ OF_CODE: dict[str, Callable[[str], str]] = {
     functions.__name__: functions,
     walls.__name__: lambda _: walls(),
     reasons.__name__: lambda _: reasons(),
+    facets.__name__: lambda _: facets(),
+    jobs.__name__: lambda _: jobs(),
     checks.__name__: lambda _: checks(),
 }
 """Tables of what the code says, by kind; they take what stands in place of a file."""

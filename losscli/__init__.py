@@ -9,11 +9,12 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """Import ``losscli.judge``, which is a function as well, when it is first asked for."""
-    if name != "judge":
+    if name not in ("judge", "judge_many"):
         raise AttributeError(f"module 'losscli' has no attribute '{name}'")
     from importlib import import_module
 
-    return import_module("losscli.judge")
+    judge = import_module("losscli.judge")
+    return judge if name == "judge" else judge.judge_many
 
 
 def load(device: str | None = None) -> None:

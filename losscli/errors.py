@@ -82,9 +82,11 @@ class UnfitError(LosscliError):
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of several files: failed, does not build, unfit, all well."""
+    """Return the exit code of several files: failed, does not build, usage, unfit, all well."""
     given = {*codes}
-    return next((c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_UNFIT) if c in given), EXIT_OK)
+    return next(
+        (c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_USAGE, EXIT_UNFIT) if c in given), EXIT_OK
+    )
 
 
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 Word = Literal[
     "RIGHT",
@@ -29,6 +29,34 @@ than PyTorch; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a cloc
 raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD`` it cannot be
 loaded; ``NOT JUDGED`` this machine could not judge it.
 """
+
+Facet = Literal[
+    "value",
+    "gradient",
+    "sizes",
+    "extreme_values",
+    "parameters",
+    "reductions",
+    "dtypes",
+    "layouts",
+    "streams_and_graphs",
+    "repeated_backward",
+    "second_derivatives",
+    "inputs",
+    "global_state",
+    "determinism",
+    "memory",
+]
+"""The sides of a kernel that a verdict tells apart, in the order in which it lists them."""
+FACETS: tuple[Facet, ...] = get_args(Facet)
+HOME: frozenset[Facet] = frozenset(
+    {
+        *("value", "gradient", "sizes", "extreme_values"),
+        *("parameters", "reductions", "layouts", "memory"),
+    }
+)
+"""The facets in which a wrong result makes a file WRONG, except for variants that a check calls
+limits. In others it is a limit of the kernel, unless it changes what other code computes."""
 
 _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
 _INDEX = "Look for reads and writes beyond the end of a tensor"
@@ -150,6 +178,15 @@ class Code(StrEnum):
         "Start no process, or wait for its end before the call returns.",
     )
 
+    UNKNOWN_LOSS = (
+        *("unknown_loss", "NOT JUDGED", "it is not known which loss the file computes"),
+        "Name the loss by --loss NAME (`losscli list losses` lists them), or a file with a class "
+        "Model by --reference FILE.",
+    )
+    MISSING_TOOL = (
+        *("missing_tool", "NOT JUDGED", "the machine lacks a compiler or a package for the file"),
+        "Judge it on a machine that has it: `losscli doctor` shows what is missing here.",
+    )
     BAD_REFERENCE = (
         *("bad_reference", "NOT JUDGED", "the reference does not run, or has no gradient"),
         "Correct the reference, not the kernel: a reference has to run in float64 and, to judge "

@@ -1,7 +1,5 @@
 """A headless Chromium for tests, driven by ChromeDriver over plain HTTP, with no other package."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

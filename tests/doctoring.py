@@ -1,7 +1,5 @@
 """A made-up machine for `losscli doctor`: stand-in programs, files of the kernel, and answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

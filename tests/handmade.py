@@ -4,15 +4,7 @@ from typing import Any
 
 from losscli.cases.case import Case
 from losscli.losses import find_loss
-from losscli.runs.records import (
-    FAILED,
-    OK,
-    SKIPPED,
-    BenchResult,
-    Error,
-    Run,
-    Seconds,
-)
+from losscli.runs.records import FAILED, OK, SKIPPED, BenchResult, Error, Run, Seconds
 
 
 def case(**changes):
@@ -48,7 +40,6 @@ def small_case_of(loss, **changes):
 
 
 def pair(input, target):
-    """Return the operands of a loss of two by their names."""
     return {"input": input, "target": target}
 
 

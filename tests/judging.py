@@ -1,7 +1,5 @@
 """Verdicts made by hand, files to judge, and a judge that only reads what a file says of itself."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

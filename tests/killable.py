@@ -7,8 +7,6 @@ until it is killed.
 A process takes seconds to import torch. :class:`Forked` is one that has nothing left to import.
 """
 
-from __future__ import annotations
-
 import importlib
 import multiprocessing
 import os

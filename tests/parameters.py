@@ -1,7 +1,5 @@
 """What a test is run for: on each run or by `make test-all`, one by one or in a loop."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping

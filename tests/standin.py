@@ -1,7 +1,5 @@
 """A stand-in csrc and stand-in compilers: shell scripts that finish in milliseconds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/architecture.md: the way from `losscli bench` to a kernel, and the places that it names."""
 
-from __future__ import annotations
-
 import re
 import socket
 import sys
@@ -25,7 +23,7 @@ from tests.fake_bench import FixedLimits, Seen
 ROOT = Path(losscli.__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 STEPS = re.findall(r"^\d+\. `(\S+)`: `(\S+)`$", PAGE, re.MULTILINE)
-MOST = 14
+MOST = 13
 READY = "from losscli.processes import to_parent\nwith to_parent() as c: c.put(None); c.receive()"
 
 
@@ -50,14 +48,14 @@ def test_the_way_leads_from_the_command_to_a_message(monkeypatch):
     found: list[tuple[str, str]] = []
 
     def put(channel: Channel, value: object) -> None:
-        found.extend([*steps_to(sys._getframe(1), "command"), STEPS[4]])
+        found.extend([*steps_to(sys._getframe(1), "command"), STEPS[3]])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-c", READY))
     monkeypatch.setattr(Channel, "put", put)
     options = ["--device", "cpu", "--loss", "mse", "--size", "8x8", "--processes", "2"]
     assert run(["bench", *options]) == 130
-    assert found == STEPS[:5]
+    assert found == STEPS[:4]
 
 
 def test_the_way_leads_from_a_message_to_an_operator(monkeypatch):
@@ -82,7 +80,7 @@ def test_the_way_leads_from_a_message_to_an_operator(monkeypatch):
     ours.socket.shutdown(socket.SHUT_WR)
     with ours, theirs:
         serve(theirs, Runner("cpu", **fakes))
-    assert STEPS[5:] in ways
+    assert STEPS[4:] in ways
 
 
 @pytest.mark.parametrize("line", re.findall(r"^.*`losscli/.*$", PAGE, re.MULTILINE))

@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from losscli.bench.limit import Limit
-from losscli.bench.merging import merge
-from losscli.bench.outcome import Found, Surroundings, Timed, Untimed
 from losscli.bench.plan import plan
 from losscli.bench.processes import (
     MeasuringProcess,
@@ -20,8 +19,8 @@ from losscli.bench.processes import (
     environment,
     share,
 )
-from losscli.bench.runner import Runner
-from losscli.bench.statistics import summarize
+from losscli.bench.results import merge, timed, untimed
+from losscli.bench.runner import Measured, Runner
 from losscli.bench.worker import serve
 from losscli.cli.main import run
 from losscli.config.schema import Config, LossChoice, Timing
@@ -37,7 +36,7 @@ from tests.parameters import SLOW
 
 TIMING = Timing(min_time=0.4, max_time=4.0, processes=4)
 NAMES = ("custom", "reference")
-WRONG = Untimed("failed", Reason(Code.WRONG, "loss: off"))
+WRONG = Reason(Code.WRONG, "loss: off")
 
 
 @pytest.fixture
@@ -52,15 +51,12 @@ def task():
     return made
 
 
-def timed(*samples):
-    return Timed(summarize(samples), None, 0, "as a test says")
-
-
-AROUND = Surroundings(Limit(0.5), stop="confidence")
-
-
-def found(pass_="forward", around=AROUND, **outcomes):
-    return Found(pass_, outcomes, around)
+def found(task, pass_, name, given, **fields):
+    """Return a result with these samples, or with this reason."""
+    if isinstance(given, Reason):
+        return untimed(task, pass_, name, given)
+    result = timed(task, pass_, name, given, stop="confidence", **fields)
+    return structs.replace(result, limit_gbps=result.bytes / 0.5 / 1e9)
 
 
 class FakeWorker:
@@ -76,11 +72,12 @@ class FakeWorker:
         self.asked.append(task)
 
     def answers(self, notify):
-        for pass_, names in self.asked[-1].passes.items():
+        task = self.asked[-1]
+        for pass_, names in task.passes.items():
             if self.given == "dies":
                 raise ProcessDiedError(-11)
-            outcomes = {name: self.given[name] for name in names}
-            yield Found(pass_, outcomes, AROUND, {(pass_,): cast(Any, None)})
+            results = [found(task, pass_, name, self.given[name]) for name in names]
+            yield Measured(results, {(pass_,): cast(Any, None)})
 
     def close(self):
         self.ended = True
@@ -113,7 +110,8 @@ def test_worker_reports_what_its_runner_measures(task):
     )
     quick = replace(task, passes={"forward": ("reference",)})
     (reported,) = answers(quick, runner)
-    assert reported.outcomes["reference"].seconds.median == 2.0
+    (result,) = reported.results
+    assert result.seconds.median == 2.0
 
 
 def answers(task, runner):
@@ -170,15 +168,16 @@ channel.receive()
         ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "runs out of memory"),
     ],
 )
-def test_dead_process_reports_its_exit_code_or_signal(text, status, told):
+def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
     worker = process(text)
     try:
         with pytest.raises(ProcessDiedError, match="the process that measured the case") as raised:
             list(worker.answers(print))
     finally:
         worker.close()
-    assert raised.value.outcome.status == status
-    assert told in raised.value.outcome.reason.text
+    result = raised.value.result(task, "forward", "custom")
+    assert result.status == status
+    assert told in result.reason
 
 
 def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
@@ -193,7 +192,7 @@ def test_error_of_a_process_ends_the_run_with_its_exit_code(task):
 
 
 def test_results_combine_all_processes(pool, task):
-    speeds = [{"custom": timed(*[1.0] * 9), "reference": timed(*[n] * 9)} for n in (2.0, 2.2, 2.1)]
+    speeds = [{"custom": [1.0] * 9, "reference": [n] * 9} for n in (2.0, 2.2, 2.1)]
     processes, started = pool(*speeds)
     custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
     assert len(started) == TIMING.processes
@@ -205,7 +204,7 @@ def test_results_combine_all_processes(pool, task):
 
 
 def test_record_with_processes_is_read_back(pool, task):
-    processes, _ = pool({name: timed(1.0, 2.0, 3.0) for name in NAMES})
+    processes, _ = pool({name: [1.0, 2.0, 3.0] for name in NAMES})
     for result in processes.run(task):
         written = json.loads(json.dumps(result.to_json()))
         assert read_value(BenchResult, written) == result
@@ -216,7 +215,7 @@ def test_processes_share_the_time_of_a_case():
 
 
 def test_implementation_that_one_process_fails_has_no_time(pool, task):
-    right = {name: timed(1.0, 1.1) for name in NAMES}
+    right = {name: [1.0, 1.1] for name in NAMES}
     processes, started = pool(right, {**right, "custom": WRONG}, right)
     custom, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
     assert (custom.status, reference.status) == ("failed", "ok")
@@ -225,7 +224,7 @@ def test_implementation_that_one_process_fails_has_no_time(pool, task):
 
 
 def test_process_that_dies_fails_its_case_and_is_replaced_for_the_next(pool, task):
-    right = {name: timed(1.0, 1.1) for name in NAMES}
+    right = {name: [1.0, 1.1] for name in NAMES}
     processes, started = pool(right, "dies", right)
     results = list(processes.run(task))
     assert {(r.status, r.code) for r in results} == {("failed", "process_died")}
@@ -237,8 +236,8 @@ def test_process_that_dies_fails_its_case_and_is_replaced_for_the_next(pool, tas
 
 
 def test_allocator_is_set_and_the_default_one_is_recorded_too(pool, task):
-    fair = {"custom": timed(1.0, 1.0), "reference": timed(2.0, 2.0)}
-    default = {"custom": timed(1.0, 1.0), "reference": timed(9.0, 9.0)}
+    fair = {"custom": [1.0, 1.0], "reference": [2.0, 2.0]}
+    default = {"custom": [1.0, 1.0], "reference": [9.0, 9.0]}
     assert TIMING.processes
     processes, started = pool(*[fair] * TIMING.processes, default, unsettable="")
     _, reference = list(processes.run(replace(task, passes={"forward": NAMES})))
@@ -249,7 +248,7 @@ def test_allocator_is_set_and_the_default_one_is_recorded_too(pool, task):
 
 
 def test_process_with_the_default_allocator_measures_no_limit_and_half_as_long(pool, task):
-    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES}, unsettable="")
+    processes, started = pool({name: [1.0, 1.1] for name in NAMES}, unsettable="")
     list(processes.run(task))
     asked = [worker.asked[0] for worker in started]
     assert [each.limited for each in asked] == [True] * 4 + [False]
@@ -257,7 +256,7 @@ def test_process_with_the_default_allocator_measures_no_limit_and_half_as_long(p
 
 
 def test_first_process_measures_memory_and_the_next_get_what_was_right(pool, task):
-    processes, started = pool({name: timed(1.0, 1.1) for name in NAMES})
+    processes, started = pool({name: [1.0, 1.1] for name in NAMES})
     processes.start(4)  # they can start before their first task
     assert len(started) == 4
     with processes:
@@ -279,14 +278,13 @@ def test_record_says_why_the_allocator_is_not_set(monkeypatch, task):
     assert environment("cuda:0", [task]) == {}
 
 
-def test_conditions_of_all_processes_are_joined():
+def test_conditions_of_all_processes_are_joined(task):
     def around(**conditions):
-        return Surroundings(Limit(0.5), stop="confidence", conditions=conditions)
+        return found(task, "forward", "custom", [1.0], conditions=conditions)
 
     one = around(celsius=[40, 50], others=0.1, host_gaps=1, throttle_reasons=["power limit"])
     other = around(celsius=[45, 60], others=None, host_gaps=2, throttle_reasons=[])
-    merged = merge([found(around=each, custom=timed(1.0)) for each in (one, other)])
-    assert merged.around.conditions == {
+    assert merge([one, other]).conditions == {
         "celsius": [40, 60],
         "others": 0.1,
         "host_gaps": 3,

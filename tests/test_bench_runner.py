@@ -204,7 +204,7 @@ def test_case_without_memory_for_its_inputs_is_skipped(bench, monkeypatch):
 def test_the_operands_of_a_case_are_free_before_the_next_begins(bench, monkeypatch, implementation):
     operands, alive = [], []
 
-    def make(case, reference):
+    def make(case, reference, *, labels):
         alive.append(sum(operand() is not None for operand in operands))
         made = make_inputs(case)
         operands.extend(map(weakref.ref, made.values()))

@@ -3,12 +3,15 @@
 from unittest.mock import Mock
 
 import pytest
+from msgspec import structs
 
-from losscli.bench.sampling import MAXIMUM_ROUNDS, Contender, describe, interleave
-from losscli.bench.statistics import half_width
+from losscli.bench.results import explain
+from losscli.bench.sampling import MAXIMUM_ROUNDS, Contender, interleave
+from losscli.bench.statistics import summarize
 from losscli.config.schema import Timing
 from losscli.errors import BuildError
 from tests.fake_time import ClockTimer, FakeClock
+from tests.handmade import result
 
 
 class Race:
@@ -131,11 +134,13 @@ def test_error_of_the_run_fails_no_implementation():
 
 
 def test_reason_says_how_well_the_median_is_known():
-    assert describe("confidence", 0.0, 12, 0) == "confidence: 12 samples, median within 0.00%"
-    told = "time limit: 3 samples, too few for an interval"
-    assert describe("time limit", half_width([1.0] * 3), 3, 0) == told
-    told = "confidence: 12 samples, 4 discarded while throttled, median within 0.00%"
-    assert describe("confidence", half_width([1.0] * 12), 12, 4) == told
+    def told(count, **fields):
+        return explain(structs.replace(result(seconds=summarize([1.0] * count)), **fields))
+
+    assert told(12, stop="confidence") == "confidence: 12 samples, median within 0.00%"
+    assert told(3, stop="time limit") == "time limit: 3 samples, too few for an interval"
+    due = "confidence: 12 samples, 4 discarded while throttled, median within 0.00%"
+    assert told(12, stop="confidence", discarded=4) == due
 
 
 def test_contents_of_the_operands_change_before_each_batch():

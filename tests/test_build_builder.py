@@ -8,10 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
 
 import pytest
 
@@ -97,8 +95,8 @@ def test_edit_is_compiled_whatever_its_time(workshop, monkeypatch):
     # The clock was set back since the last build.
     workshop.write("elementwise/cpu/engine.cpp", "edited")
 
-    def set_back(write: Callable[..., int]) -> Callable[..., int]:
-        def written(path: Path, *content: Any) -> int:
+    def set_back(write):
+        def written(path, *content):
             count = write(path, *content)
             os.utime(path, (1000, 1000))
             return count
@@ -118,7 +116,7 @@ def test_library_built_by_another_process_during_a_wait_is_used(workshop, monkey
     folder.rename(workshop.root / "aside")
 
     @contextlib.contextmanager
-    def locked_after_a_wait(file: IO[str], notify: Callable[[str], None]) -> Iterator[None]:
+    def locked_after_a_wait(file, notify):
         (workshop.root / "aside").rename(folder)
         yield
 
@@ -229,7 +227,7 @@ def test_an_interrupted_build_ends_its_compilers_and_publishes_nothing(workshop,
     workshop.write("elementwise/cpu/blocked.cpp", "")
     ends = []
 
-    def interrupt(step: str) -> None:
+    def interrupt(step):
         ends.append(os.open(pipe, os.O_WRONLY))  # returns once the compiler waits at the other end
         raise KeyboardInterrupt
 
@@ -279,7 +277,7 @@ def test_library_whose_build_was_killed_is_built_by_the_next(workshop, monkeypat
     pipe.unlink()
     slept = []
 
-    def let_the_compiler_end(seconds: float) -> None:
+    def let_the_compiler_end(seconds):
         if not slept:
             os.close(end)
         slept.append(seconds)

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -46,7 +45,6 @@ def run(*arguments: str) -> Result:
 
 
 def rows(result: Result) -> list[list[str]]:
-    """Return the words of the first table's rows."""
     found = [line.split() for line in result.stdout.splitlines()[2:]]
     return [words for words in found if words and words[-1].endswith(".so")]
 
@@ -127,10 +125,10 @@ def test_bad_device_or_variable_is_refused_before_the_build(
 def asked(monkeypatch):
     """Return the names of the libraries that options ask for, by device."""
 
-    def names(*options: str) -> dict[str, list[str]]:
+    def names(*options):
         found: dict[str, list[str]] = {}
 
-        def build(device: str, targets_of: Any, **_: object) -> list[object]:
+        def build(device, targets_of, **_):
             found.update({each: [t.name for t in targets_of(each)] for each in ("cpu", "cuda")})
             return []
 

@@ -15,6 +15,7 @@ import pytest
 
 from losscli.cases.axes import DTYPES
 from losscli.judge import device_lock
+from losscli.judge.changes import changed
 from losscli.judge.parts import RIGHT_WORDS, JudgeReason
 from losscli.judge.selftest import (
     HONEST,
@@ -33,7 +34,17 @@ from tests.parameters import SLOW
 
 PATHS = sorted(root().glob("*.py"))
 NOT_A_CANDIDATES_FAULT = {
-    *("bad_job", "no_gpu", "no_room", "quarantined", "not_isolated", "interrupted", "busy"),
+    *(
+        "bad_job",
+        "missing_tool",
+        "unknown_loss",
+        "no_gpu",
+        "no_room",
+        "quarantined",
+        "not_isolated",
+        "interrupted",
+        "busy",
+    ),
     "error",
 }
 EACH_RUN = (
@@ -47,6 +58,7 @@ EACH_RUN = (
 )
 """Candidates of each verdict and reason; those of `make test-all` are the others."""
 WITHOUT_CANDIDATE = {
+    "overwrote",  # of copies as well, which no file did
     "impossible",  # depends on the memory of the machine
     "slows_others",  # what it gains differs from run to run: tests/test_judge_beside.py
     "slower",  # is no fault
@@ -143,6 +155,12 @@ def test_words_codes_and_options_of_every_candidate_exist():
         assert set(candidate.job().dtypes) <= set(DTYPES), path
 
 
+def test_a_change_with_an_unknown_key_is_refused():
+    text = "bases: {a: BODY}\na: {f: {expect: 'RIGHT: a', bdy: pass}}\n"
+    with pytest.raises(ValueError, match="bdy: no such key"):
+        changed(text)
+
+
 def test_every_candidate_that_is_not_right_has_a_reason():
     wrong = [each for each in map(Candidate.read, PATHS) if not set(each.words) <= {*RIGHT_WORDS}]
     assert [candidate.path for candidate in wrong if not candidate.codes] == []
@@ -184,9 +202,9 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
 
     assert [each.as_expected for each in found] == [False, True, True]
     assert counted(found) == {
-        HONEST: (1, 0),
-        "functions replaced, answers forged": (1, 1),
-        "ends, hangs or takes too much": (1, 1),
+        HONEST: (1, 0, 0),
+        "functions replaced, answers forged": (1, 1, 0),
+        "ends, hangs or takes too much": (1, 1, 0),
     }
 
 

@@ -1,7 +1,5 @@
 """The garbage collector does not disturb captures of CUDA graphs."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The walls of a worker one by one; what all of them refuse together is in test_isolation.py."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -70,7 +68,7 @@ def test_filter_refuses_its_calls_and_no_others(monkeypatch, machine):
     errors = {name: each.error for each in seccomp.REFUSED for name in each.names}
     clone, made, prctl = map(kernel.number, ("clone", "socket", "prctl"))
 
-    def answer(number: int, argument: int = 0, architecture: int = architecture) -> int:
+    def answer(number, argument=0, architecture=architecture):
         found = ran(program, architecture, number, argument)
         return 0 if found == ALLOWED else found & 0xFFFF
 
@@ -97,14 +95,7 @@ def test_filter_with_cuda_leaves_what_its_driver_calls():
 
 SECRETS = (
     *("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "NVIDIA_API_KEY", "PIP_INDEX_URL", "SSH_AUTH_SOCK"),
-    *(
-        "OPENAI_API_KEY",
-        "GITHUB_TOKEN",
-        "MKLS_TOKEN",
-        "HOME",
-        "USER",
-        "TORCH_HOME",
-    ),
+    *("OPENAI_API_KEY", "GITHUB_TOKEN", "MKLS_TOKEN", "HOME", "USER", "TORCH_HOME"),
 )
 NEEDED = (
     *("PATH", "LD_LIBRARY_PATH", "CXX", "CPATH", "OMP_NUM_THREADS", "GOMP_CPU_AFFINITY", "LC_ALL"),
@@ -345,7 +336,7 @@ def groups(tmp_path, monkeypatch):
 def test_group_lies_beside_that_of_the_judge_and_has_limits(groups, monkeypatch):
     make_folder = os.mkdir
 
-    def make(name: str, dir_fd: int) -> None:
+    def make(name, dir_fd):
         make_folder(name, dir_fd=dir_fd)
         for file in ("memory.max", "pids.max", "cgroup.procs"):
             (groups / name / file).touch()

@@ -70,7 +70,7 @@ LIMITS = {resource.RLIMIT_AS: (2**33, -1), resource.RLIMIT_NOFILE: (256, -1)}
 HANGS = "no answer within 120 s"
 CACHE, CPLUSPLUS, DEVICE = "build: cache", "build: C++ compiler", "software: device"
 DRIVER, NVCC, TORCH = "GPU: driver", "build: nvcc", "software: torch"
-PROGRAMS, SHARING, JOBS = "GPU: other programs", "GPU: sharing", "build: jobs"
+PROGRAMS, SHARING = "GPU: other programs", "GPU: sharing"
 UNFIT = {"device": None, "unfit": NO_GPU}
 HIDDEN = {"environ": {"CUDA_VISIBLE_DEVICES": ""}, "driver": {"gpus": []}, "torch": UNFIT}
 TOO_OLD = {"driver": {"cuda": [12, 4]}, "torch": UNFIT | {"warnings": [OLD]}}
@@ -110,7 +110,6 @@ LOOKS: dict[str, dict[str, dict[str, Any]]] = {
         "another, cpu": {"programs": {"g++": "not gcc"}},
         "none": {"missing": ["g++", "nvcc"], "environ": {"PATH": "ROOT/bin"}},
     },
-    JOBS: {"wrong": {"environ": {"MAX_JOBS": "many"}}, "given": {"environ": {"MAX_JOBS": "3"}}},
     "build: ninja": {"missing": {"items": [(sys.modules, "ninja", None)]}},
     CACHE: {
         "below a file": {"environ": {"LOSSCLI_CACHE_DIR": "ROOT/proc/cpuinfo/cache"}},
@@ -282,7 +281,7 @@ def test_driver_and_torch_that_hang_are_asked_once_and_are_the_only_problems(mad
 def test_no_compiler_is_a_warning_where_all_libraries_are_built(made, monkeypatch):
     made.without_gpu()
     made.program("g++", "not gcc")
-    assert made.look("build: kernels").state == PROBLEM
+    assert made.look(CPLUSPLUS).state == PROBLEM
     monkeypatch.setattr(Cache, "find_without_tools", lambda *arguments: made.root / "library")
     found = made.look(CPLUSPLUS)
     assert found.state == WARNING

@@ -1,7 +1,5 @@
 """The examples for other tools return verdicts in the form that those tools take."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

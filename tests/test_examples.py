@@ -1,7 +1,5 @@
 """The programs under examples do what they say."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Each wall of the sandbox holds against the attack on it, for root, for a user, in a container."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

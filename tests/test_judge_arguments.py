@@ -1,7 +1,5 @@
 """Which operand each argument of somebody's function is, and which loss a function means."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A reference that is slower beside a candidate than without it: each time, or by chance."""
 
-from __future__ import annotations
-
 from itertools import chain, repeat
 
 import pytest

@@ -55,7 +55,7 @@ VERDICTS = {
         {"code": Code.REFUSES, "text": "raised ValueError: contiguous only"}, word="RIGHT"
     ),
     "more than three reasons": failing(
-        *({"check": check} for check in ("value", "sizes", "parts", "steps"))
+        *({"check": check} for check in ("value", "boundary_sizes", "parts", "steps"))
     ),
     "no gradient": verdict("RIGHT BUT NO GRADIENT", trains=False),
     "from the cache": replace(RIGHT, cached=True),

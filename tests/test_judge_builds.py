@@ -1,7 +1,5 @@
 """Nothing of losscli's own is compiled where PyTorch's operations say what is right."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -59,7 +59,10 @@ BROKEN = {
     "null": (b"null", "found null."),
     "no file": (b'{"id": "a"}', "object missing required field `file`."),
     "file missing": ({"file": "nowhere.py"}, "there is no file 'nowhere.py'."),
-    "not a .py": ({"file": "kernel"}, "expected FILE.py, FILE.py:NAME or FILE.py@REVISION"),
+    "not a .py": (
+        {"file": "kernel"},
+        "expected FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME",
+    ),
     "reference missing": ({"reference": "nowhere.py"}, "there is no file 'nowhere.py'."),
     "unknown key": ({"losses": "mse"}, "unknown key 'losses'. Did you mean 'loss'?"),
     "unknown limit": ({"limits": {"call": 1}}, "unknown key 'call'."),

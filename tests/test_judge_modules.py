@@ -178,10 +178,12 @@ RUNS = {
             "    x = x.as_strided(x.shape, (x.shape[1], 1), 0)",
             "    return Model()(x, y)",
         ),
-        found=("layouts",),
+        "RIGHT BUT NO GRADIENT",
     ),
     "overwrites its input": Beside(
-        KL, new("loss = Model()(x, y)", "y.data.mul_(2)", "return loss"), found=("overwrote",)
+        KL,
+        new("loss = Model()(x, y)", "y.data.mul_(2)", "return loss"),
+        found=("limited", "y_gradient"),
     ),
     "remembers results by address": Beside(
         KL,
@@ -207,7 +209,8 @@ RUNS = {
             backward="found = gradients(*ctx.saved_tensors, torch.ones_like(incoming))\n"
             "        return tuple(each * incoming[:, None] for each in found)"
         ),
-        found=("second_derivatives",),
+        "RIGHT WITHIN LIMITS",
+        found=("second_derivatives", "refuses"),
     ),
     "sets threads": Beside(
         COSINE, new("torch.set_num_threads(1)", "return Model()(x, y)"), found=("left_behind",)
@@ -230,9 +233,12 @@ SLOW_RUNS = {
     ),
     "parameters of the reference": Beside(LINEAR, renamed(LINEAR), "RIGHT"),
     "no gradient, and no NaN": Beside(
-        COSINE, new(NO_HISTORY, f"    {WITHOUT_NAN}"), "RIGHT BUT NO GRADIENT", found=("specials",)
+        COSINE,
+        new(NO_HISTORY, f"    {WITHOUT_NAN}"),
+        "RIGHT BUT NO GRADIENT",
+        found=("special_values",),
     ),
-    "no NaN": Beside(COSINE, new(WITHOUT_NAN), "RIGHT WITHIN LIMITS", found=("specials",)),
+    "no NaN": Beside(COSINE, new(WITHOUT_NAN), "RIGHT WITHIN LIMITS", found=("special_values",)),
     "refuses other layouts": Beside(
         KL,
         new(

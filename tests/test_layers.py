@@ -66,7 +66,7 @@ WITH_TORCH = (
     ),
     *(
         f"losscli.judge.{module}"
-        for module in ("against_loss", "against_model", "canary", "recognition", "stages")
+        for module in ("against_loss", "against_model", "canary", "cause", "recognition", "stages")
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
     "losscli.sharded",

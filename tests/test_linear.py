@@ -1,7 +1,5 @@
 """Losses of hidden states are those of the logits that a linear layer makes, by every plan."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,8 +13,10 @@ from torch.nn.functional import cross_entropy, linear
 from torch.testing import assert_close
 
 from losscli import functional, nn
+from losscli.implementations import find_implementation
 from losscli.linear import calls
 from losscli.linear import whole as whole_logits
+from losscli.losses import ROW_LOSSES
 from losscli.losses.linear.plan import (
     CHUNKS,
     SLICES,
@@ -30,10 +30,14 @@ from losscli.losses.linear.plan import (
 )
 from losscli.losses.linear.plan import whole as whole_plan
 from losscli.machine.allocations import measure_peak
+from losscli.runs.records import PASS
+from tests.handmade import case_of
 from tests.parameters import naming
+from tests.verify.judging import put
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 REDUCTIONS = ("mean", "sum", "none")
+REFERENCE = ROW_LOSSES["cross_entropy"].reference
 ROWS, WIDTH, CLASSES = 70, 24, 301
 PLANS = {
     # Neither parts of rows nor of classes are whole multiples.
@@ -60,15 +64,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
 @pytest.fixture
-def by_plan(monkeypatch: pytest.MonkeyPatch) -> Any:
+def by_plan(monkeypatch):
     """Return a function that has the calls that follow computed by a plan."""
 
-    def take(kind: str) -> None:
+    def take(kind):
         monkeypatch.setattr(calls, "_plan", lambda *_: PLANS[kind])
 
     return take
@@ -90,55 +94,23 @@ def operands(dtype: torch.dtype, device: str, *, ignored: bool = True) -> dict[s
 
 
 def leaves(given: dict[str, Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
-    """Return copies of the operands with gradients that want one."""
     return [given[n].to(dtype, copy=True).requires_grad_() for n in ("hidden", "weight", "bias")]
 
 
-def logits_of(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float = 1, softcap: float = 0
-) -> Tensor:
+def logits_of(hidden, weight, bias, temperature=1, softcap=0):
     found = linear(hidden, weight, bias) / temperature
     return softcap * torch.tanh(found / softcap) if softcap else found
 
 
-def losses_of(
-    logits: Tensor,
-    target: Tensor,
-    class_weight: Tensor | None,
-    label_smoothing: float = 0,
-    z_loss: float = 0,
-) -> Tensor:
-    """Return each row's loss as PyTorch computes it."""
-    losses = cross_entropy(
-        logits, target, class_weight, reduction="none", label_smoothing=label_smoothing
-    )
-    squares = torch.logsumexp(logits, 1) ** 2
-    return losses + torch.where(target == -100, 0.0, z_loss * squares)
-
-
-def expected(
-    given: dict[str, Tensor],
-    reduction: str,
-    settings: dict[str, Any],
-    incoming: Tensor,
-    dtype: torch.dtype = torch.float64,
-) -> list[Tensor]:
-    """Return the loss and its gradients as PyTorch computes them in a dtype."""
-    hidden, weight, bias = leaves(given, dtype)
-    shape = {name: settings[name] for name in ("temperature", "softcap") if name in settings}
-    rest = {name: value for name, value in settings.items() if name not in shape}
-    logits, class_weight = logits_of(hidden, weight, bias, **shape), given["class_weight"].to(dtype)
-    loss = losses_of(logits, given["target"], class_weight, **rest)
-    if reduction != "none":
-        counted = given["target"] != -100
-        loss = loss.sum()
-        if reduction == "mean":
-            loss = loss / class_weight[given["target"][counted]].sum()
-    return [loss, *torch.autograd.grad(loss, (hidden, weight, bias), incoming.to(dtype))]
+def expected(given, reduction, settings, incoming, dtype=torch.float64):
+    tensors = leaves(given, dtype)
+    weight = given["class_weight"].to(dtype)
+    named = {"reduction": reduction, **settings}
+    loss = REFERENCE(linear(*tensors), given["target"], weight, **named)
+    return [loss, *torch.autograd.grad(loss, tensors, incoming.to(dtype))]
 
 
 def loss_of(given: dict[str, Tensor], tensors: Sequence[Tensor], **named: Any) -> Any:
-    """Return what losscli computes of hidden states, the layer and the bias if there is one."""
     hidden, weight, *bias = tensors
     named |= {"linear_bias": bias[0]} if bias else {}
     return functional.linear_cross_entropy(hidden, weight, given["target"], **named)
@@ -160,9 +132,7 @@ def error(found: Tensor, truth: Tensor) -> float:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", PLANS)
-def test_loss_and_gradients_are_those_of_the_logits(
-    kind: str, dtype: torch.dtype, device: str, by_plan: Any
-):
+def test_loss_and_gradients_are_those_of_the_logits(kind, dtype, device, by_plan):
     for setting, reduction in itertools.product(SETTINGS, REDUCTIONS):
         # No plan of chunks has a gradient for each row.
         by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
@@ -170,9 +140,7 @@ def test_loss_and_gradients_are_those_of_the_logits(
             assert_is_that_of_the_logits(SETTINGS[setting], reduction, dtype, device)
 
 
-def assert_is_that_of_the_logits(
-    settings: dict[str, Any], reduction: str, dtype: torch.dtype, device: str
-):
+def assert_is_that_of_the_logits(settings, reduction, dtype, device):
     given = operands(dtype, device)
     incoming = torch.randn(ROWS if reduction == "none" else (), device=device).to(dtype)
     tensors = leaves(given)
@@ -190,30 +158,20 @@ def assert_is_that_of_the_logits(
 
 @pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_log_probs_have_any_gradient_for_each_token(
-    dtype: torch.dtype, kind: str, device: str, by_plan: Any
-):
+def test_log_probs_have_any_gradient_for_each_token(dtype, kind, device, by_plan):
     for softcap, entropy in itertools.product((0.0, 5.0), (False, True)):
         by_plan(SLICES if entropy and kind == WHOLE else kind)
         with naming(f"softcap {softcap}", "with entropies" if entropy else "alone"):
             assert_log_probs_are_those_of_the_logits(dtype, softcap, entropy, device)
 
 
-def assert_log_probs_are_those_of_the_logits(
-    dtype: torch.dtype, softcap: float, entropy: bool, device: str
-):
+def assert_log_probs_are_those_of_the_logits(dtype, softcap, entropy, device):
     given = operands(dtype, device, ignored=False)
     mask = torch.rand(ROWS, device=device) > 0.4
     hidden, layer, bias = tensors = leaves(given)
     settings: dict[str, Any] = {"temperature": 1.3, "softcap": softcap}
     found = functional.linear_token_log_probs(
-        hidden,
-        layer,
-        given["target"],
-        linear_bias=bias,
-        mask=mask,
-        entropy=entropy,
-        **settings,
+        hidden, layer, given["target"], linear_bias=bias, mask=mask, entropy=entropy, **settings
     )
     found = found if entropy else (found,)
     wide = leaves(given, torch.float64)
@@ -243,7 +201,7 @@ def ulp_apart(found: Tensor, truth: Tensor) -> float:
 @pytest.mark.parametrize("softcap", [0.0, 30.0])
 @pytest.mark.parametrize("kind", [WHOLE, SLICES, "kept"])
 def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors(
-    kind: str, softcap: float, by: str, device: str, by_plan: Any
+    kind, softcap, by, device, by_plan
 ):
     """A factor that is a power of two changes a row's gradients by just that.
 
@@ -263,7 +221,7 @@ def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors
     factors = large.clone()
     factors[half:] = 2.0**-10
 
-    def gradients(of_rows: Tensor) -> tuple[Tensor, ...]:
+    def gradients(of_rows):
         tensors, weight = leaves(given), None
         if by == "class weights":
             weight = torch.ones(CLASSES, device=device)
@@ -287,7 +245,7 @@ def test_float16_gradients_of_rows_keep_their_digits_however_small_their_factors
             assert ulp_apart(mine[classes], theirs[classes].double() * factor) <= 1
 
 
-def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device: str, by_plan: Any):
+def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device, by_plan):
     """Parts of rows and of classes cost no digits, however many they are."""
     given = operands(torch.bfloat16, device)
     hidden, weight, _ = leaves(given)
@@ -301,7 +259,7 @@ def test_bfloat16_gradients_are_not_added_up_in_bfloat16(device: str, by_plan: A
             assert error(mine, truth) < 0.5, kind
 
 
-def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
+def test_token_weights_log_sums_and_frozen_operands(device, by_plan):
     """Each with the loss and the gradients of PyTorch, and again from a retained graph."""
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
@@ -309,7 +267,9 @@ def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
     of_tokens = torch.rand(ROWS, device=device, dtype=torch.float64)
     whole = linear(hidden, weight)
     mean = cross_entropy(whole, target)
-    weighted = (losses_of(whole, target, None) * of_tokens).sum() / of_tokens[counts].sum()
+    weighted = (cross_entropy(whole, target, reduction="none") * of_tokens).sum() / of_tokens[
+        counts
+    ].sum()
     for kind in PLANS:
         with naming(kind):
             by_plan(kind)
@@ -335,7 +295,7 @@ def test_token_weights_log_sums_and_frozen_operands(device: str, by_plan: Any):
             assert_close(mine, theirs)
 
 
-def test_hidden_states_of_any_shape(device: str):
+def test_hidden_states_of_any_shape(device):
     for shape, reduction in itertools.product(((), (1,), (0,), (2, 0), (3, 2, 4)), REDUCTIONS):
         hidden = torch.randn(*shape, WIDTH, device=device, dtype=torch.float64, requires_grad=True)
         weight = torch.randn(CLASSES, WIDTH, device=device).double().requires_grad_()
@@ -348,29 +308,28 @@ def test_hidden_states_of_any_shape(device: str):
             assert_same(loss, truth, hidden, weight)
 
 
-def test_all_rows_ignored(device: str, by_plan: Any):
-    dtypes = (torch.float32, torch.float16)
-    for kind, reduction, dtype in itertools.product(PLANS, REDUCTIONS, dtypes):
-        by_plan(SLICES if (kind, reduction) == (CHUNKS, "none") else kind)
-        given = operands(dtype, device)
-        given["target"].fill_(-100)
-        hidden, weight, _ = leaves(given)
-        named: dict[str, Any] = {"reduction": reduction, "label_smoothing": 0.1}
-        of = partial(functional.linear_cross_entropy, hidden, weight, given["target"], **named)
-        truth = cross_entropy(linear(hidden, weight), given["target"], reduction=reduction)
-        with naming(kind, reduction, dtype):
-            for loss in (of(), of(return_lse=True)[0]):
-                assert_close(loss, truth, equal_nan=True)
-                for gradient in torch.autograd.grad(loss.sum(), (hidden, weight)):
-                    assert not gradient.any()
+OF_VALUES = ("extreme_values", "boundary_sizes", "layouts", "wrong_targets")
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_each_plan_passes_the_checks_of_hidden_states(kind, device, by_plan):
+    by_plan(kind)
+    for dtype in ("float32", "float16"):
+        settings = {"dtype": dtype, "device": device, "distribution": "normal", "scale": 2.0}
+        for reduction in REDUCTIONS[: 2 if kind == CHUNKS else 3]:
+            shape = (ROWS, WIDTH, CLASSES)
+            case = case_of("linear_cross_entropy", shape, reduction=reduction, **settings)
+            results = put(case, find_implementation("custom"), checks=("retained", *OF_VALUES))
+            with naming(dtype, reduction):
+                assert [(r.check, r.reason) for r in results if r.status != PASS] == []
 
 
 @pytest.mark.parametrize("entropy", [False, True], ids=["alone", "with_entropies"])
-def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
+def test_second_derivatives_are_those_of_the_logits(entropy, device):
     given = operands(torch.float64, device, ignored=not entropy)
     hidden, weight, bias = leaves(given)
 
-    def penalty(loss: Tensor) -> tuple[Tensor, ...]:
+    def penalty(loss):
         tensors = (hidden, weight, bias)
         first = torch.autograd.grad(loss, tensors, create_graph=True)
         return torch.autograd.grad(torch.stack([(each**2).sum() for each in first]).sum(), tensors)
@@ -389,7 +348,7 @@ def test_second_derivatives_are_those_of_the_logits(entropy: bool, device: str):
     assert_close(penalty(mine), penalty(theirs))
 
 
-def test_compilers_and_transforms_take_all_logits_at_once(device: str):
+def test_compilers_and_transforms_take_all_logits_at_once(device):
     given = operands(torch.float64, device)
     hidden, weight, _ = leaves(given)
 
@@ -429,7 +388,7 @@ def test_meta_tensors_have_the_form_of_real_ones():
             assert one.is_meta
 
 
-def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any):
+def test_autocast_takes_its_dtype_and_returns_float32(device, by_plan):
     for kind, inside in itertools.product(PLANS, (True, False)):
         by_plan(kind)
         given = operands(torch.float32, device)
@@ -448,7 +407,7 @@ def test_autocast_takes_its_dtype_and_returns_float32(device: str, by_plan: Any)
                 assert error(one, other) * torch.finfo(torch.float32).eps < 2e-2
 
 
-def test_autocast_leaves_float64(device: str):
+def test_autocast_leaves_float64(device):
     given = operands(torch.float64, device)
     tensors = leaves(given)
     with torch.autocast(device, torch.bfloat16):
@@ -456,17 +415,17 @@ def test_autocast_leaves_float64(device: str):
     assert_close(loss, cross_entropy(linear(*tensors), given["target"]))
 
 
-def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
+def test_a_weight_that_also_made_the_hidden_states(device, by_plan):
     given = operands(torch.float64, device)
     weight = given["weight"].clone().requires_grad_()
     words = torch.randint(CLASSES, (ROWS,), device=device)
 
-    def slope_of(loss: Any, create_graph: bool) -> Tensor:
+    def slope_of(loss, create_graph):
         hidden = torch.nn.functional.embedding(words, weight).tanh()
         found: Tensor = loss(hidden, weight, given["target"])
         return torch.autograd.grad(found, weight, create_graph=create_graph)[0]
 
-    def theirs(hidden: Tensor, weight: Tensor, target: Tensor) -> Tensor:
+    def theirs(hidden, weight, target):
         return cross_entropy(linear(hidden, weight), target)
 
     for kind, create_graph in itertools.product(PLANS, (False, True)):
@@ -476,22 +435,7 @@ def test_a_weight_that_also_made_the_hidden_states(device: str, by_plan: Any):
             assert_close(mine, slope_of(theirs, create_graph))
 
 
-def test_slices_whose_sums_are_equal(device: str, by_plan: Any):
-    by_plan(SLICES)
-    target = torch.tensor([3, 140], device=device)
-    for dtype in (torch.float64, torch.bfloat16):
-        weight = torch.zeros(CLASSES, WIDTH, dtype=dtype, device=device)
-        weight[3] = weight[140] = 4.0  # each the largest of its slice
-        hidden = torch.ones(2, WIDTH, dtype=dtype, device=device)
-        tensors = hidden.requires_grad_(), weight.requires_grad_()
-        losses = functional.linear_cross_entropy(*tensors, target, reduction="none")
-        truths = cross_entropy(linear(*tensors).double(), target, reduction="none")
-        assert_close(losses.double(), truths, rtol=1e-2, atol=1e-2)
-        mine, theirs = (torch.autograd.grad(each.sum(), tensors) for each in (losses, truths))
-        assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
-
-
-def test_class_numbers_of_other_integers(device: str):
+def test_class_numbers_of_other_integers(device):
     given = operands(torch.float64, device, ignored=False)
     target = torch.tensor([156, 1, 200, 255], device=device)
     hidden, named = given["hidden"][:4], {"reduction": "none"}
@@ -500,7 +444,7 @@ def test_class_numbers_of_other_integers(device: str):
         assert_close(loss_of({"target": of}, (hidden, given["weight"]), **named), truth)
 
 
-def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
+def test_float16_logits_that_are_too_large(device, by_plan):
     by_plan(SLICES)
     hidden = torch.full((1, 2), 300.0, device=device).half().requires_grad_()
     weight = torch.cat([torch.full((128, 2), -300.0), torch.randn(20, 2) / 100]).to(device).half()
@@ -509,7 +453,7 @@ def test_float16_logits_that_are_too_large(device: str, by_plan: Any):
     assert gradient.isfinite().all()
 
 
-def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str):
+def test_backward_raises_after_the_class_weight_was_changed_in_place(device):
     given = operands(torch.float32, device)
     loss = loss_of(given, leaves(given), weight=given["class_weight"], memory_budget=10**5)
     given["class_weight"].mul_(7)
@@ -517,23 +461,7 @@ def test_backward_raises_after_the_class_weight_was_changed_in_place(device: str
         loss.backward()
 
 
-def test_a_target_that_is_no_class(device: str, by_plan: Any):
-    for kind, number in itertools.product((WHOLE, SLICES), (CLASSES, -1)):
-        by_plan(kind)
-        given = operands(torch.float32, device)
-        given["target"][5] = number
-        tensors = leaves(given)
-        if device == "cpu":
-            with pytest.raises(IndexError, match=rf"has class {number}, but .* 0 to {CLASSES - 1}"):
-                loss_of(given, tensors, label_smoothing=0.1)
-        else:
-            loss = loss_of(given, tensors, reduction="none")
-            assert loss.isnan().nonzero().tolist() == [[5]]
-            (gradient,) = torch.autograd.grad(loss.sum(), tensors[0])
-            assert gradient.isnan().any(1).nonzero().tolist() == [[5]]
-
-
-def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
+def test_classes_that_a_bias_leaves_out(device, by_plan):
     """Logits of -inf, of whole slices, of the first classes of others, and of a row's own."""
     by_plan(SLICES)
     given = operands(torch.float64, device, ignored=False)
@@ -542,7 +470,7 @@ def test_classes_that_a_bias_leaves_out(device: str, by_plan: Any):
     given["target"][7] = 3
     hidden, weight, _ = tensors = leaves(given)
     losses = loss_of(given, tensors, reduction="none")
-    truth = losses_of(linear(*tensors), given["target"], None)
+    truth = cross_entropy(linear(*tensors), given["target"], reduction="none")
     assert_close(losses, truth)
     assert torch.isinf(losses[7])
     incoming = torch.rand(ROWS, device=device, dtype=torch.float64)
@@ -585,8 +513,8 @@ def test_bad_arguments_are_named():
             functional.linear_token_log_probs(*GIVEN.values(), mask=mask)
 
 
-def test_running_out_of_memory_says_which_budget_fits(monkeypatch: pytest.MonkeyPatch):
-    def forward(*_: Any) -> None:
+def test_running_out_of_memory_says_which_budget_fits(monkeypatch):
+    def forward(*_):
         raise torch.OutOfMemoryError("none left")
 
     monkeypatch.setattr(whole_logits, "forward", forward)
@@ -663,7 +591,7 @@ def test_a_call_takes_no_more_than_its_budget():
         named: dict[str, Any] = {"softcap": softcap, "memory_budget": budget}
         of = partial(functional.linear_cross_entropy, hidden, weight, target, **named)
 
-        def call(hidden: Tensor = hidden, weight: Tensor = weight, of: Any = of) -> None:
+        def call(hidden=hidden, weight=weight, of=of):
             loss = of()
             if loss.requires_grad:
                 hidden.grad, weight.grad = torch.autograd.grad(loss, (hidden, weight))

@@ -1,13 +1,10 @@
 """The spec of a loss, and the checks of its fields."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
@@ -30,7 +27,7 @@ from tests.parameters import naming
 
 
 @pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
-def test_operands_have_distinct_names_and_the_first_a_gradient(spec) -> None:
+def test_operands_have_distinct_names_and_the_first_a_gradient(spec):
     names = [operand.name for operand in spec.operands]
     assert len(set(names)) == len(names)
     assert spec.operands[0].differentiable
@@ -67,9 +64,7 @@ BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_parameter_takes_the_finite_numbers_of_its_domain(
-    bounds: dict[str, Any], allowed: tuple[float, ...], refused: tuple[float, ...], domain: str
-) -> None:
+def test_parameter_takes_the_finite_numbers_of_its_domain(bounds, allowed, refused, domain):
     parameter = Parameter("alpha", default=0.5, description="", example=0.7, **bounds)
     assert [parameter.check(value) for value in allowed] == [None] * len(allowed)
     for value in (*refused, math.inf, -math.inf, math.nan):
@@ -79,7 +74,7 @@ def test_parameter_takes_the_finite_numbers_of_its_domain(
 @pytest.mark.parametrize(
     ("factor", "reason"), [(0.5, "why"), (math.inf, "why"), (math.nan, "why"), (2.0, "")]
 )
-def test_tolerance_of_a_loss_loosens_and_has_a_reason(factor: float, reason: str) -> None:
+def test_tolerance_of_a_loss_loosens_and_has_a_reason(factor, reason):
     with pytest.raises(ValueError, match="tolerance"):
         Tolerance(factor, reason)
     assert Tolerance(2.0, "the logarithm of a sum cancels").factor == 2.0
@@ -99,7 +94,7 @@ def test_tolerance_of_a_loss_loosens_and_has_a_reason(factor: float, reason: str
 )
 def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_round(
     monkeypatch, dtypes, asked, computed
-) -> None:
+):
     """On a GPU torch's backward reads both operands in the dtype of the gradient it writes."""
     seen = []
     own = aten.smooth_l1_loss
@@ -123,7 +118,7 @@ def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_rou
 
 
 @pytest.mark.parametrize("spec", LOSSES.values(), ids=LOSSES)
-def test_a_loss_offers_its_functions_and_its_module_from_its_own_file(spec) -> None:
+def test_a_loss_offers_its_functions_and_its_module_from_its_own_file(spec):
     from losscli import functional, nn
 
     assert spec.loss is getattr(functional, spec.function_name)
@@ -142,7 +137,6 @@ SIZE = (13, 37)
 
 
 def operands_of(case: Case) -> dict[str, torch.Tensor]:
-    """The operands of a case, those with a gradient as leaves."""
     return {
         name: each.detach().clone().requires_grad_(name in case.spec.differentiable)
         for name, each in make_inputs(case).items()
@@ -150,7 +144,7 @@ def operands_of(case: Case) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("spec", COMPARED.values(), ids=COMPARED)
-def test_functional_has_the_references_loss_and_gradients_wherever_it_has_numbers(spec) -> None:
+def test_functional_has_the_references_loss_and_gradients_wherever_it_has_numbers(spec):
     examples = {each.name: each.example for each in spec.parameters}
     for parameters, reduction in itertools.product(({}, examples), REDUCTIONS):
         with naming(parameters, reduction):
@@ -183,7 +177,7 @@ def assert_functional_is_the_reference(spec, parameters, reduction) -> None:
 
 
 @pytest.mark.parametrize("loss", EVERY_LOSS)
-def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss) -> None:
+def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss):
     spec = EVERY_LOSS[loss]
     shape = SIZE if spec.takes(SIZE) else (SIZE[0], 3, SIZE[1])
     for parameter in spec.parameters:
@@ -208,7 +202,7 @@ def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss) -
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("spec", COMPARED.values(), ids=COMPARED)
-def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype) -> None:
+def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype):
     case = handmade.case(
         loss=spec.name, shape=SIZE, target_shape=SIZE[-1:], params=spec.resolve({})
     )
@@ -223,7 +217,7 @@ def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype) 
     assert (gradient.shape, gradient.dtype) == (prediction.shape, prediction.dtype)
 
 
-def test_each_spec_in_a_file_is_a_loss() -> None:
+def test_each_spec_in_a_file_is_a_loss():
     folder = Path(losses.__file__).parent
     made = r"^[A-Z_]+ = (?:element|row|_divergence)_loss\("
     specs = [re.findall(made, file.read_text(), re.MULTILINE) for file in folder.glob("*/*.py")]

@@ -1,7 +1,5 @@
 """The functions of core/math.h on the CPU: vectorised, and within their bounds everywhere."""
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import re
@@ -28,14 +26,12 @@ X86 = platform.machine() == "x86_64"
 
 
 def sigmoid(x: Array) -> Array:
-    """Without overflow."""
     power = np.exp(-np.abs(x))
     result: Array = np.where(x > 0, 1, power) / (1 + power)
     return result
 
 
 def softplus(x: Array) -> Array:
-    """Without overflow."""
     result: Array = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
     return result
 
@@ -120,14 +116,11 @@ def errors(got: Array, exact: Array) -> Array:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The loops of one build."""
-
     library: ctypes.CDLL
     remarks: str
     """What the compiler said about its optimisations."""
 
     def run(self, name: str, real: str, values: Array, exponent: float = 0) -> Array:
-        """Apply a function to an array."""
         pointer = ctypes.c_void_p
         loop = getattr(self.library, f"{name}_{real}")
         loop.argtypes = (pointer, pointer, ctypes.c_int64, ctypes.c_double)
@@ -137,7 +130,6 @@ class Compiled:
         return results
 
     def worst(self, name: str, real: str) -> float:
-        """The largest error of a function."""
         function = FUNCTIONS[name]
         values = samples(real, function)
         with np.errstate(all="ignore"):
@@ -160,13 +152,13 @@ def compile_loops(folder: Path, csrc: Path, *instead: str, march: str = "") -> C
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def native(tmp_path_factory):
     """For this processor."""
     return compile_loops(tmp_path_factory.mktemp("native"), csrc_root())
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+def plain(tmp_path_factory):
     """For processors with the least that x86-64 or aarch64 has, one element at a time."""
     folder = tmp_path_factory.mktemp("plain")
     least = "x86-64" if X86 else "armv8-a"
@@ -181,26 +173,26 @@ def assert_vectorised(remarks: str) -> None:
         assert len(re.findall(pattern, remarks)) >= 2, text
 
 
-def test_loops_over_the_functions_are_vectorised(native: Compiled) -> None:
+def test_loops_over_the_functions_are_vectorised(native):
     assert_vectorised(native.remarks)
 
 
 @pytest.mark.skipif(not X86, reason="an instruction set of x86-64")
-def test_loops_are_vectorised_for_processors_without_avx(tmp_path: Path) -> None:
+def test_loops_are_vectorised_for_processors_without_avx(tmp_path):
     # SSE 4.1 is what x86-64-v2 adds that matters here; older GCCs do not know that name.
     assert_vectorised(compile_loops(tmp_path, csrc_root(), "-msse4.1", march="x86-64").remarks)
 
 
 @pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_are_within_their_bounds(name: str, real: str, native: Compiled) -> None:
+def test_functions_are_within_their_bounds(name, real, native):
     assert np.finfo(np.longdouble).nmant > 60, "long double is the reference for double"
     assert native.worst(name, real) <= FUNCTIONS[name].bounds[real]
 
 
 @pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("exponent", EXPONENTS)
-def test_powers_are_within_their_bounds(exponent: float, real: str, native: Compiled) -> None:
+def test_powers_are_within_their_bounds(exponent, real, native):
     kind = REALS[real]
     draw = np.random.default_rng(14)
     uniform = draw.uniform(0, 1, 50_000)
@@ -214,7 +206,7 @@ def test_powers_are_within_their_bounds(exponent: float, real: str, native: Comp
 
 
 @pytest.mark.parametrize("real", REALS)
-def test_power_at_the_ends_of_its_domain(real: str, native: Compiled) -> None:
+def test_power_at_the_ends_of_its_domain(real, native):
     values = np.array([0, 1, -1, np.nan], REALS[real])
     for exponent, expected in {
         0: (1, 1, 1, 1),
@@ -226,9 +218,7 @@ def test_power_at_the_ends_of_its_domain(real: str, native: Compiled) -> None:
 
 @pytest.mark.parametrize("real", REALS)
 @pytest.mark.parametrize("name", [*FUNCTIONS, "power"])
-def test_results_are_the_same_bits_on_every_processor(
-    name: str, real: str, native: Compiled, plain: Compiled
-) -> None:
+def test_results_are_the_same_bits_on_every_processor(name, real, native, plain):
     function = FUNCTIONS.get(name, FUNCTIONS["logarithm"])
     values = samples(real, function)
     mine, other = (build.run(name, real, values, 1.7) for build in (native, plain))
@@ -238,7 +228,7 @@ def test_results_are_the_same_bits_on_every_processor(
 
 
 @pytest.mark.slow
-def test_the_bounds_tell_a_wrong_coefficient(tmp_path: Path) -> None:
+def test_the_bounds_tell_a_wrong_coefficient(tmp_path):
     csrc = tmp_path / "csrc"
     shutil.copytree(csrc_root() / "core", csrc / "core")
     header = csrc / "core" / "vector_math.h"

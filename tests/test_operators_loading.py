@@ -1,11 +1,8 @@
 """Libraries are loaded when first needed; small real libraries test the exports."""
 
-from __future__ import annotations
-
 import ctypes
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -58,7 +55,7 @@ extern "C" __attribute__((visibility("default"))) const void* losscli_NAME() { r
 
 
 @pytest.fixture
-def csrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def csrc(tmp_path, monkeypatch):
     """A csrc whose small libraries compile fast, and are not loaded yet."""
     if not shutil.which("g++"):
         pytest.skip("there is no g++")
@@ -101,10 +98,8 @@ def history() -> list[str]:
     return lines
 
 
-def test_each_library_is_loaded_by_the_first_call_that_needs_it(
-    csrc: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_nvcc(requirements: object) -> None:
+def test_each_library_is_loaded_by_the_first_call_that_needs_it(csrc, capfd, monkeypatch):
+    def no_nvcc(requirements):
         raise AssertionError("a CPU tensor asked for nvcc")
 
     monkeypatch.setattr("losscli.build.compilers.find_nvcc", no_nvcc)
@@ -124,7 +119,7 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(
     ]
 
 
-def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path) -> None:
+def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc):
     loading.load()
     attached = every_loss()
     assert history() == attached
@@ -136,18 +131,18 @@ def test_load_alone_loads_the_operators_and_with_a_device_all_kernels(csrc: Path
     ]
 
 
-def test_load_of_an_unknown_device_lists_the_devices() -> None:
+def test_load_of_an_unknown_device_lists_the_devices():
     with pytest.raises(UsageError, match="device must be cpu, cuda or cuda:N, but is 'tpu'"):
         loading.load("tpu")
 
 
-def test_operators_refuse_unsupported_operands_with_a_reason(csrc: Path) -> None:
+def test_operators_refuse_unsupported_operands_with_a_reason(csrc):
     (csrc / "torch/ops.cpp").write_text(TORCH_CPP.replace("REFUSED", '"mse"'))
     with pytest.raises(BuildError, match=r"^mse: the kernels have 3 operands, the"):
         loading.load()
 
 
-def test_library_that_does_not_load_is_an_error_with_a_remedy(csrc: Path) -> None:
+def test_library_that_does_not_load_is_an_error_with_a_remedy(csrc):
     (csrc / "elementwise/cpu/engine.cpp").write_text(
         'int nowhere(); extern "C" __attribute__((visibility("default"))) '
         "const void* losscli_kernels() { return reinterpret_cast<void*>(nowhere()); }"
@@ -157,7 +152,7 @@ def test_library_that_does_not_load_is_an_error_with_a_remedy(csrc: Path) -> Non
     assert list(loading._loaded) == [Target(TORCH)], "what did load is kept"
 
 
-def test_failed_load_is_tried_again(csrc: Path) -> None:
+def test_failed_load_is_tried_again(csrc):
     good = (csrc / "torch/ops.cpp").read_text()
     (csrc / "torch/ops.cpp").write_text("#error no\n")
     with pytest.raises(BuildError):
@@ -166,7 +161,7 @@ def test_failed_load_is_tried_again(csrc: Path) -> None:
     loading.load()
 
 
-def test_concurrent_threads_load_a_library_once(csrc: Path) -> None:
+def test_concurrent_threads_load_a_library_once(csrc):
     threads = [threading.Thread(target=loading.load_loss, args=("mse", "cpu")) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -175,7 +170,7 @@ def test_concurrent_threads_load_a_library_once(csrc: Path) -> None:
     assert history().count("kernels mse cpu 0 41") == 1
 
 
-def test_rocm_is_refused_as_unsupported(csrc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rocm_is_refused_as_unsupported(csrc, monkeypatch):
     found = Compilers(TorchInstall("2.13.0", csrc, None, True, hip="6.2"))
     monkeypatch.setattr(loading, "_compilers", lambda: found)
     (csrc / "core/cuda").mkdir(parents=True)
@@ -184,9 +179,7 @@ def test_rocm_is_refused_as_unsupported(csrc: Path, monkeypatch: pytest.MonkeyPa
         loading.load_loss("mse", "cuda")
 
 
-def test_unsupported_operating_system_is_an_error_at_the_first_call(
-    csrc: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsupported_operating_system_is_an_error_at_the_first_call(csrc, monkeypatch):
     monkeypatch.setattr("platform.system", lambda: "Windows")
     with pytest.raises(UnfitError, match=r"Linux only, and this is Windows\. Use WSL 2"):
         loading.load()

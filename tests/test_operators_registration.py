@@ -1,7 +1,6 @@
 """The operators are defined by importing them; their stubs load the libraries of a call."""
 
-from __future__ import annotations
-
+import importlib
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from losscli.errors import BuildError, UnfitError
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
 from losscli.operators import elementwise, loading, rows
 from losscli.operators import registration as registration  # defines the operators
+from losscli.operators.registration import when_imported
 
 # Stands in for the libraries: registers kernels of Python where those of C++ would be, and tells
 # what was loaded.
@@ -119,7 +119,7 @@ assert torch.ops.losscli.mse.default in DTensor._op_dispatcher._custom_op_handle
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, str]:
+def told():
     """Return what each program prints in a fresh process, its errors as well."""
     command = [sys.executable, "-c", PRELUDE + FORKED, json.dumps(PROGRAMS)]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -129,7 +129,7 @@ def told() -> dict[str, str]:
     return found
 
 
-def test_operator_schemas_of_two_operands() -> None:
+def test_operator_schemas_of_two_operands():
     assert elementwise.schemas(LOSSES["smooth_l1"]) == {
         "losscli::smooth_l1": (
             "(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor"
@@ -152,7 +152,7 @@ def test_operator_schemas_of_two_operands() -> None:
     }
 
 
-def test_operator_schemas_of_a_loss_over_rows() -> None:
+def test_operator_schemas_of_a_loss_over_rows():
     settings = (
         "Tensor? weight, str reduction, float ignore_index, float label_smoothing, "
         "float temperature, float softcap, float z_loss"
@@ -172,7 +172,7 @@ def test_operator_schemas_of_a_loss_over_rows() -> None:
     assert {*"rRltmwW"} == {*"".join(every)}
 
 
-def test_operator_schemas_of_three_operands() -> None:
+def test_operator_schemas_of_three_operands():
     operands = (Operand("input"), Operand("target"), Operand("weight", differentiable=False))
     schemas = elementwise.schemas(replace(LOSSES["mse"], name="three", operands=operands))
     assert schemas["losscli::three_backward"] == (
@@ -192,29 +192,27 @@ def test_every_operator_is_defined_and_safe_to_compile(loss: str) -> None:
         assert torch.Tag.pt2_compliant_tag in overload.tags
 
 
-def test_importing_builds_nothing_and_leaves_the_compiler_out(told: dict[str, str]) -> None:
+def test_importing_builds_nothing_and_leaves_the_compiler_out(told):
     assert told["imports"] == ""
 
 
-def test_first_call_loads_the_library_and_the_next_does_not(told: dict[str, str]) -> None:
+def test_first_call_loads_the_library_and_the_next_does_not(told):
     assert told["first calls"] == "['torch', 'mse_cpu'] [1]\n"
 
 
-def test_first_call_loads_in_inference_mode_and_under_autocast(told: dict[str, str]) -> None:
+def test_first_call_loads_in_inference_mode_and_under_autocast(told):
     assert told["first call in inference mode"] == "['torch', 'mse_cpu']\n"
 
 
-def test_fake_and_meta_tensors_load_no_kernels(told: dict[str, str]) -> None:
+def test_fake_and_meta_tensors_load_no_kernels(told):
     assert told["fake and meta tensors"] == "['torch']\n"
 
 
-def test_importing_the_functions_leaves_dtensor_out_until_a_program_imports_it(
-    told: dict[str, str],
-) -> None:
+def test_importing_the_functions_leaves_dtensor_out_until_a_program_imports_it(told):
     assert told["DTensor"] == ""
 
 
-def test_the_kernels_take_dense_tensors_on_cpu_or_cuda(told: dict[str, str]) -> None:
+def test_the_kernels_take_dense_tensors_on_cpu_or_cuda(told):
     assert told["a sparse tensor"] == (
         "losscli::mse: input must be a dense tensor, but is torch.sparse_coo; convert it with "
         ".to_dense()\n"
@@ -227,20 +225,20 @@ class TestStubs:
     ONES = torch.ones(3)
 
     @pytest.fixture(autouse=True)
-    def _nothing_is_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _nothing_is_loaded(self, monkeypatch):
         if torch._C._dispatch_has_kernel_for_dispatch_key("losscli::mse", "AutogradCPU"):
             pytest.skip("the real operators are loaded in this process")
         monkeypatch.setattr(loading, "load_torch", lambda: None)
         monkeypatch.setattr(loading, "load_loss", lambda *_, **__: None)
 
-    def test_stub_that_is_called_after_loading_is_an_error(self) -> None:
+    def test_stub_that_is_called_after_loading_is_an_error(self):
         with pytest.raises(BuildError, match="losscli::mse is still without an implementation"):
             torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")
         with pytest.raises(BuildError), torch.inference_mode():
             torch.ops.losscli.mse.default(torch.ones(3), torch.ones(3), "mean")
 
-    def test_load_error_reaches_the_caller(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def refuse(*_: object, **__: object) -> None:
+    def test_load_error_reaches_the_caller(self, monkeypatch):
+        def refuse(*_, **__):
             raise UnfitError("no C++ compiler")
 
         monkeypatch.setattr(loading, "load_loss", refuse)
@@ -250,7 +248,7 @@ class TestStubs:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool])
-def test_fake_losses_and_gradients_have_pytorchs_layout(dtype: torch.dtype) -> None:
+def test_fake_losses_and_gradients_have_pytorchs_layout(dtype):
     input = torch.empty(6, 4).t()
     target = torch.empty(6, dtype=dtype)
     expected = input + target
@@ -267,3 +265,45 @@ def test_fake_losses_and_gradients_have_pytorchs_layout(dtype: torch.dtype) -> N
     assert [tensor.shape for tensor in seconds] == [value.shape, input.shape, target.shape]
     loss, gradient = elementwise.FAKES["_with_grad"](2, input, target, "mean", 1.0, None, 1.0)
     assert (loss.shape, gradient.shape) == ((), input.shape)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "comes_late.py").write_text("ready = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield "comes_late"
+    sys.modules.pop("comes_late", None)
+
+
+def test_registration_waits_until_the_module_has_run(module):
+    found = []
+    when_imported(module, lambda: found.append(sys.modules[module].ready))
+    assert found == []
+    importlib.import_module(module)
+    assert found == [True]
+
+
+def test_registration_happens_once(module):
+    calls = []
+    finders = list(sys.meta_path)
+    when_imported(module, lambda: calls.append(1))
+    importlib.import_module(module)
+    assert sys.meta_path == finders
+    del sys.modules[module]
+    importlib.import_module(module)
+    assert calls == [1]
+
+
+def test_a_module_that_is_imported_already_is_registered_at_once(module):
+    importlib.import_module(module)
+    calls = []
+    when_imported(module, lambda: calls.append(1))
+    assert calls == [1]
+
+
+def test_other_modules_and_missing_ones_are_left_alone(module):
+    when_imported("a_module_that_does_not_exist", pytest.fail)
+    importlib.import_module(module)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("a_module_that_does_not_exist")

@@ -1,7 +1,5 @@
 """Kernels of other projects: what they run, and why not what they do not."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

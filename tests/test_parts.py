@@ -1,7 +1,5 @@
 """Parts of rows, without ranks: joined, their numbers make losses and gradients of whole rows."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

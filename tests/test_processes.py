@@ -152,7 +152,6 @@ def test_silence_and_long_messages_are_errors():
 
 @pytest.fixture
 def ends():
-    """Return both ends of a channel."""
     one, other = map(Channel, socket.socketpair())
     with one, other:
         yield one, other

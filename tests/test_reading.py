@@ -1,7 +1,5 @@
 """Files that a user names: read up to a limit, and no device without an end."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import threading

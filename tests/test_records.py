@@ -3,8 +3,6 @@
 The documents have to say so beside the figures; ``python docs/tables.py`` writes it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

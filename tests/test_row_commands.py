@@ -1,7 +1,5 @@
 """The commands on losses over rows, as a user runs them, on a CPU."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -27,9 +25,9 @@ def test_verify_passes_for_cross_entropy(tmp_path: Path) -> None:
     assert {result["check"] for result in found} >= {
         "value",
         "input_gradient",
-        "row_values",
-        "row_lengths",
-        "row_layouts",
+        "extreme_values",
+        "boundary_sizes",
+        "layouts",
         "row_relations",
         "wrong_targets",
     }

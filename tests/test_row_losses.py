@@ -1,7 +1,5 @@
 """Losses over rows: each of the registry is what its reference says."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -17,9 +15,13 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.testing import assert_close
 
 from losscli import functional, nn
-from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec
+from losscli.implementations.requests import Answer
+from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec, find_loss
 from losscli.machine.memory import free_bytes
-from tests.gradients import both, ramp
+from losscli.runs.records import PASS
+from losscli.truth.problem import Incoming, Problem
+from tests.gradients import assert_right, both, ramp
+from tests.handmade import case_of
 from tests.parameters import SLOW, few, naming
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -38,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 
 
 @pytest.fixture(params=ROW_LOSSES)
-def spec(request: pytest.FixtureRequest) -> RowSpec:
+def spec(request):
     return ROW_LOSSES[request.param]
 
 
@@ -46,7 +48,7 @@ whatever_the_formula = pytest.mark.parametrize("spec", few(ROW_LOSSES), indirect
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     torch.manual_seed(0)
 
 
@@ -62,7 +64,6 @@ class Call(NamedTuple):
         return tuple(o for o in self.operands[: self.spec.gradients] if o is not None)
 
     def of(self, function: Callable[..., Any], reduction: str, *more: Any) -> Any:
-        """Call an operator."""
         return function(*self.operands, reduction, *self.parameters.values(), *more)
 
     def ours(self, reduction: str = "mean") -> Tensor:
@@ -71,7 +72,6 @@ class Call(NamedTuple):
         return loss
 
     def results(self, reduction: str = "mean") -> tuple[Tensor, ...]:
-        """Return the loss that the kernels compute, and the gradients of the rows."""
         loss = self.ours(reduction)
         return both(loss, *self.rows, incoming=ramp(loss))
 
@@ -79,8 +79,7 @@ class Call(NamedTuple):
         """Return the loss that the reference computes."""
         return self.spec.reference(*self.operands, reduction=reduction, **self.parameters)
 
-    def exact(self) -> Call:
-        """Return the same call on the same values in float64."""
+    def exact(self) -> "Call":
         operands = tuple(
             operand
             if operand is None or not operand.is_floating_point()
@@ -90,15 +89,7 @@ class Call(NamedTuple):
         return self._replace(operands=operands)
 
 
-def make(
-    spec: RowSpec,
-    *shape: int,
-    device: str,
-    dtype: torch.dtype = torch.float32,
-    optional: bool = False,
-    parameters: dict[str, float] | None = None,
-    scale: float = 1.0,
-) -> Call:
+def make(spec, *shape, device, dtype=torch.float32, optional=False, parameters=None, scale=1.0):
     """Draw the operands of a call with rows of a shape, which lie along the last dimension."""
     shape = tuple(shape)
     if spec.second_dimension and len(shape) > 2:
@@ -132,75 +123,42 @@ def reductions(spec: RowSpec) -> tuple[str, ...]:
 
 
 def examples(spec: RowSpec) -> dict[str, float]:
-    """Return parameters that are not the defaults."""
     return {parameter.name: parameter.example for parameter in spec.parameters}
 
 
-def terms(exact: Call, due: tuple[Tensor, ...]) -> tuple[float, float]:
-    """Return the size of the largest terms of the loss and of its gradients, which may cancel."""
-    rows = [row.detach() for row in exact.rows]
-    loss, slope = largest(due[0]), max(map(largest, due[1:]))
-    if exact.spec.name in LOGITS:
-        # A probability times the distance from the largest logit, beside the mean of these.
-        distance = max(1.0, math.log(exact.spec.terms_in_sum(rows[0].shape)))
-        return max(loss, distance), slope * distance
-    if exact.spec.name.startswith("cosine"):
-        return 1.0, 2.5 / float(min(row.norm(dim=-1).min() for row in rows))
-    if exact.spec.name == "triplet_margin":
-        degree = exact.parameters["p"]
-        return max(float((rows[0] - row).norm(degree, -1).max()) for row in rows[1:]), slope
-    return loss, slope
+PREFIXES = {"mask": "masked_", "weight": "weighted_"}
+"""Of the forms with an optional operand, by its name."""
 
 
-def judge(call: Call, reduction: str) -> None:
-    """Compare losses and gradients with those of the reference in float64."""
-    dtype = call.rows[0].dtype
-    loss = call.ours(reduction)
-    exact = call.exact()
-    due = both(exact.due(reduction), *exact.rows, incoming=ramp(loss).double())
-    found = both(loss, *call.rows, incoming=ramp(loss))
-    of_loss, of_gradient = terms(exact, due)
-    for place, (ours, exactly) in enumerate(zip(found, due, strict=True)):
-        is_wide = place == 0 and call.spec.wide
-        assert ours.dtype == (torch.promote_types(dtype, torch.float32) if is_wide else dtype)
-        if dtype.itemsize == 2:
-            rtol = 0.6 * torch.finfo(dtype).eps
-            least = torch.finfo(dtype).tiny * torch.finfo(dtype).eps
-            atol = 2**-20 * (of_loss if place == 0 else of_gradient) + least
-        else:
-            # In float64 the reference rounds as often.
-            roundings = 8 if dtype == torch.float32 else 64
-            rtol = 4 * torch.finfo(dtype).eps
-            atol = roundings * torch.finfo(dtype).eps * (of_loss if place == 0 else of_gradient)
-        ours = ours.double()
-        if call.spec.name == "total_variation" and place > 0:
-            # Rounding decides the sign of the difference of two probabilities that are as near.
-            temperature = exact.parameters["temperature"]
-            p, q = ((row.detach() / temperature).softmax(-1) for row in exact.rows)
-            ours = torch.where((p - q).abs() < 2**-18 * p, exactly, ours)
-        assert_close(ours, exactly, rtol=rtol, atol=atol, equal_nan=True)
-
-
-def judge_values(call: Call, reduction: str) -> None:
-    """Compare losses for which no gradients are wanted with those of the reference in float64."""
-    exact = call.exact()
-    due = both(exact.due("none"), *exact.rows, incoming=ramp(exact.due("none")))
-    of_loss, _ = terms(exact, due)
-    with torch.no_grad():
-        found, exactly = call.ours(reduction), exact.due(reduction)
-    rtol = 4 * torch.finfo(found.dtype).eps
-    assert_close(found.double(), exactly, rtol=rtol, atol=2**-19 * max(1.0, of_loss))
-
-
-def largest(values: Tensor) -> float:
-    """Return the largest magnitude of what is finite."""
-    return float(values.abs().nan_to_num(0, 0, 0).max()) if values.numel() else 0.0
+def judge(call: Call, reduction: str, has_gradients: bool = True) -> None:
+    """Judge a loss, and the gradients of rows where they are wanted, by the oracle."""
+    names = call.spec.names[: call.spec.gradients] if has_gradients else ()
+    given = dict(zip(call.spec.names, call.operands, strict=True))
+    operands = {name: each.detach() for name, each in given.items() if each is not None}
+    form = find_loss(
+        "".join(prefix for name, prefix in PREFIXES.items() if name in operands)
+        + call.spec.name
+        + ("_with_entropy" if call.parameters.get("entropy") else "")
+    )
+    rows = call.rows[0]
+    case = case_of(
+        form.name,
+        tuple(rows.shape),
+        dtype=str(rows.dtype).removeprefix("torch."),
+        reduction=reduction,
+        device=str(rows.device),
+        params={p.name: call.parameters[p.name] for p in form.parameters},
+    )
+    with torch.set_grad_enabled(has_gradients):
+        loss = call.ours(reduction)
+    incoming = Incoming("ramp", names, ramp(loss))
+    gradients = torch.autograd.grad(loss, call.rows, incoming.grad_output) if names else ()
+    answer = Answer(loss.detach(), dict(zip(names, gradients, strict=True)))
+    assert_right(Problem(case, operands, excuses=False), answer, incoming, allowed=(PASS,))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_losses_and_gradients_equal_the_references(
-    spec: RowSpec, dtype: torch.dtype, device: str
-) -> None:
+def test_losses_and_gradients_equal_the_references(spec, dtype, device):
     shapes, in_turn = [(5, length) for length in LENGTHS], itertools.cycle(reductions(spec))
     usual = [*zip(shapes, in_turn, strict=False)]
     if dtype == torch.float32:
@@ -213,62 +171,16 @@ def test_losses_and_gradients_equal_the_references(
                 judge(call, reduction)
 
 
-@whatever_the_formula
-def test_rows_may_have_any_number_of_dimensions(spec: RowSpec, device: str) -> None:
-    for shape in ((7,), (2, 3, 5), (2, 3, 4, 5), (300, 9), (3, 13, 4)):
-        with naming(shape):
-            judge(make(spec, *shape, device=device), "none")
-
-
 @pytest.mark.parametrize(
     "spec", [n for n, of in ROW_LOSSES.items() if {*"mwW"} & {*of.roles}], indirect=True
 )
-def test_masks_and_weights_count(spec: RowSpec, device: str) -> None:
+def test_masks_and_weights_count(spec, device):
     for shape, reduction in itertools.product(((40, 33), (70, 3)), REDUCTIONS):
         with naming(shape, reduction):
             judge(make(spec, *shape, device=device, optional=True), reduction)
 
 
-def views(x: Tensor) -> dict[str, Tensor]:
-    """Return the same values in other layouts."""
-    wide = x.new_zeros(x.shape[0], 2, x.shape[1] + 3)
-    wide[:, 1, 3:] = x
-    between = x.new_zeros(*x.shape, 2)
-    between[..., 1] = x
-    return {
-        "rows apart": wide[:, 1, 3:],
-        "transposed": x.t().contiguous().t(),
-        "elements apart": between[..., 1],
-    }
-
-
-@whatever_the_formula
-def test_strides_do_not_matter(spec: RowSpec, device: str) -> None:
-    reduction = reductions(spec)[-1]
-    for shape in ((6, 33), (6, 1000), (37, 3), (70, 9)):
-        plain = make(spec, *shape, device=device)
-        due = plain.results(reduction)
-        for place, row in enumerate(plain.rows):
-            for view, values in views(row.detach()).items():
-                operands = list(plain.operands)
-                operands[place] = values.requires_grad_()
-                call = plain._replace(operands=tuple(operands))
-                found = call.results(reduction)
-                with naming(shape, view):
-                    assert_close(found, due, rtol=1e-5, atol=1e-6)
-
-
-@whatever_the_formula
-def test_loss_without_rows_is_the_references(spec: RowSpec, device: str) -> None:
-    for shape, reduction in itertools.product(((0, 4), (0, 3, 4)), reductions(spec)):
-        call = make(spec, *shape, device=device)
-        loss = call.ours(reduction)
-        assert_close(loss, call.due(reduction), equal_nan=True)
-        gradients = torch.autograd.grad(loss.sum(), call.rows)
-        assert [gradient.shape for gradient in gradients] == [row.shape for row in call.rows]
-
-
-def test_masked_rows_count_for_nothing_and_may_hold_anything(device: str) -> None:
+def test_masked_rows_count_for_nothing_and_may_hold_anything(device):
     for name in ("kl_divergence", "js_divergence", "total_variation", "soft_cross_entropy"):
         for reduction in REDUCTIONS:
             call = make(ROW_LOSSES[name], 4, 9, device=device)
@@ -279,7 +191,6 @@ def test_masked_rows_count_for_nothing_and_may_hold_anything(device: str) -> Non
             assert all(not gradient.any() for gradient in found[1:])
         for rows in (3, 37):
             input, target, _ = (call := make(ROW_LOSSES[name], rows, 9, device=device)).operands
-            assert input is not None
             mask = torch.arange(rows, device=device) != 1
             due = call._replace(operands=(input, target, mask)).ours()
             wild = input.detach().clone()
@@ -291,22 +202,20 @@ def test_masked_rows_count_for_nothing_and_may_hold_anything(device: str) -> Non
             assert not found[1][1].any()
 
 
-def test_score_of_nan_is_as_torchs_in_multi_margin(device: str) -> None:
+def test_score_of_nan_is_as_torchs_in_multi_margin(device):
     target = torch.tensor([3, 1], device=device)
     for p, where in itertools.product((1, 2), (0, 3)):
         scores = torch.randn(2, 9, device=device)
         scores[0, where] = math.nan
         scores.requires_grad_()
-        ours, theirs = (
+        losses = [
             module.multi_margin_loss(scores, target, p=p, reduction="none")
             for module in (functional, torch.nn.functional)
-        )
-        assert_close(ours, theirs)
-        found, due = (torch.autograd.grad(each.sum(), scores)[0] for each in (ours, theirs))
-        assert_close(found, due)
+        ]
+        assert_close(*(both(each, scores, incoming=torch.ones_like(each)) for each in losses))
 
 
-def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device: str) -> None:
+def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device):
     for p in (1.0, 2.0, 3.0):
         anchor, positive, negative = torch.randn(3, 2, 9, device=device)
         positive[0, 4] = math.nan
@@ -316,7 +225,7 @@ def test_nan_of_a_distance_leaves_the_other_without_a_gradient(device: str) -> N
         assert not torch.autograd.grad(loss.sum(), negative)[0][0].any()
 
 
-def test_js_divergence_of_a_subnormal_probability_has_a_gradient() -> None:
+def test_js_divergence_of_a_subnormal_probability_has_a_gradient():
     target = torch.zeros(1, 2, requires_grad=True)
     input = torch.tensor([[0.0, -89.0]], requires_grad=True)  # e^-89 is 2.2e-39
     loss = functional.js_divergence(input, target, reduction="sum")
@@ -328,36 +237,7 @@ def test_js_divergence_of_a_subnormal_probability_has_a_gradient() -> None:
     assert_close(found[0, 1], due[0, 1], rtol=1e-4, atol=0.0)
 
 
-@pytest.mark.parametrize("name", LOGITS)
-def test_logits_may_be_small_large_shifted_or_minus_infinity(name: str, device: str) -> None:
-    spec = ROW_LOSSES[name]
-    for scale in (1e-3, 30.0, 1e4):
-        call = make(spec, 8, 100, device=device, scale=scale)
-        found, exact = call.ours("none"), call.exact()
-        ones = torch.ones_like(found)
-        due = both(exact.due("none"), *exact.rows, incoming=ones.double())
-        for ours, theirs in zip(both(found, *call.rows, incoming=ones), due, strict=True):
-            size = max(float(theirs.abs().max()), 1.0)  # a gradient is a difference of larger terms
-            with naming(scale):
-                assert_close(ours.double(), theirs, rtol=2e-6, atol=2e-6 * size)
-    for length, dtype in itertools.product((20, 3000), DTYPES):
-        call = make(spec, 4, length, device=device, dtype=dtype)
-        others = call.operands[spec.gradients :]
-        # Numbers that a shift leaves exact.
-        rows = [(row.detach() * 8).round() / 8 for row in call.rows]
-        plain = call._replace(operands=(*rows, *others)).ours("none")
-        shifted = call._replace(operands=(*[row + 16 for row in rows], *others)).ours("none")
-        if spec.roles[1:] == "l":
-            others = (torch.full((4,), 2, device=device),)
-        for row in rows:
-            row[:, 3:9] = -math.inf
-        rows = [row.requires_grad_() for row in rows]
-        with naming(length, dtype):
-            assert_close(shifted, plain, rtol=4 * torch.finfo(dtype).eps, atol=1e-5)
-            judge(call._replace(operands=(*rows, *others)), "none")
-
-
-def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device: str) -> None:
+def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device):
     input = torch.zeros(2, 5, device=device)
     input[0, 2] = -math.inf
     loss = functional.kl_divergence(input, torch.zeros(2, 5, device=device), reduction="none")
@@ -368,7 +248,7 @@ def test_a_class_that_only_the_target_has_makes_the_divergence_infinite(device: 
     assert back.tolist() == [math.inf, 0.0]
 
 
-def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device: str) -> None:
+def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device):
     logits = torch.zeros(1, 50, device=device)
     logits[0, 7] = 30.0
     logits.requires_grad_()
@@ -384,7 +264,7 @@ def test_one_class_that_holds_all_the_weight_keeps_its_gradient(device: str) -> 
         assert_close(ours.double(), theirs, rtol=1e-6, atol=0)
 
 
-def test_relations_between_losses(device: str) -> None:
+def test_relations_between_losses(device):
     x, y = (torch.randn(6, 40, device=device, dtype=torch.float64) for _ in range(2))
     assert_close(functional.kl_divergence(x, y), functional.reverse_kl_divergence(y, x))
     assert_close(functional.js_divergence(x, y), functional.js_divergence(y, x))
@@ -402,25 +282,6 @@ def test_relations_between_losses(device: str) -> None:
 # --- derivatives ---
 
 
-@whatever_the_formula
-def test_gradients_of_one_operand_alone_and_of_a_retained_graph_are_those_of_all(
-    spec: RowSpec, device: str
-) -> None:
-    for length, reduction in ((33, reductions(spec)[-1]), (1000, "none")):
-        whole = make(spec, 5, length, device=device)
-        due = whole.results(reduction)
-        for place in range(spec.gradients):
-            rows = [row.detach().requires_grad_(k == place) for k, row in enumerate(whole.rows)]
-            call = whole._replace(operands=(*rows, *whole.operands[spec.gradients :]))
-            found = both(loss := call.ours(reduction), rows[place], incoming=ramp(loss))
-            assert torch.equal(found[1], due[1 + place])
-            if reduction == "none":
-                assert torch.equal(found[0], due[0])
-        loss = whole.ours(reduction).sum()
-        first = torch.autograd.grad(loss, whole.rows, retain_graph=True)
-        assert_close(torch.autograd.grad(2 * loss, whole.rows), tuple(2 * each for each in first))
-
-
 # Each loss with one of the reductions, in turn.
 @pytest.mark.parametrize(
     ("spec", "reduction"),
@@ -431,13 +292,13 @@ def test_gradients_of_one_operand_alone_and_of_a_retained_graph_are_those_of_all
     ],
     indirect=["spec"],
 )
-def test_derivative_tests_pass(spec: RowSpec, reduction: str, device: str) -> None:
+def test_derivative_tests_pass(spec, reduction, device):
     call = make(
         spec, 3, 4, device=device, dtype=torch.float64, optional=True, parameters=examples(spec)
     )
     others = call.operands[spec.gradients :]
 
-    def loss(*rows: Tensor) -> Tensor:
+    def loss(*rows):
         return Call(spec, (*rows, *others), call.parameters).ours(reduction)
 
     assert torch.autograd.gradcheck(
@@ -450,23 +311,7 @@ def test_derivative_tests_pass(spec: RowSpec, reduction: str, device: str) -> No
     assert torch.autograd.gradgradcheck(loss, call.rows, gen_non_contig_grad_outputs=True)
 
 
-@pytest.mark.parametrize(
-    "spec", few(name for name, spec in ROW_LOSSES.items() if not spec.doubling), indirect=True
-)
-def test_bits_do_not_depend_on_what_was_expected(spec: RowSpec, device: str) -> None:
-    """A guess that holds, a guess that fails, no guess, a retained graph."""
-    operator = getattr(OPS, spec.name)
-    for reduction in ("mean", "sum"):
-        call = make(spec, 37, 65, device=device, optional=True)
-        seen: dict[float, tuple[Tensor, ...]] = {}
-        for factor in (1.0, 1.0, 3.0, 3.0, 3.0, 0.1, 7.0, 0.1, 1.0, 1.0, 1.0):
-            loss = factor * call.of(operator, reduction, 991)
-            for _ in range(2):
-                found = torch.autograd.grad(loss, call.rows, retain_graph=True)
-                assert all(map(torch.equal, found, seen.setdefault(factor, found)))
-
-
-def test_backward_reads_nothing_where_forward_has_written_the_gradient(device: str) -> None:
+def test_backward_reads_nothing_where_forward_has_written_the_gradient(device):
     for name in ("cross_entropy", "multi_margin", "cosine_embedding"):
         call = make(ROW_LOSSES[name], 9, 5, device=device)
         due = both(call.ours(), *call.rows)
@@ -479,7 +324,7 @@ def test_backward_reads_nothing_where_forward_has_written_the_gradient(device: s
 
 
 @whatever_the_formula
-def test_runs_and_threads_do_not_change_the_bits(spec: RowSpec, device: str) -> None:
+def test_runs_and_threads_do_not_change_the_bits(spec, device):
     reduction, threads = reductions(spec)[-1], torch.get_num_threads()
     for shape in ((20_000, 3), (40, 1000), (70, 5000)):
         call, runs = make(spec, *shape, device=device), []
@@ -493,7 +338,7 @@ def test_runs_and_threads_do_not_change_the_bits(spec: RowSpec, device: str) -> 
             assert all(map(torch.equal, run, runs[0]))
 
 
-def test_with_grad_returns_the_gradient(spec: RowSpec, device: str) -> None:
+def test_with_grad_returns_the_gradient(spec, device):
     for reduction in reductions(spec):
         call = make(spec, 6, 33, device=device, optional=True)
         operator = getattr(OPS, f"{spec.name}_with_grad")
@@ -504,14 +349,14 @@ def test_with_grad_returns_the_gradient(spec: RowSpec, device: str) -> None:
 
 
 @whatever_the_formula
-def test_transforms_compose(spec: RowSpec, device: str) -> None:
+def test_transforms_compose(spec, device):
     call = make(spec, 4, 5, device=device, dtype=torch.float64, parameters=examples(spec))
     others = call.operands[1:]
 
-    def ours(row: Tensor) -> Tensor:
+    def ours(row):
         return call._replace(operands=(row, *others)).ours("none").sum()
 
-    def due(row: Tensor) -> Tensor:
+    def due(row):
         return call._replace(operands=(row, *others)).due("none").sum()
 
     row = call.rows[0].detach()
@@ -524,7 +369,7 @@ def test_transforms_compose(spec: RowSpec, device: str) -> None:
     ):
         assert_close(transform(ours)(row), transform(due)(row))
 
-    def with_grad(row: Tensor) -> Any:
+    def with_grad(row):
         operator = getattr(OPS, f"{spec.name}_with_grad")
         return call._replace(operands=(row, *others)).of(operator, "none")
 
@@ -553,7 +398,7 @@ OPCHECKED = {
         for reduction in reductions(spec)
     ],
 )
-def test_operators_pass_opcheck(form: str, reduction: str, device: str) -> None:
+def test_operators_pass_opcheck(form, reduction, device):
     spec = ROW_LOSSES[form.removesuffix("_with_probabilities")]
     call = make(spec, 4, 5, device=device, optional=reduction != "mean")
     if form == PROBABILITIES:
@@ -575,16 +420,14 @@ def test_operators_pass_opcheck(form: str, reduction: str, device: str) -> None:
 
 @whatever_the_formula
 @pytest.mark.parametrize("dynamic", [pytest.param(False, marks=SLOW), True])
-def test_compiled_training_step_calls_the_kernels_and_equals_the_eager_one(
-    spec: RowSpec, dynamic: bool, device: str
-) -> None:
+def test_compiled_training_step_calls_the_kernels_and_equals_the_eager_one(spec, dynamic, device):
     seen: list[str] = []
 
-    def compiler(module: torch.fx.GraphModule, example: list[Tensor]) -> Any:
+    def compiler(module, example):
         seen.extend(str(node.target) for node in module.graph.nodes)
         return make_boxed_func(module.forward)
 
-    def step(*operands: Tensor) -> Tensor:
+    def step(*operands):
         first = 2 * operands[0]
         return spec.loss(first, *operands[1:], **named).sum()
 
@@ -603,9 +446,7 @@ def test_compiled_training_step_calls_the_kernels_and_equals_the_eager_one(
 
 
 @whatever_the_formula
-def test_autocast_computes_in_float32_and_mixed_dtypes_are_promoted(
-    spec: RowSpec, device: str
-) -> None:
+def test_autocast_computes_in_float32_and_mixed_dtypes_are_promoted(spec, device):
     for dtype in (torch.float16, torch.bfloat16):
         call = make(spec, 4, 7, device=device, dtype=dtype)
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -621,7 +462,7 @@ def test_autocast_computes_in_float32_and_mixed_dtypes_are_promoted(
         assert_close(found[0], mixed.due().detach())
 
 
-def test_modules_are_the_functions(spec: RowSpec, device: str) -> None:
+def test_modules_are_the_functions(spec, device):
     kinds = {True: int, False: float}
     settings = {
         each.name: bool(each.example) if each.is_switch else kinds[each.is_integer](each.example)
@@ -642,7 +483,7 @@ OUT_OF_DOMAIN = [(name, "temperature", 0.0) for name in (*LOGITS, "cross_entropy
 ]
 
 
-def test_parameters_and_operands_that_do_not_fit_are_refused(device: str) -> None:
+def test_parameters_and_operands_that_do_not_fit_are_refused(device):
     for name, setting, value in OUT_OF_DOMAIN:
         spec = ROW_LOSSES[name]
         operands = [o for o in make(spec, 4, 7, device=device).operands if o is not None]
@@ -666,24 +507,13 @@ def test_parameters_and_operands_that_do_not_fit_are_refused(device: str) -> Non
 OF_CLASSES = ("token_log_probs", "multi_margin", "nll", "cross_entropy")
 
 
-def test_class_that_is_none_is_an_index_error_on_the_cpu() -> None:
+def test_class_that_is_none_is_an_index_error_on_the_cpu():
     for name, place, wrong in itertools.product(OF_CLASSES, (1, 36), (5, -1)):
         target = torch.ones(place + 2, dtype=torch.int64)
         target[place] = wrong
         said = f"target {wrong} of row {place} is not one of the 5 classes"
         with pytest.raises(IndexError, match=said):
             ROW_LOSSES[name].loss(torch.randn(place + 2, 5), target)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", OF_CLASSES)
-def test_class_that_is_none_makes_nan_on_a_gpu(name: str) -> None:
-    call = make(ROW_LOSSES[name], 3, 5, device="cuda")
-    target = torch.tensor([1, 9, 2], device="cuda")
-    call = call._replace(operands=(call.rows[0], target, *call.operands[2:]))
-    found = call.results("none")
-    assert found[0].isnan().tolist() == [False, True, False]
-    assert found[1].isnan().any(1).tolist() == [False, True, False]
 
 
 # --- torch's own functions ---
@@ -700,7 +530,7 @@ TORCHS: dict[str, tuple[str, tuple[dict[str, Any], ...]]] = {
 
 
 @pytest.mark.parametrize("name", TORCHS)
-def test_torchs_functions_are_replaced(name: str, device: str) -> None:
+def test_torchs_functions_are_replaced(name, device):
     function, every = TORCHS[name]
     shapes = ((7,), (6, 7), (1, 1), (33, 1000), (67, 3))
     for shape, reduction, named in itertools.product(shapes, REDUCTIONS, every):
@@ -721,7 +551,7 @@ def test_torchs_functions_are_replaced(name: str, device: str) -> None:
                 assert_close(our.cpu(), their, equal_nan=True)
 
 
-def test_nll_takes_any_class_dimension(device: str) -> None:
+def test_nll_takes_any_class_dimension(device):
     for shape in ((3, 5, 2), (2, 3, 4, 5), (3, 4, 50), (5000, 300)):
         input = torch.randn(shape, device=device, requires_grad=True)
         target = torch.randint(shape[1], (shape[0], *shape[2:]), device=device)
@@ -734,7 +564,7 @@ def test_nll_takes_any_class_dimension(device: str) -> None:
             assert_close(*results)
 
 
-def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(device: str) -> None:
+def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(device):
     for shape, of_target in (((), ()), ((), (1,)), ((5,), ()), ((5,), (1,)), ((1, 1), (1,))):
         input = torch.randn(shape, device=device, dtype=torch.float64, requires_grad=True)
         number = torch.zeros(of_target, dtype=torch.long, device=device)
@@ -759,11 +589,8 @@ def test_multi_margin_of_one_row_has_torchs_value_gradient_and_shape(device: str
     assert_close(step(input, number, reduction="none"), torch.zeros(1, device=device))
 
 
-def test_operands_broadcast_as_torchs_and_gradients_have_the_shape_of_what_was_given(
-    device: str,
-) -> None:
+def test_operands_broadcast_as_torchs_and_gradients_have_the_shape_of_what_was_given(device):
     ones = {"target": torch.ones(4, device=device)}
-    shapes: tuple[Any, ...]
     for name, shapes, settings in (
         ("triplet_margin_loss", ((1, 5), (4, 5), (4, 5)), {}),
         ("cosine_similarity_loss", ((5, 1), (5, 4)), {"dim": 0}),
@@ -809,7 +636,7 @@ ERRORS: list[tuple[str, tuple[Tensor, ...], dict[str, Any]]] = [
 ]
 
 
-def test_torchs_errors_are_raised_and_deprecated_arguments_say_what_to_write(device: str) -> None:
+def test_torchs_errors_are_raised_and_deprecated_arguments_say_what_to_write(device):
     for function, tensors, settings in ERRORS:
         # What the others refuse does not depend on the device.
         where = device if function == "cross_entropy" else "cpu"
@@ -836,9 +663,7 @@ def test_torchs_errors_are_raised_and_deprecated_arguments_say_what_to_write(dev
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "length"), [(3, 32768), (300, 40001), (9, 151936), (2, 300001)])
-def test_long_rows_of_blocks_and_clusters(
-    spec: RowSpec, rows: int, length: int, dtype: torch.dtype
-) -> None:
+def test_long_rows_of_blocks_and_clusters(spec, rows, length, dtype):
     call = make(spec, rows, length, device="cuda", dtype=dtype)
     if spec.name == "total_variation":
         # Eighths, of which no two probabilities are so near that rounding decides which is larger.
@@ -850,17 +675,15 @@ def test_long_rows_of_blocks_and_clusters(
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("rows", "length"), [(3301, 257), (4100, 1000), (5003, 1003)])
-def test_many_short_rows_of_which_a_warp_takes_several(
-    spec: RowSpec, rows: int, length: int, dtype: torch.dtype
-) -> None:
+def test_many_short_rows_of_which_a_warp_takes_several(spec, rows, length, dtype):
     for optional, parameters in ((False, {}), (True, examples(spec))):
         call = make(
             spec, rows, length, device="cuda", dtype=dtype, optional=optional, parameters=parameters
         )
         with naming(f"with parameters {parameters}"):
-            judge_values(call, "none")
+            judge(call, "none", has_gradients=False)
             if not spec.doubling:
-                judge_values(call, "mean")
+                judge(call, "mean", has_gradients=False)
 
 
 # Of cross entropy each length of row that has kernels of its own, and rows that any kernel takes.
@@ -872,7 +695,7 @@ def test_many_short_rows_of_which_a_warp_takes_several(
         *(("cross_entropy", {"label_smoothing": smoothing}) for smoothing in (0.0, 0.1)),
     ],
 )
-def test_rows_are_right_beyond_2_to_the_31_elements(name: str, settings: dict[str, float]) -> None:
+def test_rows_are_right_beyond_2_to_the_31_elements(name, settings):
     spec = ROW_LOSSES[name]
     shapes = ((2**27 + 3, 17), (2**20 + 3, 2049), (2**16 + 3, 2**15 + 8), (8197, 262144))
     for rows, length in shapes if name == "cross_entropy" else ((16400, 131072),):
@@ -899,27 +722,3 @@ def test_rows_are_right_beyond_2_to_the_31_elements(name: str, settings: dict[st
             for ours, theirs in zip(found, due, strict=True):
                 size = float(theirs.abs().max())
                 assert_close(ours[part].double(), theirs, rtol=2**-7, atol=2**-18 * size)
-
-
-@pytest.mark.gpu
-def test_a_training_step_can_be_captured(spec: RowSpec) -> None:
-    call = make(spec, 33, 1000, device="cuda")
-    reduction = reductions(spec)[-1]
-
-    def step() -> tuple[Tensor, ...]:
-        loss = call.ours(reduction)
-        return both(loss, *call.rows, incoming=torch.ones_like(loss))
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(4):
-            due = step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):
-        found = step()
-    for _ in range(2):
-        graph.replay()
-        torch.cuda.synchronize()
-        assert all(torch.equal(a, b) for a, b in zip(found, due, strict=True))

@@ -1,7 +1,5 @@
 """An output belongs to one process from the start of its command to the end."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

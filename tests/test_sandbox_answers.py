@@ -1,6 +1,4 @@
-"""What a worker answers is taken as an answer only if it can be one."""
-
-from __future__ import annotations
+"""What a worker answers is an answer only if it can be one; samples are of the named contents."""
 
 import os
 import threading
@@ -9,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 
+from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.gpu_requests import (
     BackwardReplays,
     Capture,
@@ -18,6 +18,7 @@ from losscli.implementations.gpu_requests import (
     OnStreams,
     Replay,
 )
+from losscli.implementations.local import LocalSubject
 from losscli.implementations.requests import (
     Accumulate,
     Answer,
@@ -30,12 +31,15 @@ from losscli.implementations.requests import (
     Request,
     RetainGraph,
     SecondDerivatives,
+    toggle,
 )
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.sandbox.requests import Compiled, Sample, Time
-from losscli.implementations.sandbox.timed import Flip, Samples
+from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
 from losscli.implementations.sandbox.wire import Incoming, Outgoing
+from losscli.implementations.timer import CpuTimer
+from tests.handmade import case
 from tests.parameters import naming
 
 ONE = torch.ones(())
@@ -104,7 +108,7 @@ def test_a_response_that_lacks_something_is_not_accepted():
 def test_thread_that_soon_ends_its_work_is_not_left_behind():
     over = time.monotonic() + 3 * WATCHED_SECONDS
 
-    def compute() -> None:
+    def compute():
         while time.monotonic() < over:
             pass
 
@@ -129,3 +133,41 @@ def memory() -> Iterator[int]:
     file = os.memfd_create("bytes")
     yield file
     os.close(file)
+
+
+SHAPE = (6, 4)
+TIMED_FLIPS = [Flip(0, 2), Flip(1, 5), Flip(4, 6), Flip(1, 5)]
+
+
+class Again(CpuTimer):
+    """Takes each batch twice, as a timer on a GPU does whose wait was too short."""
+
+    def measure(self, queue):
+        samples = [super(Again, self).measure(queue) for _ in range(2)]
+        return samples[-1]
+
+
+@pytest.mark.parametrize("keep", range(len(TIMED_FLIPS)))
+def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(keep):
+    small = case(shape=SHAPE, target_shape=SHAPE, device="cpu")
+    input, target = torch.rand(SHAPE), torch.rand(SHAPE)
+    expected = input.clone()
+    timed = TimedPass(
+        LocalSubject.bind(IMPLEMENTATIONS["reference"], small),
+        "forward",
+        {"input": input, "target": target},
+        evicts=False,
+        captured=False,
+    )
+    timed.timer = Again()
+    timed.warm_up()
+
+    found = timed.samples(TIMED_FLIPS, keep)
+
+    losses = []
+    for flip in TIMED_FLIPS:
+        toggle(expected[flip.start : flip.stop], small)
+        losses.append(torch.nn.functional.mse_loss(expected, target))
+    assert found.loss is not None
+    assert torch.equal(found.loss, losses[keep])
+    assert torch.equal(input, expected)

@@ -1,18 +1,14 @@
 """Who ended where a worker has ended: the file, or a process of losscli; and nothing waits."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from losscli.cases.case import Case
 from losscli.implementations import remote
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
@@ -34,14 +30,14 @@ def mse_loss(input, target):
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     path = tmp_path / "kernel.py"
     path.write_text(WRONG)
     return path
 
 
 @pytest.fixture
-def worker(path: Path) -> Iterator[Worker]:
+def worker(path):
     worker = Worker(Source.read(str(path)), "cpu", Allowance())
     yield worker
     worker.end()
@@ -60,25 +56,25 @@ def child_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
-def test_worker_that_is_killed_has_died_itself(worker: Worker) -> None:
+def test_worker_that_is_killed_has_died_itself(worker):
     os.kill(child_of(worker.keeper), signal.SIGKILL)
     error = error_of(worker)
     assert (error.code, str(error)) == ("process_died", "its process ended by SIGKILL")
 
 
-def test_signal_to_the_group_of_a_worker_does_not_reach_its_keeper(worker: Worker) -> None:
+def test_signal_to_the_group_of_a_worker_does_not_reach_its_keeper(worker):
     os.killpg(child_of(worker.keeper), signal.SIGKILL)
     assert error_of(worker).code == Code.PROCESS_DIED
 
 
-def test_worker_that_dies_beside_a_stopped_keeper_has_died_itself(worker: Worker) -> None:
+def test_worker_that_dies_beside_a_stopped_keeper_has_died_itself(worker):
     os.kill(worker.keeper, signal.SIGSTOP)
     os.kill(child_of(worker.keeper), signal.SIGKILL)
     assert error_of(worker).code == Code.PROCESS_DIED
 
 
 @pytest.mark.parametrize("reached", [("session", "signals"), ("session",)])
-def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, ...]) -> None:
+def test_death_of_a_keeper_is_not_the_files(worker, reached):
     worker.reached = reached
     os.kill(worker.keeper, signal.SIGKILL)
     error = error_of(worker)
@@ -88,7 +84,7 @@ def test_death_of_a_keeper_is_not_the_files(worker: Worker, reached: tuple[str, 
 
 
 @pytest.mark.slow  # starts another, which imports torch
-def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path) -> None:
+def test_zygote_that_was_killed_is_named_and_replaced(worker, path):
     killed = process.zygote().id
     os.kill(killed, signal.SIGKILL)
     error = error_of(worker)
@@ -100,26 +96,24 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker: Worker, path: Path
     assert process.zygote().id != killed
 
 
-def test_zygote_that_was_stopped_goes_on(worker: Worker, path: Path) -> None:
+def test_zygote_that_was_stopped_goes_on(worker, path):
     os.kill(process.zygote().id, signal.SIGSTOP)
     another = Worker(Source.read(str(path)), "cpu", Allowance())
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
 
 
-def test_processes_of_workers_are_known(worker: Worker) -> None:
+def test_processes_of_workers_are_known(worker):
     assert is_of_a_worker(child_of(worker.keeper))
     assert not is_of_a_worker(os.getpid())
 
 
-def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, monkeypatch):
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
 
     look_at = stages._Judging._look_at
 
-    def kill_and_look(judging: stages._Judging, case: Case) -> None:
+    def kill_and_look(judging, case):
         keeper = remote.workers.of(judging.implementation, "cpu").keeper
         worker = os.pidfd_open(child_of(keeper))
         os.kill(keeper, signal.SIGKILL)
@@ -147,7 +141,7 @@ sys.stdin.read()
 """
 
 
-def test_folder_of_another_judge_stays_until_that_ends(tmp_path: Path) -> None:
+def test_folder_of_another_judge_stays_until_that_ends(tmp_path):
     """Its number may be in no list of processes here: that of another container is not."""
     with subprocess.Popen(
         [sys.executable, "-c", CLAIMS, tmp_path],
@@ -165,12 +159,10 @@ def test_folder_of_another_judge_stays_until_that_ends(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_folder_that_is_removed_while_it_is_claimed_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_that_is_removed_while_it_is_claimed_is_made_again(tmp_path, monkeypatch):
     made = []
 
-    def removing(**options: object) -> str:
+    def removing(**options):
         folder = tmp_path / f"judge-{len(made)}"
         folder.mkdir()
         made.append(folder)
@@ -185,9 +177,7 @@ def test_folder_that_is_removed_while_it_is_claimed_is_made_again(
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_each_cache_has_a_folder_of_this_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_cache_has_a_folder_of_this_process(tmp_path, monkeypatch):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
     folder = scratch_directory()
     assert folder == scratch_directory()

@@ -1,7 +1,5 @@
 """Whatever standard output and standard error are, no character and no result is lost on them."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """A loss with a weight follows from the loss: its spec, its library and its name in a config."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

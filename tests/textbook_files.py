@@ -1,7 +1,5 @@
 """Files as people write them: each loss by PyTorch's own function, or by a textbook's formula."""
 
-from __future__ import annotations
-
 from losscli.losses import EVERY_LOSS
 
 HEAD = """\

@@ -1,7 +1,5 @@
 """Runs losscli in a process that cannot import torch."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

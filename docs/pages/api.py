@@ -7,11 +7,11 @@ import losscli.nn
 
 JUDGE = """\
 ```{eval-rst}
-.. py:function:: losscli.judge(path, **options)
+.. py:function:: losscli.judge(path, *, loss="", reference="", call="", device="auto", ...)
 
    Judge a file and return its :class:`~losscli.judge.verdict.Verdict`. ``path`` is ``FILE``,
-   ``FILE:NAME``, ``FILE@REVISION`` or ``FILE@REVISION:NAME``; the options are the fields of a job:
-   ``loss``, ``reference``, ``device``, ``sizes``, ``dtypes``, ``quick`` and so on.
+   ``FILE:NAME``, ``FILE@REVISION`` or ``PACKAGE.MODULE:NAME``; the arguments are the keys of a job:
+   see `judging <judging.html>`_. ``losscli.judge_many(jobs)`` judges several side by side.
 
    :raises UsageError: there is no such file, loss or device.
 ```

@@ -1,73 +1,117 @@
-"""What bench does with a pass of this process: judge it, time it, judge it again."""
+"""What bench does with one implementation in one pass: judge it, time it, judge it again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 
 import torch
 
 from losscli.bench.contents import Contents
+from losscli.bench.sampling import Contender
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.implementations.passes import Pass
+from losscli.implementations.timer import Call, Timer
 from losscli.ranks.group import together
-from losscli.reasons import Reason
-from losscli.runs.records import FAIL, VerifyResult
+from losscli.reasons import Code, Reason
+from losscli.runs.records import FAIL, Error, VerifyResult
 
 
-@dataclass
-class LocalPass:
-    """A pass of this process; :class:`~losscli.bench.remote.RemotePass` is one of another."""
+class JudgedPass(Contender):
+    """An implementation in one pass, whose results are judged before and after it is timed."""
 
-    name: str
-    pass_: PassName
-    call: Pass
-    """What is timed."""
-    contents: Contents
-    device: str
+    error = Error()
+    """The distance of the first result from the oracle."""
+    code = Code.NONE
+    """The code of the first verdict's warning."""
     peak_extra_bytes: int | None = None
-    """The memory that a call takes beyond inputs, loss and gradient; None where it is unknown."""
+    """The memory that a call takes beyond inputs, loss and gradient; None if unknown."""
+
+    def __init__(self, name: str, pass_: PassName, call: Call | None, contents: Contents) -> None:
+        """``call`` is what is timed; None for the object itself."""
+        super().__init__(name, call or self)  # type: ignore[arg-type]
+        self.pass_, self.contents = pass_, contents
+
+    def admit(self) -> VerifyResult:
+        """Call once, as it will be timed; return the verdict, and keep what the result needs."""
+        verdict = self.first()
+        self.error, self.code = verdict.error, verdict.code
+        return verdict
 
     def first(self) -> VerifyResult:
         """Call once, as it will be timed, and judge the result."""
-        verdict = self._judge()
-        self.call.release()
-        return verdict
+        raise NotImplementedError
+
+    def last(self) -> VerifyResult | None:
+        """Judge what was timed; None if nothing was wrong."""
+        raise NotImplementedError
+
+    def looped(self, calls: int) -> None:
+        """Call so often, and wait for the device."""
+        raise NotImplementedError
 
     def measure_memory(self) -> None:
-        """Call once more to measure its memory."""
-        measure = partial(self.call.peak_extra_bytes, self.device)
+        """Call once more to measure its memory; a worker has done so while it warmed up."""
+
+    def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
+        """Return why the times are not believed; those of this process's own clock are."""
+        return None
+
+
+class LocalPass(JudgedPass):
+    """A pass of this process; :class:`~losscli.bench.remote.RemotePass` is one of another."""
+
+    def __init__(self, name: str, pass_: PassName, timed: Pass, contents: Contents) -> None:
+        super().__init__(name, pass_, timed, contents)
+        self.timed, self.device = timed, contents.case.device
+
+    def first(self) -> VerifyResult:
+        """See :class:`JudgedPass`."""
+        verdict = self._judge()
+        self.timed.release()
+        return verdict
+
+    def warm_up(self, timer: Timer) -> None:
+        """Warm up; before each sample the contents are touched, outside its time."""
+        super().warm_up(timer)
+
+        def before() -> None:
+            self.contents.touch()
+            self.timed.prepare()
+
+        self.warm = self.warm and replace(self.warm, before=before)
+
+    def measure_memory(self) -> None:
+        """See :class:`JudgedPass`."""
+        measure = partial(self.timed.peak_extra_bytes, self.device)
         self.peak_extra_bytes = together(self.contents.group, measure)
 
-    def prepare(self) -> None:
-        """Do what has to be done before a sample, outside its time."""
-        self.call.prepare()
-
-    def last(self) -> VerifyResult:
+    def last(self) -> VerifyResult | None:
         """Judge the loss of the last call that was timed, and gradients of the same contents.
 
         The gradients are those of one more call, because a timed call frees its own.
         """
-        verdict = self.contents.judge(self.name, FORWARD, self.call.loss)
+        verdict = self.contents.judge(self.name, FORWARD, self.timed.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
             verdict = self._judge()
-        self.call.release()
+        self.timed.release()
         return verdict
 
-    def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Return nothing: the clock is this process's own."""
-        return None
-
     def looped(self, calls: int) -> None:
-        """Call so often, and wait for the device."""
+        """See :class:`JudgedPass`."""
         for _ in range(calls):
-            self.call()
+            self.timed()
         if self.device != "cpu":
             torch.cuda.synchronize(self.device)
 
+    def close(self) -> None:
+        """See :class:`Contender`."""
+        super().close()
+        del self.timed, self.contents
+
     def _judge(self) -> VerifyResult:
         """Judge one more call."""
-        call = self.call
+        call = self.timed
         together(self.contents.group, call.compute)
         judge, gradients = self.contents.judge, call.gradients
         return judge(self.name, self.pass_, call.loss, *gradients, incoming=call.incoming)

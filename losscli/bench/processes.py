@@ -14,20 +14,22 @@ import contextlib
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from losscli.bench.merging import merge, with_default_allocator
-from losscli.bench.outcome import Found, Surroundings, Untimed, results
+from msgspec import structs
+
 from losscli.bench.plan import Task
-from losscli.bench.runner import Runner
+from losscli.bench.results import compared, merge, untimed
+from losscli.bench.runner import Measured, Runner
 from losscli.cases.axes import PassName
 from losscli.config.schema import Timing
 from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file
 from losscli.processes import Process, how_ended
 from losscli.reasons import Code, Reason
-from losscli.runs.records import FAILED, SKIPPED, BenchResult
+from losscli.runs.records import SKIPPED, BenchResult
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 """The command that starts a process; its device and number of threads follow."""
@@ -46,13 +48,13 @@ class ProcessDiedError(Exception):
         self.code = code
         super().__init__(f"the process that measured the case ended {how_ended(code)}")
 
-    @property
-    def outcome(self) -> Untimed:
-        """The outcome of the implementations that the process was measuring."""
+    def result(self, task: Task, pass_: PassName, name: str) -> BenchResult:
+        """Return the result of an implementation that the process was measuring."""
         if self.code == -signal.SIGKILL:
             text = f"{self}, as when the system runs out of memory"
-            return Untimed(SKIPPED, Reason(Code.OUT_OF_MEMORY, text))
-        return Untimed(FAILED, Reason(Code.PROCESS_DIED, str(self)))
+            why = Reason(Code.OUT_OF_MEMORY, text)
+            return untimed(task, pass_, name, why, status=SKIPPED)
+        return untimed(task, pass_, name, Reason(Code.PROCESS_DIED, str(self)))
 
 
 class MeasuringProcess(Process):
@@ -60,8 +62,8 @@ class MeasuringProcess(Process):
 
     ready = False
 
-    def answers(self, notify: Callable[[str], None]) -> Iterator[Found]:
-        """Yield the outcomes that the process sends until it is done; pass on its notes.
+    def answers(self, notify: Callable[[str], None]) -> Iterator[Measured]:
+        """Yield what the process measures until it is done; pass on its notes.
 
         Raises:
             ProcessDiedError: it ended before.
@@ -118,21 +120,25 @@ class Processes:
             return
         count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))
-        found: dict[int, dict[PassName, Found]] = {}
+        found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
+        default: dict[tuple[PassName, str], BenchResult] = {}
         for number in self._prepare(count):
             if number == _DEFAULT_ALLOCATOR:  # of which only the medians count
                 left = replace(left, limited=False, timing=half(left.timing))
-            if left.passes:
-                with contextlib.suppress(OSError):  # it has ended
-                    self._workers[number].channel.put(left)
-                found[number] = self._answers(number, left)
-                left = _surviving(left, found[number])
-        beside = found.pop(_DEFAULT_ALLOCATOR, {})
-        for pass_ in task.passes:
-            merged = merge([each[pass_] for each in found.values() if pass_ in each])
-            if pass_ in beside:
-                merged = with_default_allocator(merged, beside[pass_])
-            yield from results(task, pass_, merged.outcomes, merged.around)
+            if not left.passes:
+                continue
+            with contextlib.suppress(OSError):  # it has ended
+                self._workers[number].channel.put(left)
+            results, left = self._answers(number, left)
+            for each in results:
+                key = each.pass_, each.implementation
+                if number == _DEFAULT_ALLOCATOR:
+                    default[key] = each
+                else:
+                    found[key].append(each)
+        for pass_, names in task.passes.items():
+            merged = [_with_default(merge(found[pass_, n]), default.get((pass_, n))) for n in names]
+            yield from compared(merged)
 
     def _prepare(self, count: int) -> list[int]:
         """Return the numbers of the processes when all are ready: a start would disturb samples."""
@@ -154,18 +160,39 @@ class Processes:
                 self._workers[number] = self._start(self._command, environ)
         return numbers
 
-    def _answers(self, number: int, task: Task) -> dict[PassName, Found]:
-        """Return a process's outcomes of each pass; if the process dies, that outcome."""
-        found: dict[PassName, Found] = {}
+    def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
+        """Return a process's results, and the task of the next: what had a time in this one.
+
+        The results that were right need not be judged again, and the memory of a call, which is
+        the same in all, need not be measured again; nor the energy.
+        """
+        results: list[BenchResult] = []
+        right = {**task.right}
         try:
-            for each in self._workers[number].answers(self.notify):
-                found[each.pass_] = each
+            for measured in self._workers[number].answers(self.notify):
+                results += measured.results
+                right |= measured.right
         except ProcessDiedError as error:
             self._workers.pop(number).close()
-            for pass_, names in task.passes.items():
-                died = Found(pass_, dict.fromkeys(names, error.outcome), Surroundings())
-                found.setdefault(pass_, died)
-        return found
+            told = {each.pass_ for each in results}
+            results += [
+                error.result(task, pass_, name)
+                for pass_, names in task.passes.items()
+                for name in names
+                if pass_ not in told
+            ]
+        passes: dict[PassName, tuple[str, ...]] = {}
+        for each in results:
+            if each.seconds:
+                passes[each.pass_] = (*passes.get(each.pass_, ()), each.implementation)
+        return results, replace(task, passes=passes, right=right, peaks=False, energy=False)
+
+
+def _with_default(result: BenchResult, default: BenchResult | None) -> BenchResult:
+    """Return a result with the median of the process that has the default allocator."""
+    if not (default and default.seconds and result.seconds):
+        return result
+    return structs.replace(result, default_allocator_seconds=default.seconds.median)
 
 
 def share(timing: Timing) -> Timing:
@@ -207,20 +234,3 @@ def _allocator(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     if why:
         return {"allocator": allocator.DEFAULT, "allocator_reason": why}
     return {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}
-
-
-def _surviving(task: Task, found: Mapping[PassName, Found]) -> Task:
-    """Return the task for the next process: without the implementations that had no time.
-
-    The results that were right need not be judged again, and the memory of a call, which is the
-    same in all, need not be measured again; nor the energy.
-    """
-    passes = {
-        pass_: tuple(name for name in names if name in found[pass_].timed)
-        for pass_, names in task.passes.items()
-    }
-    right = {**task.right}
-    for each in found.values():
-        right |= each.right
-    passes = {pass_: names for pass_, names in passes.items() if names}
-    return replace(task, passes=passes, right=right, peaks=False, energy=False)

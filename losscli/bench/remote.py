@@ -12,13 +12,14 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import torch
 
 from losscli.bench.contents import Contents
+from losscli.bench.passes import JudgedPass
 from losscli.cases.axes import PassName
-from losscli.cases.case import Case
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.requests import toggle
@@ -58,7 +59,7 @@ more than another, 1 % of such a run. Between two launches lies a microsecond, 5
 20 us, and shorter ones are bound by the host. In long runs a GPU's clocks fall by a few percent."""
 
 
-class RemotePass:
+class RemotePass(JudgedPass):
     """The pass of a candidate, with the answers and times that its worker gives."""
 
     def __init__(
@@ -72,49 +73,38 @@ class RemotePass:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """The prediction is copied, as its contents change."""
-        self.subject, self.pass_, self.evicts, self.captured = subject, pass_, evicts, captured
+        super().__init__(subject.name, pass_, None, contents)
+        self.subject, self.case, self.evicts, self.captured = (
+            subject,
+            subject.case,
+            evicts,
+            captured,
+        )
         self.clock = clock
-        self.contents, operands = contents, contents.operands
+        operands = contents.operands
         first = next(iter(operands))
         self.own = operands[first].clone()
         self.operands = {**operands, first: self.own}
         self.wrong: VerifyResult | None = None
-        self.peak_extra_bytes: int | None = None
         self._random = random.SystemRandom()
         self._judge_next = True
-
-    @property
-    def case(self) -> Case:
-        """The case."""
-        return self.subject.case
-
-    @property
-    def call(self) -> RemotePass:
-        """What is timed: a :class:`SharedTimer` asks it for samples."""
-        return self
 
     def __call__(self) -> Samples:
         """Compute once, on the contents that the worker then keeps."""
         return self.subject.send(Time(self.pass_, self.operands, self.evicts, self.captured))
 
     def first(self) -> VerifyResult:
-        """Call once, as it will be timed, and judge the result."""
+        """See :class:`JudgedPass`."""
         return self._judged(self.contents.gate, self())
 
-    def measure_memory(self) -> None:
-        """Do nothing: the worker has measured it when it warmed up."""
-
-    def prepare(self) -> None:
-        """Do nothing: the worker does."""
-
-    def warm_up(self) -> Warm:
+    def warm_up(self, timer: Timer) -> None:
         """Warm the worker up; what it has changed in its process until now does not count."""
         changes_of(self.subject.file)
-        warm = self.subject.send(WarmUp())
-        self.peak_extra_bytes = warm.peak_extra_bytes
-        return Warm(self, 1, warm.host_seconds)
+        if warm := self.run(partial(self.subject.send, WarmUp())):
+            self.peak_extra_bytes = warm.peak_extra_bytes
+            self.warm = Warm(self, 1, warm.host_seconds, name=self.name)
 
-    def samples(self, count: int) -> list[float]:
+    def take(self, count: int) -> list[float]:
         """Take samples; the answer of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
         keep = self._random.randrange(count) if self._judges() else -1
@@ -137,14 +127,14 @@ class RemotePass:
         return disagreement(self.looped, kind, seconds, host_seconds, self.clock)
 
     def looped(self, calls: int) -> None:
-        """Have the worker call so often, and wait for it."""
+        """See :class:`JudgedPass`."""
         self.subject.send(Loop(calls))
 
     def last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
         if self.wrong is None:
             self._judge_next = True
-            self.samples(1)
+            self.take(1)
         return self.wrong
 
     def _judges(self) -> bool:
@@ -178,8 +168,8 @@ class RemotePass:
 
     def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
         """Judge what the worker gave."""
-        name, gradients = self.subject.name, found.gradients
-        return gate.judge(name, self.pass_, found.loss, *gradients, incoming=found.incoming)
+        incoming, gradients = found.incoming, found.gradients
+        return gate.judge(self.name, self.pass_, found.loss, *gradients, incoming=incoming)
 
 
 def disagreement(
@@ -245,8 +235,8 @@ class SharedTimer:
         return self.timer.gaps
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`; the call may be another process's pass."""
-        return call.warm_up() if isinstance(call, RemotePass) else self.timer.warm_up(call)
+        """See :class:`Timer`."""
+        return self.timer.warm_up(call)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """See :class:`Timer`. On a GPU those of one process are taken in one go."""
@@ -273,7 +263,7 @@ class SharedTimer:
         else:
             torch.cuda.synchronize(self.device)
         with sampling(group[0]):
-            return remote.samples(len(group))
+            return remote.take(len(group))
 
 
 def _process(warm: Warm) -> int:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
+from typing import Any, NamedTuple
 
 import torch
+from msgspec import structs
 
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
-from losscli.bench.energy import Energy, measure
+from losscli.bench.energy import measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
-from losscli.bench.outcome import (
-    Found,
-    Outcome,
-    Surroundings,
-    Timed,
-    Untimed,
-    conclude,
-    gone_wrong,
-    results,
-)
-from losscli.bench.passes import LocalPass
-from losscli.bench.plan import Task, lineup
+from losscli.bench.passes import JudgedPass, LocalPass
+from losscli.bench.plan import Right, Task, lineup
 from losscli.bench.remote import RemotePass, SharedTimer
+from losscli.bench.results import compared, timed, untimed
 from losscli.bench.sampling import Contender, interleave
 from losscli.bench.statistics import summarize
 from losscli.cases.axes import DEVICE, GRAPH, HOST, Mode, PassName
@@ -42,21 +35,19 @@ from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy
 from losscli.runs.records import (
     FAIL,
-    FAILED,
     HOST_GAPS,
     SKIPPED,
     BenchResult,
     Collective,
-    Error,
     OfRank,
-    Stop,
 )
 from losscli.truth.inputs import make_inputs
 
 
 def make_contents(task: Task) -> Contents:
     """Make the operands of a task."""
-    operands = make_inputs(task.case, task.reference)
+    labels = any(each.setting.labels for each in task.files.values())
+    operands = make_inputs(task.case, task.reference, labels=labels)
     return Contents(task.case, operands, task.loosened, task.right, task.reference)
 
 
@@ -68,15 +59,13 @@ def exchange_nothing(case: Case, pass_: PassName, timer: Timer) -> Collective | 
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
 
 
-@dataclass
-class _Entry:
-    """An implementation that passed the gate."""
+class Measured(NamedTuple):
+    """What one process found of a pass."""
 
-    timed: LocalPass | RemotePass
-    contender: Contender
-    error: Error
-    code: Code = Code.NONE
-    """The code of the gate's warning."""
+    results: list[BenchResult]
+    """Without ratios: see :func:`~losscli.bench.results.compared`."""
+    right: Right
+    """The results that the gate found right so far."""
 
 
 class Runner:
@@ -106,13 +95,13 @@ class Runner:
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield the results of a task in the order asked for, each pass when it is finished."""
-        for found in self.measure(task):
-            yield from results(task, found.pass_, found.outcomes, found.around)
+        for measured in self.measure(task):
+            yield from compared(measured.results)
 
-    def measure(self, task: Task) -> Generator[Found, None, None]:
-        """Yield the outcomes of each pass of a task.
+    def measure(self, task: Task) -> Generator[Measured, None, None]:
+        """Yield what is found of each pass of a task.
 
-        An implementation that cannot run has an outcome with the reason; only an error that ends
+        An implementation that cannot run has a result with the reason; only an error that ends
         the whole run is raised. Processes of files that the task does not name are ended.
         """
         named = {task.find(name).file for names in task.passes.values() for name in names}
@@ -121,20 +110,19 @@ class Runner:
         lineups = {pass_: lineup(task, pass_, free) for pass_ in task.passes}
         contents = None
         for pass_, (able, reasons) in lineups.items():
-            outcomes: dict[str, Outcome] = {
-                name: Untimed(SKIPPED, reason) for name, reason in reasons.items()
-            }
-            around = Surroundings()
+            lost = partial(untimed, task, pass_)
+            found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
             if able and contents is None:
                 try:
                     contents = self.contents(task)
                 except Exception as error:
                     if not memory.is_out_of_memory(error):
                         raise
-                    outcomes |= {i.name: gone_wrong(error) for i in able}
+                    found |= {i.name: lost(i.name, error) for i in able}
             if able and contents is not None:
-                around = self._run_pass(contents, task, pass_, able, outcomes)
-            yield Found(pass_, outcomes, around, contents.right if contents else {})
+                found |= self._run_pass(contents, task, pass_, able)
+            results = [found[name] for name in task.passes[pass_]]
+            yield Measured(results, contents.right if contents else {})
 
     def _run_pass(
         self,
@@ -142,16 +130,12 @@ class Runner:
         task: Task,
         pass_: PassName,
         implementations: Sequence[Implementation],
-        outcomes: dict[str, Outcome],
-    ) -> Surroundings:
-        """Find the limit, judge, warm up, sample and judge again.
-
-        Adds to the outcomes, which are those of implementations that cannot run.
-        """
+    ) -> dict[str, BenchResult]:
+        """Find the limit, judge, warm up, sample and judge again; return results by name."""
         case = task.case
-        entries: list[_Entry] = []
-        operands = contents.timed
-        passes = PassFactory.of_case(case, pass_, operands)
+        found: dict[str, BenchResult] = {}
+        entries: list[JudgedPass] = []
+        passes = PassFactory.of_case(case, pass_, contents.timed)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
@@ -169,17 +153,19 @@ class Runner:
         with gradients(pass_):
             for implementation in implementations:
                 admitted = _admit(contents, task, pass_, implementation, passes, evicts)
-                if isinstance(admitted, Untimed):
-                    outcomes[implementation.name] = admitted
+                if isinstance(admitted, BenchResult):
+                    found[implementation.name] = admitted
                 else:
                     entries.append(admitted)
             for entry in entries:
-                self._prepare(timer, entry, contents, task.peaks)
+                entry.warm_up(timer)
+                if task.peaks and entry.warm:
+                    entry.run(entry.measure_memory)
             self.conditions.begin()
             gaps = timer.gaps
             stop = interleave(
                 timer,
-                [*(entry.contender for entry in entries), *filter(None, [mover])],
+                [*entries, *filter(None, [mover])],
                 task.timing,
                 seed=case.seed,
                 before=contents.change,  # in each batch of samples others
@@ -191,34 +177,23 @@ class Runner:
                 conditions[HOST_GAPS] = timer.gaps - gaps
             if mover and mover.failure is None and mover.samples:
                 limit = scaled(Limit(summarize(mover.samples).median), case.shard, pass_)
+            around = {"stop": stop, "conditions": conditions, "collective": collective}
             for entry in entries:
-                name = entry.contender.name
-                outcomes[name] = _conclude(task, entry, stop)
-        # What they hold is free for the next measurement of the limit.
-        entries.clear()
-        mover = None
-        around = Surroundings(limit, False, stop, conditions, collective)
-        if any(result.impossible for result in results(task, pass_, outcomes, around)):
+                result = _conclude(task, entry, around)
+                found[entry.name] = _limited(result, limit) if result.seconds else result
+                entry.close()
+        mover = None  # what it holds is free for the next measurement of the limit
+        if any(result.impossible for result in found.values()):
             # Or the memory was slower a moment ago.
             limit = faster(limit, find(again=True, timing=timing))
-            around = Surroundings(limit, True, stop, conditions, collective)
-        if is_busy(conditions) and any(isinstance(outcome, Timed) for outcome in outcomes.values()):
+            found |= {
+                name: _limited(each, limit, limit_repeated=True)
+                for name, each in found.items()
+                if each.seconds
+            }
+        if is_busy(conditions) and any(result.seconds for result in found.values()):
             self.notify(BUSY_NOTE)
-        return around
-
-    def _prepare(self, timer: Timer, entry: _Entry, contents: Contents, peaks: bool) -> None:
-        """Warm up and, for ``peaks``, measure memory; an error is stored in the contender."""
-        contender, timed = entry.contender, entry.timed
-
-        def before() -> None:
-            contents.touch()
-            timed.prepare()
-
-        contender.warm_up(timer)
-        if contender.warm:
-            contender.warm = replace(contender.warm, before=before)
-            if peaks:
-                contender.run(timed.measure_memory)
+        return found
 
     def _mover(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
@@ -255,71 +230,91 @@ def _admit(
     implementation: Implementation,
     passes: PassFactory,
     evicts: bool,
-) -> _Entry | Untimed:
+) -> JudgedPass | BenchResult:
     """Run an implementation once, as it will be timed, and judge its result."""
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
+    lost = partial(untimed, task, pass_, name)
     try:
-        timed: LocalPass | RemotePass
+        entry: JudgedPass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
-            timed = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
+            entry = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
         else:
             subject = LocalSubject.bind(implementation, case)
             made = subject.graphed(passes) if captured else subject.repeated(passes)
-            timed = LocalPass(name, pass_, made, contents, case.device)
-        verdict = timed.first()
+            entry = LocalPass(name, pass_, made, contents)
+        verdict = entry.admit()
     except LosscliError:
         raise
     except Exception as error:
-        return gone_wrong(error)
+        return lost(error)
     if verdict.status == FAIL:
-        return Untimed(FAILED, Reason(verdict.code, verdict.reason), verdict.error)
-    return _Entry(timed, Contender(name, timed.call), verdict.error, verdict.code)
+        return lost(Reason(verdict.code, verdict.reason), verdict.error)
+    return entry
 
 
-def _conclude(task: Task, entry: _Entry, stop: Stop) -> Outcome:
+def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> BenchResult:
     """Return the time, unless the timed calls computed something wrong."""
-    contender, timed, device = entry.contender, entry.timed, task.case.device
+    pass_, name, warm, samples = entry.pass_, entry.name, entry.warm, entry.samples
+    lost = partial(untimed, task, pass_, name, conditions=around["conditions"])
     disagreement: Reason | None = None
-    if contender.warm and contender.samples:
-        median = summarize(contender.samples).median
+    if warm and samples:
         try:
-            disagreement = timed.disagreement(median, contender.warm.host_seconds)
+            disagreement = entry.disagreement(summarize(samples).median, warm.host_seconds)
         except SubjectError as error:
-            return gone_wrong(error, sampled=True)
-    verdict = None if contender.failure else contender.run(timed.last)
-    if contender.failure:
-        return gone_wrong(contender.failure, sampled=True)
+            return lost(error)
+    verdict = None if entry.failure else entry.run(entry.last)
+    if entry.failure:
+        return lost(entry.failure)
     if verdict and verdict.status == FAIL:
-        reason = Reason(
-            Code.WRONG_LATER, f"correct before timing, wrong while timed: {verdict.reason}"
-        )
-        return Untimed(FAILED, reason, verdict.error, sampled=True)
+        text = f"correct before timing, wrong while timed: {verdict.reason}"
+        return lost(Reason(Code.WRONG_LATER, text), verdict.error)
     if disagreement:
-        return Untimed(FAILED, disagreement, entry.error, sampled=True)
-    found = conclude(task, contender, entry.error, timed.peak_extra_bytes, stop, entry.code)
-    if not isinstance(found, Timed):
-        return found
+        return lost(disagreement, entry.error)
+    if not samples:
+        text = f"every sample was taken while throttled; {entry.thrown_away} discarded"
+        return lost(Reason(Code.THROTTLED, text), entry.error, SKIPPED)
+    on_host = task.case.device == "cpu" or task.mode == HOST
+    result = timed(
+        task,
+        pass_,
+        name,
+        samples,
+        code=entry.code,
+        error=entry.error,
+        discarded=entry.thrown_away,
+        waits=bool(warm and warm.waits),
+        host_seconds=warm.host_seconds if warm and not on_host else None,
+        peak_extra_bytes=entry.peak_extra_bytes,
+        **around,
+    )
     if task.case.placement:
-        found = _with_ranks(found, entry)
-        none = Energy(reason="it is not measured over ranks")
-        return replace(found, energy=none) if task.energy else found
-    if task.energy:
-        energy = contender.run(partial(measure, device, timed.looped, found.seconds.median))
-        if contender.failure:
-            return gone_wrong(contender.failure, sampled=True)
-        found = replace(found, energy=energy or found.energy)
-    return found
+        result = _with_ranks(result, entry)
+        none = "it is not measured over ranks"
+        return structs.replace(result, no_energy=none) if task.energy else result
+    if task.energy and result.seconds:
+        call = partial(measure, task.case.device, entry.looped, result.seconds.median)
+        energy = entry.run(call)
+        if energy is None:
+            return lost(entry.failure or AssertionError())
+        joules, watts, reason = energy
+        return structs.replace(result, joules=joules, watts=watts, no_energy=reason)
+    return result
 
 
-def _with_ranks(found: Timed, entry: _Entry) -> Timed:
-    """Return an outcome with what each rank measured, of whose memory the most counts."""
-    contender, timed = entry.contender, entry.timed
-    peaks = timed.contents.group.gather("tells its memory", timed.peak_extra_bytes)
-    samples = zip(*(contender.warm.of_ranks if contender.warm else ()), strict=True)
+def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
+    """Return a result with the limit of its pass."""
+    gbps = result.bytes / 1e9 / limit.seconds if limit.seconds else None
+    return structs.replace(result, limit_gbps=gbps, no_limit=limit.reason, **fields)
+
+
+def _with_ranks(result: BenchResult, entry: JudgedPass) -> BenchResult:
+    """Return a result with what each rank measured, of whose memory the most counts."""
+    peaks = entry.contents.group.gather("tells its memory", entry.peak_extra_bytes)
+    samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
     ranks = tuple(
         OfRank(number, summarize(own).median, peak)
         for number, (own, peak) in enumerate(zip(samples, peaks, strict=True))
     )
     most = max((peak for peak in peaks if peak is not None), default=None)
-    return replace(found, peak_extra_bytes=most, ranks=ranks)
+    return structs.replace(result, peak_extra_bytes=most, ranks=ranks)

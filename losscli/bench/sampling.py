@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -60,6 +59,14 @@ class Contender:
     def fail(self, error: Exception) -> None:
         """Remember what went wrong, without the tensors of its frames."""
         self.failure = error.with_traceback(None)
+
+    def close(self) -> None:
+        """Free what the call holds."""
+        self.call, self.warm = _closed, None
+
+
+def _closed() -> None:
+    """Stand in for a call that is over."""
 
 
 def interleave(
@@ -123,23 +130,6 @@ def _able(contenders: Sequence[Contender]) -> list[Contender]:
     """Return the contenders to be sampled; none if no awaited contender is left."""
     able = [c for c in contenders if c.warm and c.failure is None]
     return able if any(c.awaited for c in able) else []
-
-
-def describe(stop: Stop, width: float, samples: int, thrown_away: int, processes: int = 1) -> str:
-    """Say why sampling stopped and how well the median is known: a result's ``reason``.
-
-    Args:
-        stop: why.
-        width: half the interval of the median over the median.
-        samples: how many were taken, by all processes,
-        thrown_away: and how many while the machine was slowed.
-        processes: that took them.
-    """
-    facts = [f"{samples} samples" + (f" of {processes} processes" if processes > 1 else "")]
-    if thrown_away:
-        facts.append(f"{thrown_away} discarded while throttled")
-    known = f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
-    return f"{stop}: {', '.join([*facts, known])}"
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:

@@ -1,4 +1,4 @@
-"""A process that measures for ``losscli bench``: it gets tasks and sends their outcomes and notes.
+"""A process that measures for ``losscli bench``: it gets tasks and sends results and notes.
 
 The first answer is that to no task, as soon as the process is ready.
 """
@@ -23,8 +23,8 @@ def serve(channel: Channel, runner: Runner) -> None:
     channel.put(None)
     for task in channel:
         with channel.answer():
-            for found in runner.measure(task):
-                channel.put(found)
+            for measured in runner.measure(task):
+                channel.put(measured)
             if runner.device != "cpu":
                 torch.cuda.empty_cache()
             allocator.give_back()

@@ -1,1 +1,1 @@
-"""Builds the libraries of kernels and keeps them in a cache: what compilers see."""
+"""Builds kernel libraries and stores them in a cache."""

@@ -1,4 +1,4 @@
-"""Chooses the GPU architectures that the kernels are compiled for."""
+"""Chooses GPU architectures for the kernels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .toolchain import dotted
 
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 OLDEST = (7, 0)
-"""Volta: older GPUs have not the instructions that the kernels are written in."""
+"""Volta; older GPUs lack instructions that the kernels use."""
 DROPPED = ((13, 0), (7, 5))
-"""The version of CUDA that compiles for no GPU below that compute capability."""
+"""The CUDA version that drops GPUs below that compute capability."""
 WITHOUT_GPU = ("90",)
-"""What a compile check is for: H100 and H200."""
+"""For compile checks: H100 and H200."""
 
 
 def gencode_flags(
@@ -26,17 +26,12 @@ def gencode_flags(
 ) -> tuple[str, ...]:
     """Return nvcc's ``-gencode`` flags.
 
-    LOSSCLI_CUDA_ARCHITECTURES ("90;100") decides; else the GPUs that are here; else sm_90. Unless
-    it is for the GPUs here exactly, PTX of the newest is added, so that newer GPUs can run it.
-
-    Args:
-        capabilities: compute capabilities of the GPUs here: ``(9, 0)``.
-        environ: environment variables.
-        cuda: nvcc's version.
+    LOSSCLI_CUDA_ARCHITECTURES ("90;100") has priority, then the GPUs present, then sm_90. Unless
+    the code is only for the GPUs present, PTX of the newest architecture is added for newer GPUs.
 
     Raises:
-        UnfitError: all the GPUs here are older than sm_70, or than what nvcc compiles for.
-        UsageError: LOSSCLI_CUDA_ARCHITECTURES has one that nvcc does not compile for.
+        UnfitError: all GPUs are older than sm_70 or than nvcc supports.
+        UsageError: LOSSCLI_CUDA_ARCHITECTURES names one that nvcc does not support.
     """
     asked = requested_architectures(environ)
     dropping = cuda if dropped_by(cuda) else None
@@ -71,14 +66,14 @@ def gencode_flags(
 
 
 def dropped_by(cuda: tuple[int, int] | None) -> bool:
-    """Tell whether a version of CUDA is one that has dropped old GPUs."""
+    """Tell whether a CUDA version has dropped old GPUs."""
     return cuda is not None and cuda >= DROPPED[0]
 
 
 def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> bool:
-    """Tell whether kernels compiled with these flags run on GPUs of these capabilities.
+    """Tell whether kernels with these flags run on GPUs of these capabilities.
 
-    Code of a GPU runs on those of its major version that are not older; PTX on all newer ones.
+    A GPU's code runs on the same or newer GPUs of its major version; PTX runs on all newer ones.
     """
     codes = [flag.rpartition("code=")[2].partition("_") for flag in gencode]
     plain = [(kind, int(number)) for kind, _, number in codes if number.isdecimal()]
@@ -92,11 +87,7 @@ def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> b
 
 
 def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Read ``90;100`` in LOSSCLI_CUDA_ARCHITECTURES; commas and spaces part as well.
-
-    Raises:
-        UsageError: it holds anything else.
-    """
+    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; UsageError if it holds anything else."""
     names = [name for name in re.split(r"[;,\s]+", environ.get(VARIABLE, "")) if name]
     for name in names:
         if not re.fullmatch(r"\d{2,3}[af]?", name):
@@ -111,10 +102,10 @@ def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[st
 
 
 def present_capabilities() -> list[tuple[int, int]]:
-    """Return the compute capability of each GPU that PyTorch sees; none where there is no GPU."""
+    """Return the compute capabilities of the GPUs that PyTorch sees."""
     import torch
 
-    # A forked child may not ask: CUDA, once initialised, does not survive a fork.
+    # A forked child may not ask: an initialised CUDA does not survive a fork.
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []
     return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
@@ -126,5 +117,4 @@ def _capability(name: str) -> tuple[int, int]:
 
 
 def _name(capability: tuple[int, int]) -> str:
-    """Return ``90`` for ``(9, 0)``."""
     return "{}{}".format(*capability)

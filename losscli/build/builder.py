@@ -1,4 +1,4 @@
-"""Builds missing libraries: from a device to finished libraries in the cache."""
+"""Builds the libraries that are missing from the cache."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .targets import CPU, CUDA, TORCH, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 13.0, 5.0, 40.0
-"""The mean time of one compilation, for a line that says how long a build may take."""
+"""The mean time of one compilation, to estimate a build's time."""
 LOG = "build.log"
 
 Notify = Callable[[str], None]
-"""Called with one line that a person should see now."""
+"""Called with one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,18 @@ class BuildResult:
     """The outcome of building one library."""
 
     target: str
-    """Its name; the device where all of its libraries are skipped."""
+    """Its name, or the device if all its libraries are skipped."""
     status: str
     """``built``, ``cached``, ``compiled only`` or ``skipped``."""
     reason: str = ""
     """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None
-    """The library."""
     fresh: bool = False
     """Whether it was built now, not found in the cache."""
 
     @property
     def log(self) -> str:
-        """Every command of the build and what it printed."""
+        """The commands of the build and their output."""
         try:
             return (self.path.parent / LOG).read_text(errors="replace") if self.path else ""
         except FileNotFoundError:
@@ -59,7 +58,7 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class Builder:
-    """Brings libraries into a cache."""
+    """Builds libraries into a cache."""
 
     compilers: Compilers
     cache: Cache
@@ -67,20 +66,20 @@ class Builder:
     notify: Notify
     progress: Receiver = lambda line: None
     force: bool = False
-    """Whether to build again what is in the cache."""
+    """Whether to rebuild what is in the cache."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return libraries from the cache, after building all missing ones in one run of ninja.
+        """Return libraries from the cache after building missing ones in one ninja run.
 
         Raises:
-            UnfitError: something has to be built and a tool is missing or too old, or the cache
-                cannot be written or is open to others.
+            UnfitError: a build needs a tool that is missing or too old, or the cache cannot be
+                written or is open to others.
             BuildError: a compiler failed.
         """
         return self.finish([self.resolve(target) for target in targets])
 
     def resolve(self, target: Target) -> Plan | BuildResult:
-        """Return the plan of a library, or without a compiler a library that was built before."""
+        """Return a library's plan or, without a compiler, an already built library."""
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
@@ -101,7 +100,7 @@ class Builder:
         return [built[o.target.name] if isinstance(o, Plan) else o for o in outcomes]
 
     def _look_up(self, plan: Plan) -> Plan | BuildResult:
-        """Return the plan's library from the cache, or the plan if the library has to be built."""
+        """Return the plan's library from the cache, or the plan if it must be built."""
         if self.force:
             return plan
         found = self.cache.find(plan)
@@ -137,7 +136,6 @@ class Builder:
         return outcomes
 
     def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
-        """Report the plans whose library in the cache is damaged."""
         damaged = {}
         for plan in plans:
             damage = self.cache.damage(plan)
@@ -147,7 +145,7 @@ class Builder:
         return damaged
 
     def _log(self, plan: Plan) -> str:
-        """Return what every command printed, those of earlier builds in this folder included."""
+        """Return the output of every command, including earlier builds in this folder."""
         folder, parts = self.cache.work_folder(plan), []
         for step, command in plan.commands(folder.name):
             printed = (folder / f"{step.output}.log").read_text(errors="replace")
@@ -156,7 +154,6 @@ class Builder:
 
 
 def _duration(plans: Sequence[Plan], jobs: int) -> str:
-    """Return how long a build may take."""
     each = [_seconds(plan.target) for plan in plans for step in plan.steps if step.depfile]
     return format_duration(max(sum(each) / max(1, min(jobs, len(each))), *each, 0.0))
 
@@ -175,23 +172,15 @@ def build(
     notify: Notify,
     progress: Receiver,
 ) -> list[BuildResult]:
-    """Build the libraries for the CPU and those for CUDA, all of them side by side.
+    """Build the libraries for CPU and CUDA in parallel.
 
-    ``auto`` skips CUDA, with a reason, where PyTorch has no CUDA or sees no GPU, or where there is
-    no nvcc. ``cuda`` compiles the kernels without a GPU as well, and as a check where PyTorch is
-    built without CUDA.
-
-    Args:
-        device: ``auto``, ``cpu`` or ``cuda``.
-        targets_of: returns the libraries to build for ``cpu`` or ``cuda``.
-        force: build again what is in the cache.
-        notify: told what is going on, a line at a time.
-        progress: told each step of a build.
+    ``auto`` skips CUDA, with a reason, if PyTorch has no CUDA or sees no GPU, or if there is no
+    nvcc. ``cuda`` also compiles without a GPU and, as a check, for a PyTorch without CUDA.
 
     Raises:
         UnfitError: a compiler is missing or too old, or the cache cannot be written.
         BuildError: a compiler failed.
-        UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES makes no sense.
+        UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES is invalid.
     """
     require_platform()
     torch = installed_torch()
@@ -212,14 +201,13 @@ def build(
             if device == CUDA:
                 raise
             skipped.append(BuildResult(CUDA, SKIPPED, reason=str(error)))
-    # Those of CUDA take longest.
+    # CUDA takes longest.
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
     return [_of_use(target, finished[target], torch) for target in resolved] + skipped
 
 
 def _require_gpu(compilers: Compilers) -> None:
-    """Raise UnfitError if PyTorch cannot use CUDA kernels."""
     compilers.require_cuda()
     if not compilers.torch.cuda:
         why = f"torch {compilers.torch.version} is built without CUDA"
@@ -231,7 +219,6 @@ def _require_gpu(compilers: Compilers) -> None:
 
 
 def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildResult:
-    """Add the note that this PyTorch cannot run CUDA kernels."""
     if target.device != CUDA or torch.cuda:
         return outcome
     reason = f"torch {torch.version} is built without CUDA"
@@ -247,9 +234,9 @@ def _made_nothing(plan: Plan) -> BuildError:
 
 
 def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
-    """Keep the log of a failed build; return the error that sums it up.
+    """Save the log of a failed build; return a summarizing error.
 
-    A full disk is raised at once, in the cache's own words: no compiler is at fault.
+    A full disk raises at once in the cache's words.
     """
     log = cache.work / LOG
     with cache.writing():

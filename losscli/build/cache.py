@@ -1,4 +1,4 @@
-"""The cache of built libraries: one folder per key, written elsewhere and renamed into place.
+"""The cache of built libraries: one folder per key, renamed into place when finished.
 
 ::
 
@@ -8,9 +8,9 @@
     <root>/work/build.ninja                         of the last build
     <root>/locks/build                              held while building
 
-A key covers the sources and everything else that decides the outcome. A configuration is the same
-without the sources: after an edit, a build in its folder recompiles what the edit touched. A
-portable key is the same without the compiler: where there is none, it finds what was built before.
+A key covers the sources and everything else that determines the library. A configuration leaves out
+the sources, so a build in its folder recompiles only what was edited. A portable key leaves out the
+compiler, to find an existing library when there is none.
 """
 
 from __future__ import annotations
@@ -43,13 +43,11 @@ from .plan import Plan
 from .targets import Sources
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Folders that are unused for this long are removed at the next build."""
+"""Folders unused for this long are removed at the next build."""
 MANIFEST = "manifest.json"
-"""Beside each finished library: whether it is whole, and what it was built for.
-
-Size and digest are checked at every load. SHA-256 took 1.1 ms a MB on a CPU with instructions for
-it; operators (360 KB) and a loss's CPU kernels (220 KB) take 0.7 ms together, once a process.
-"""
+"""Stored with each library: its integrity and target. Size and digest are checked at every load.
+SHA-256 took 1.1 ms per MB on a CPU with instructions for it; operators (360 KB) and a loss's CPU
+kernels (220 KB) take 0.7 ms together, once per process."""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -57,25 +55,25 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Manifest:
-    """One finished library."""
+    """The facts of a finished library."""
 
     library: str
     """Its file name."""
     bytes: int
     sha256: str
     portable: str
-    """The key of everything that decides the outcome except the compiler."""
+    """The key of everything but the compiler."""
     cuda: str | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
     """The GPUs that nvcc compiled for."""
 
     def write(self, folder: Path) -> None:
-        """Write it into the library's folder."""
+        """Write the manifest into the library's folder."""
         (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     def damage(self, folder: Path) -> str:
-        """Return the damage of the library beside it; empty if there is none."""
+        """Return how the library is damaged, or an empty string."""
         path = folder / self.library
         try:
             size = path.stat().st_size
@@ -95,7 +93,7 @@ class Cache:
     root: Path
 
     def folder(self, plan: Plan) -> Path:
-        """Return the folder of a finished library; it is there only if the library is."""
+        """Return a finished library's folder, which exists only if the library does."""
         return self.root / f"{plan.target.name}-{build_key(plan)}"
 
     def library(self, plan: Plan) -> Path:
@@ -104,7 +102,7 @@ class Cache:
 
     @property
     def work(self) -> Path:
-        """The folder that ninja runs in."""
+        """The folder in which ninja runs."""
         return self.root / "work"
 
     def work_folder(self, plan: Plan) -> Path:
@@ -112,22 +110,17 @@ class Cache:
         return self.work / f"{plan.target.name}-{configuration_key(plan)}"
 
     def find(self, plan: Plan) -> Path | None:
-        """Return a finished library, if it is there and whole."""
+        """Return a finished library if it exists and is intact."""
         whole = self.folder(plan).is_dir() and not self.damage(plan)
         return self.library(plan) if whole else None
 
     def damage(self, plan: Plan) -> str:
-        """Return the damage of a finished library; empty if it is whole, or not there."""
+        """Return how a finished library is damaged; empty if it is intact or missing."""
         folder = self.folder(plan)
         return _damage(folder, plan.library) if folder.is_dir() else ""
 
     def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
-        """Return the newest finished library of the same sources, whatever compiler it is of.
-
-        Args:
-            plan: what is wanted; its tools are not looked at.
-            fits: tells from a library's manifest whether this machine can run it.
-        """
+        """Return the newest library of the same sources by any compiler that fits."""
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
             known = _read_manifest(folder)
@@ -137,30 +130,30 @@ class Cache:
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:
-        """Refuse a cache in which another user could replace libraries that losscli runs."""
+        """Reject a cache in which another user could replace libraries."""
         for folder in (self.root, self.work):
             require_private(folder)
 
     def require_writable(self) -> None:
-        """Refuse a cache that cannot be written, or made; make nothing that stays."""
+        """Reject a cache that cannot be created or written; leave no trace."""
         with self.writing(), tempfile.TemporaryFile(dir=self.nearest()):
             pass
 
     def nearest(self) -> Path:
-        """Return the cache, or the directory above it that is there as long as it is not."""
+        """Return the cache folder, or its nearest existing parent."""
         return next(path for path in (self.root, *self.root.parents) if path.exists())
 
     def open_lock(self) -> IO[str]:
-        """Open the file that is locked while building, making the cache if need be."""
+        """Open the build lock's file, creating the cache if needed."""
         with self.writing():
             make_private(self.root, 0o755)
             make_private(self.work)
-            # Workers of a judge do not see this folder: whoever opens a lock can take it.
+            # Hidden from a judge's workers, because anyone who opens a lock can take it.
             make_private(self.root / LOCKS)
             return open_lock(self.root / LOCKS / "build")
 
     def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
-        """Bring the work folders up to date with the plans, and return where to run ninja."""
+        """Update the work folders for the plans; return where to run ninja."""
         with self.writing():
             build = self.work / "build.ninja"
             text = render((self.work_folder(plan).name, plan) for plan in plans)
@@ -171,13 +164,13 @@ class Cache:
                 if folder.exists() and (fresh or _newest(folder) > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
-                # So that a library that is there after the build is one that the build made.
+                # Then a library that exists after the build is from this build.
                 (folder / plan.library).unlink(missing_ok=True)
                 os.utime(folder)
         return self.work
 
     def publish(self, plan: Plan, log: str) -> Path:
-        """Copy a library into a folder of its own, with what is known of it; return the library."""
+        """Copy a library and its manifest into a new folder; return the library."""
         assert plan.tools
         built, folder = self.work_folder(plan) / plan.library, self.folder(plan)
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
@@ -196,11 +189,11 @@ class Cache:
         return folder / plan.library
 
     def touch(self, library: Path) -> None:
-        """Note that a library is in use; a cache that is read-only is used all the same."""
+        """Record the use of a library; a read-only cache is fine."""
         note_use(library.parent)
 
     def drop_unused(self, now: float) -> None:
-        """Remove folders that have not been used for long; ``now`` in seconds since the epoch."""
+        """Remove folders that were not used for long; ``now`` in seconds since the epoch."""
         # Matched by name and content: the cache may be in a directory with other files.
         finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
         working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
@@ -226,25 +219,25 @@ class Cache:
 
 
 def user_cache() -> Cache:
-    """Return the cache of this user: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
+    """Return the user's cache: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
     return Cache(cache_directory("kernels").absolute())
 
 
 def configuration_key(plan: Plan) -> str:
-    """Digest everything but the sources: commands, compilers, PyTorch, CPU."""
+    """Hash everything but the sources: commands, compilers, PyTorch, CPU."""
     assert plan.tools
     commands = render([(plan.target.name, plan)])
     return _digest(commands, plan.tools.identity, *_ingredients(plan))
 
 
 def portable_key(plan: Plan) -> str:
-    """Digest everything but the tools: sources, flags that any compiler gets, PyTorch, CPU."""
+    """Hash everything but the tools: sources, common flags, PyTorch, CPU."""
     steps = (f"{step.output}\0{' '.join((*step.flags, *step.libraries))}" for step in plan.steps)
     return _digest(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
 
 
 def build_key(plan: Plan) -> str:
-    """Digest everything that decides the outcome."""
+    """Hash everything that determines the library."""
     return _digest(configuration_key(plan), *_contents(plan))
 
 
@@ -257,7 +250,7 @@ def _contents(plan: Plan) -> list[str]:
 
 
 def _damage(folder: Path, library: str) -> str:
-    """Return the damage of a finished library; no other user may be able to replace it."""
+    """Return how a finished library is damaged; reject one that another user could replace."""
     for part in (folder, folder / library, folder / MANIFEST):
         require_private(part)
     known = _read_manifest(folder)
@@ -267,7 +260,6 @@ def _damage(folder: Path, library: str) -> str:
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest in a folder; None where it is missing or is none."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
         return Manifest(**{**found, "gencode": tuple(found["gencode"])})
@@ -276,17 +268,12 @@ def _read_manifest(folder: Path) -> Manifest | None:
 
 
 def _file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def copy_sources(sources: Sources, folder: Path) -> None:
-    """Make a folder hold these sources and no others.
-
-    A file is written only where its content differs, so that its time is that of its last change
-    and ninja, which goes by times, is right about what is up to date.
-    """
+    """Make a folder hold exactly these sources; write only changed ones, for ninja's sake."""
     if folder.exists():
         for path in folder.rglob("*"):
             if path.is_file() and path.relative_to(folder).as_posix() not in sources:
@@ -296,9 +283,9 @@ def copy_sources(sources: Sources, folder: Path) -> None:
 
 
 def _newest(folder: Path) -> int:
-    """Return the latest time of a file; one in the future is of a clock that was set back.
+    """Return the latest file time.
 
-    By it ninja would take an object of before for one of what has been edited since.
+    After a clock was set back, ninja would trust too new objects.
     """
     return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
 
@@ -310,7 +297,7 @@ def _write_if_changed(path: Path, content: bytes) -> None:
 
 
 def _digest(*parts: str | bytes) -> str:
-    """Return 16 hexadecimal digits; a part's length goes in too, so that parts cannot run over."""
+    """Return 16 hexadecimal digits; lengths are hashed too, so that parts stay separate."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part

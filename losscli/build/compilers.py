@@ -1,4 +1,4 @@
-"""The compilers of this machine, each searched for when a library first needs it."""
+"""The compilers of this machine, found when first needed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ NO_ROCM = "losscli's kernels are CUDA C++; ROCm is not supported. Use device cpu
 
 
 def require_platform(system: str | None = None) -> None:
-    """Raise UnfitError on an operating system that the kernels are not built for.
-
-    ``losscli --help``, ``list`` and ``compare`` need no kernels and do not ask.
-    """
+    """Raise UnfitError on a system for which kernels cannot be built."""
     system = system or platform.system()
     if system == "Linux":
         return
@@ -32,10 +29,10 @@ def require_platform(system: str | None = None) -> None:
 
 
 class Compilers:
-    """The compilers for one installation of PyTorch."""
+    """The compilers for one PyTorch installation."""
 
     def __init__(self, torch: TorchInstall) -> None:
-        """Search for no tool yet."""
+        """Search for nothing yet."""
         self.torch = torch
 
     @cached_property
@@ -45,7 +42,7 @@ class Compilers:
 
     @cached_property
     def requirements(self) -> Requirements:
-        """The requirements of CUDA code; none where it is only compiled as a check."""
+        """What CUDA code must run on; empty if it is only compiled as a check."""
         torch = parse_version(self.torch.cuda)
         if not torch:
             return Requirements()
@@ -53,21 +50,21 @@ class Compilers:
 
     @cached_property
     def capabilities(self) -> list[tuple[int, int]]:
-        """Compute capabilities of the GPUs here."""
+        """Compute capabilities of the GPUs present."""
         return present_capabilities()
 
     @cached_property
     def nvcc(self) -> Tool:
-        """An nvcc whose code can be run here."""
+        """An nvcc whose code runs here."""
         return find_nvcc(self.requirements)
 
     def tools(self, target: Target) -> Tools:
-        """Return the tools that compile a library; UnfitError where one is missing."""
+        """Return a library's tools; UnfitError if one is missing."""
         if target.device != CUDA:
             tools = Tools(self.compiler.command, self.compiler.identity)
             return torch_tools(tools, self.torch) if target.part == TORCH else tools
         self.require_cuda()
-        # Before nvcc: a slip is worth a word even where it does no harm yet.
+        # Before nvcc, so that a mistake is reported even if it does no harm yet.
         requested_architectures()
         nvcc = self.nvcc
         gencode = gencode_flags(self.capabilities, cuda=nvcc.version)
@@ -77,12 +74,12 @@ class Compilers:
         return Tools(command, identity, flags, flags, nvcc.version, gencode)
 
     def require_cuda(self) -> None:
-        """Raise UnfitError where PyTorch's GPUs are AMD's."""
+        """Raise UnfitError if PyTorch uses AMD GPUs."""
         if self.torch.hip:
             raise UnfitError(NO_ROCM)
 
     def can_run(self, library: Manifest) -> bool:
-        """Tell whether a library that another compiler made runs here."""
+        """Tell whether another compiler's library runs here."""
         if not library.gencode:
             return True
         version = parse_version(library.cuda)

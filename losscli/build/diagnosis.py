@@ -1,4 +1,4 @@
-"""Summarizes the log of a failed build in one line: the first error, and what to do about it."""
+"""Summarizes a failed build's log: the first error, and what to do."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ _HINTS = (
 
 
 def first_error(printed: str) -> str:
-    """Return the first line that is an error, else the last line with text."""
+    """Return the first error line, or the last line with text."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    # ninja repeats a failed command, whose words may look like an error.
+    # ninja repeats a failed command, which may look like an error.
     commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
     told = [line for index, line in enumerate(lines) if index not in commands]
     for line in told:
@@ -80,12 +80,9 @@ def first_error(printed: str) -> str:
 
 
 def placed_error(printed: str, source: str = "", name: str = "") -> str:
-    """Return the first error that has a place, with the line of code that it is about; or nothing.
+    """Return the first error with its location and code line, or an empty string.
 
-    Args:
-        printed: by a compiler: GCC, Clang or nvcc.
-        source: a file in a string of which the code may stand: its line is told where one has it.
-        name: what that file is called.
+    If the code is unique in the text ``source`` of file ``name``, the location is there.
     """
     lines = printed.splitlines()
     for number, line in enumerate(lines, 1):
@@ -100,7 +97,7 @@ def placed_error(printed: str, source: str = "", name: str = "") -> str:
 
 
 def _code(after: Sequence[str]) -> str:
-    """Return the line of code that a compiler shows after an error, or nothing."""
+    """Return the code line that a compiler shows after an error, or an empty string."""
     for line in after:
         if shown := re.match(r"\s*\d+ \|(.*)", line):  # of GCC and Clang
             return shown[1].strip()
@@ -109,11 +106,11 @@ def _code(after: Sequence[str]) -> str:
 
 
 def hint(printed: str) -> str:
-    """Return what to do about a known kind of failure, or nothing."""
+    """Return advice for a known kind of failure, or an empty string."""
     return next((text for pattern, text in _HINTS if re.search(pattern, printed)), "")
 
 
 def failed_step(printed: str) -> str:
-    """Return the first failed output by ninja's name: an object or library."""
+    """Return the first failed output by ninja's name."""
     match = re.search(r"^FAILED: (?:\[code=\d+\] )?(\S+)", printed, re.MULTILINE)
     return match[1] if match else "the build"

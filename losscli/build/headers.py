@@ -1,7 +1,7 @@
-"""PyTorch's header, precompiled: C++ files that are judged then compile in half of the time.
+"""PyTorch's precompiled header, which halves the compile time of judged C++ files.
 
-GCC finds it in a folder of ``CPATH`` and takes it where the flags are those that it was made with;
-otherwise it takes the header itself. Clang and nvcc take none.
+GCC finds it through ``CPATH`` and uses it if the flags match, or else the plain header. Clang and
+nvcc ignore it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from losscli.processes.lock import locked
 from .cache import user_cache
 
 VARIANTS: dict[str, tuple[str, ...]] = {"plain": (), "optimized": ("-O3",)}
-"""Flags that need a header of their own: one made with -O3 does for -O2."""
+"""Flags that need their own header: one made with -O3 also works for -O2."""
 HEADER = Path("torch", "extension.h")
 
 
 def flags() -> list[str]:
-    """Return the flags with which PyTorch compiles an extension."""
+    """Return PyTorch's flags for extensions."""
     from torch.utils import cpp_extension
 
     written = inspect.getsource(cpp_extension._write_ninja_file_to_build_library)
@@ -43,11 +43,7 @@ def flags() -> list[str]:
 
 
 def folder() -> Path:
-    """Return the folder of this compiler's, Python's and PyTorch's header, made or not.
-
-    Raises:
-        UnfitError: other users could change what is in it.
-    """
+    """Return the header's folder for this compiler, Python and PyTorch, which must be private."""
     found = private_folder("precompiled headers", "headers") / _key()
     for part in (found, found / HEADER.parent, _made(found), *_made(found).glob("*")):
         require_private(part)
@@ -64,15 +60,11 @@ def _key() -> str:
 
 
 def _made(folder: Path) -> Path:
-    """Return the folder of the header's variants."""
     return folder / f"{HEADER}.gch"
 
 
 def search_path(given: str) -> str:
-    """Return ``CPATH`` with the folder, if the header is there; ``given`` is what it was.
-
-    GCC takes one that is cut off, and fails.
-    """
+    """Return ``CPATH`` with the folder of a complete header; GCC fails on a truncated one."""
     found = folder()
     variants = [path.name for path in _made(found).glob("*")]
     if not variants or not all(_is_whole(found, name) for name in variants):
@@ -81,13 +73,11 @@ def search_path(given: str) -> str:
 
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
-    """Make the header where it is missing or cut off, and return its folder.
-
-    ``settings``: flags; those of PyTorch's extensions if None.
+    """Make the header if it is missing or truncated; return its folder.
 
     Raises:
         UnfitError: the compiler is not GCC, or the cache cannot be written.
-        BuildError: it failed.
+        BuildError: the compiler failed.
     """
     told = subprocess.run([*_compiler(), "--version"], capture_output=True, text=True, check=False)
     if "Free Software Foundation" not in told.stdout:
@@ -106,7 +96,7 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
 
 
 def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
-    """Make one variant; its size is known before it is there."""
+    """Make one variant; its size is written first."""
     new = folder / f"{name}.new"
     command = [*_compiler(), *arguments, "-o", str(new)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, umask=0o022)
@@ -118,7 +108,6 @@ def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
 
 
 def _size(folder: Path, name: str) -> Path:
-    """Return the file that holds how many bytes a variant has."""
     return folder / f"{name}.bytes"
 
 

@@ -1,4 +1,4 @@
-"""Writes plans as one build.ninja, so that all their commands run in parallel, and runs ninja."""
+"""Writes plans as one build.ninja and runs ninja."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _GRACE = 10.0
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
 
-# Each command keeps what it printed beside its output: after a build in which most objects were
-# up to date, the log is whole all the same.
+# Each command stores its output in a file, so that the log is complete even if most objects were
+# up to date.
 _RUN = "$run > $out.log 2>&1; status=$$?; cat $out.log; exit $$status"
 
 _HEADER = f"""\
@@ -43,14 +43,14 @@ rule link
 
 
 class BuildProgress:
-    """Shows how far a build is and how long the rest may take, from the lines of ninja."""
+    """Shows a build's progress and remaining time, from ninja's output."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begin to count; `clock` gives seconds that never go back."""
+        """`clock` returns monotonic seconds."""
         self._progress = Progress([], clock=clock)
 
     def show(self, line: str) -> None:
-        """Show a line ``[3/14] compiling csrc/...``."""
+        """Show a line such as ``[3/14] compiling csrc/...``."""
         found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
         if not found:
             return
@@ -60,7 +60,7 @@ class BuildProgress:
 
 
 def render(plans: Iterable[tuple[str, Plan]]) -> str:
-    """Return build.ninja for plans with their folders; the same plans give the same text."""
+    """Return build.ninja for plans and their folders, reproducibly."""
     steps = [
         _render(step, command, folder)
         for folder, plan in plans
@@ -88,7 +88,7 @@ def _escape(text: str) -> str:
 
 
 def find_ninja() -> Path:
-    """Return the binary that the ninja package carries."""
+    """Return the ninja package's binary."""
     try:
         import ninja
     except ImportError:
@@ -97,11 +97,7 @@ def find_ninja() -> Path:
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
-    """Return how many compilations to run at once: $MAX_JOBS, else what cores and memory allow.
-
-    Raises:
-        UsageError: MAX_JOBS is not a positive whole number.
-    """
+    """Return the number of parallel compilations: $MAX_JOBS, or what cores and memory allow."""
     given = environ.get("MAX_JOBS", "").strip()
     if not given:
         return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
@@ -113,13 +109,13 @@ def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.env
 def run_ninja(
     ninja: Path, folder: Path, jobs: int, progress: Receiver, lock: IO[str]
 ) -> str | None:
-    """Build everything, and return None, or on failure what ninja printed.
+    """Build everything; return None, or ninja's output on failure.
 
-    Interrupted, it ends ninja with all its compilers before the exception goes on. Killed, it
-    leaves them at work; ninja has the file of the lock, which thus stays locked until it ends.
+    On an interrupt, it ends ninja and its compilers first. If losscli is killed, ninja goes on and
+    keeps the build lock until it ends.
     """
     environ = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
-    # Errors are read by their English names.
+    # Errors are recognized in English.
     environ |= {"LC_ALL": "C", "NINJA_STATUS": "[%f/%t] "}
     with subprocess.Popen(
         [ninja, "-j", str(jobs)],
@@ -130,7 +126,7 @@ def run_ninja(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        # A group of its own, so that Ctrl-C reaches it through us alone.
+        # A separate group, so that Ctrl-C reaches it only through us.
         process_group=0,
         pass_fds=[lock.fileno()],
         # losscli loads the built libraries later: no other user may write to them.
@@ -151,7 +147,7 @@ def run_ninja(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End ninja by SIGTERM, so that it ends its compilers, which run in separate groups."""
+    """Terminate ninja so that it ends its compilers, which run in separate groups."""
     process.terminate()
     try:
         process.wait(_GRACE)

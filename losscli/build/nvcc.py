@@ -16,7 +16,7 @@ from .architectures import DROPPED, dropped_by
 from .toolchain import Tool, dotted, read_version, require_program, version_text, which
 
 MINIMUM_CUDA = (12, 0)
-"""The first that generates code for every architecture the kernels are tuned on."""
+"""The first that generates code for every tuned architecture."""
 
 USUAL_PLACE = Path("/usr/local")
 """The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
@@ -24,7 +24,7 @@ USUAL_PLACE = Path("/usr/local")
 
 @dataclass(frozen=True)
 class Requirements:
-    """The driver, torch and GPU that the code has to run on; None where one is absent."""
+    """The driver, torch and GPU that code must run on; None if absent."""
 
     driver: tuple[int, int] | None = None
     """The newest CUDA that the driver runs."""
@@ -43,7 +43,7 @@ class Requirements:
                 f"{name}, which dropped GPUs below compute capability {dotted(DROPPED[1])}, and "
                 f"the newest here has {dotted(self.newest_gpu)}"
             )
-        # Within one major version, programs run on drivers that are older than their toolkit.
+        # Within a major version, programs run on drivers older than their toolkit.
         if self.driver and version[0] > self.driver[0]:
             return f"{name}, but the driver runs CUDA {dotted(self.driver)} at most"
         if self.torch and version[0] != self.torch[0]:
@@ -74,13 +74,12 @@ class Requirements:
 
 
 def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.environ) -> Tool:
-    """Find nvcc: $CUDACXX alone, or else the first that meets the requirements.
+    """Find nvcc: $CUDACXX, or else the first that meets the requirements.
 
-    Looked at are $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages, in
-    this order.
+    The order is $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages.
 
     Raises:
-        UnfitError: there is none, or it does not run or will not do.
+        UnfitError: there is none, or it does not run or is unsuitable.
     """
     command = command_in("CUDACXX", environ)
     if command:
@@ -111,13 +110,13 @@ def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.enviro
 
 
 def searched(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return where nvcc is looked for, in this order: ``CUDA_HOME=/opt/cuda``, ``the PATH``."""
+    """Return where nvcc is searched, in order: ``CUDA_HOME=/opt/cuda``, ``the PATH``."""
     command = environ.get("CUDACXX", "").strip()
     return [f"CUDACXX={command}"] if command else [name for name, _ in _programs_by_place(environ)]
 
 
 def parse_version(text: str | None) -> tuple[int, int] | None:
-    """Return ``(12, 4)`` for ``12.4``; None for what is no such version."""
+    """Return ``(12, 4)`` for ``12.4``, or None for anything else."""
     parts = (text or "").split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
         return None
@@ -131,7 +130,6 @@ def _look_at(command: tuple[str, ...]) -> Tool:
 
 
 def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Yield each place to look for nvcc in, and the programs that it would have."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]

@@ -1,6 +1,6 @@
-"""The compile commands of a library: from csrc to a list of commands, without running them.
+"""The compile commands of a library, planned without running them.
 
-Commands are written for a folder that holds a copy of the sources, named when they are rendered.
+Commands are for a folder with a copy of the sources.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ STEERING_VARIABLES = (
     "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS",
 )
-"""Environment variables by which compilers take flags that no command shows."""
+"""Environment variables that pass hidden flags to compilers."""
 
 _COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden")
-# The loops must give the same bits whatever the compiler finds clever: no contraction to fma. The
-# other two let it vectorise comparisons and square roots without changing a result.
+# Loops must be bitwise deterministic, so nothing is contracted to fma. The others let the compiler
+# vectorise comparisons and square roots without changing a result.
 _CPU_FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _NATIVE_FLAG = {"x86_64": ("-march=native",), "aarch64": ("-mcpu=native",)}
 _CUDA_FLAGS = (
     *("-O3", "-std=c++17", "-fmad=false"),
     *("-Xcompiler", "-fPIC", "-Xcompiler", "-fvisibility=hidden", "-Xptxas", "-v"),
 )
-# OpenMP's calls are compiled in, and libgomp is not linked: they are found in the one that PyTorch
-# has loaded. A second runtime would bring a second pool of threads. -O1 compiles 5 s faster than
-# -O2, and a call takes as long; the compiler's collection of its garbage would take another second.
+# OpenMP calls use the libgomp that PyTorch has loaded; another would bring a second thread pool.
+# -O1 compiles 5 s faster than -O2, and a call takes as long; the compiler's garbage collection
+# would take another second.
 _TORCH_FLAGS = ("-O1", "-DNDEBUG", "-fopenmp", *("--param", "ggc-min-heapsize=4000000"))
-# Some compilers put a static C++ library into what they link. Half of it would be shared with the
-# one PyTorch has loaded, and printing a number then crashes: all of it is to stay our own.
+# Some compilers link libstdc++ statically. Sharing half of it with PyTorch's would crash when a
+# number is printed, so none of it is exported.
 _PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
 
 
 @dataclass(frozen=True)
 class Tools:
-    """A compiler with its arguments that hold only on this machine."""
+    """A compiler with this machine's arguments."""
 
     command: tuple[str, ...]
-    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
-    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    """``--version`` output, which reveals wrappers and upgrades."""
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
     cuda: tuple[int, int] | None = None
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
-    """The GPUs that nvcc compiles for; among the flags, too."""
+    """The GPUs that nvcc compiles for, also among the flags."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a build: what it reads, what it writes, what to call it."""
+    """One command of a build: its inputs, output and description."""
 
     output: str
     inputs: tuple[str, ...]
     flags: tuple[str, ...]
     description: str
     depfile: str = ""
-    """The file in which the compiler lists the headers it read; empty for a link."""
+    """The file in which the compiler lists headers; empty for a link."""
     libraries: tuple[str, ...] = ()
     """At the end of a link."""
 
@@ -95,9 +95,9 @@ class Plan:
     """Compilations, then the link."""
     sources: Sources
     ingredients: Mapping[str, str]
-    """The other facts that decide the outcome, except the tools: PyTorch's version, the CPU."""
+    """Other facts that determine the library, except tools: PyTorch's version, the CPU."""
     tools: Tools | None = None
-    """None as long as no compiler is found."""
+    """None until a compiler is found."""
 
     @property
     def library(self) -> str:
@@ -105,18 +105,18 @@ class Plan:
         return self.target.library
 
     def with_tools(self, tools: Tools) -> Plan:
-        """Return the plan for these tools."""
+        """Return the plan with tools."""
         return replace(self, tools=tools)
 
     def commands(self, folder: str) -> list[tuple[Step, tuple[str, ...]]]:
-        """Return each step with the words to run."""
+        """Return each step and its command."""
         assert self.tools, f"no tools for {self.target.name}"
         return [(step, step.command(self.tools, folder)) for step in self.steps]
 
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """The PyTorch of this process."""
+    """A PyTorch installation."""
 
     version: str
     root: Path
@@ -137,11 +137,7 @@ def installed_torch() -> TorchInstall:
 
 
 def csrc_root() -> Path:
-    """Return the folder of the C++ sources: inside an installed package, beside it in a checkout.
-
-    Raises:
-        UnfitError: neither is there.
-    """
+    """Return the folder of the C++ sources; UnfitError if there is none."""
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
         if (root / "losses" / "elementwise" / "loss.h").is_file():
@@ -150,18 +146,13 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
-    """Plan a library without its tools.
-
-    Raises:
-        UnfitError: csrc has nothing to compile for it.
-    """
+    """Plan a library without its tools; UnfitError if csrc has nothing to compile for it."""
     sources = read_sources(csrc, target)
     flags = _flags(target, torch)
     units = [source for source in sources if is_unit(source)]
     if target.device == CPU:
-        # All files at once, for much of what a file takes are its headers: PyTorch's are nine
-        # tenths, 72 s of processor time one by one, 34 in three groups, 15 in one; those of a loss
-        # a fifth.
+        # All files at once, because headers dominate: PyTorch's are nine tenths (72 s of processor
+        # time one by one, 34 in three groups, 15 in one), a loss's a fifth.
         steps = [_compile(target, flags, *units)] if units else []
     else:
         steps = [
@@ -188,7 +179,7 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
 
 
 def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
-    """Return a C++ compiler with the paths of PyTorch's headers and libraries."""
+    """Add PyTorch's headers and libraries to a C++ compiler."""
     include = torch.root / "include"
     api = include / "torch" / "csrc" / "api" / "include"
     return replace(
@@ -203,7 +194,7 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         with cpuinfo.open() as file:
-            # The first block only: the kernel writes the others as they are read, core by core.
+            # Only the first block: the kernel generates the others core by core as they are read.
             first = takewhile(str.strip, iter(file.readline, ""))
             lines = [line.strip() for line in first if line.startswith(telling)]
     except OSError:
@@ -212,7 +203,6 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
-    """Return the flags of a library's compilations."""
     if target.part == TORCH:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
     native = _NATIVE_FLAG.get(platform.machine(), ())
@@ -223,7 +213,7 @@ def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
 
 
 def _loss_flags(target: Target) -> tuple[str, ...]:
-    """Return the macros that name a loss and its header, and where it is weighted the inner one."""
+    """Return macros that name a loss and its header, and a weighted loss's inner one."""
     loss, header = target.loss, target.loss_header
     if not is_weighted(loss):
         return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'
@@ -234,7 +224,7 @@ def _loss_flags(target: Target) -> tuple[str, ...]:
 
 
 def _variants(source: str) -> tuple[str, ...]:
-    """Return the dtypes that a file is compiled for one by one; "" stands for all at once."""
+    """Return the dtypes that a file is compiled for separately; "" for all at once."""
     return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
 
 

@@ -1,4 +1,4 @@
-"""The registers and memory of each CUDA kernel, read from ``ptxas -v``."""
+"""The resources of each CUDA kernel, from ``ptxas -v``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
 
 @dataclass(frozen=True)
 class KernelResources:
-    """One kernel on one architecture; sizes are in bytes per thread, shared memory per block."""
+    """One kernel on one architecture; bytes per thread, shared memory per block."""
 
     kernel: str
     architecture: str
@@ -35,7 +35,7 @@ class KernelResources:
 
 
 def parse(log: str) -> list[KernelResources]:
-    """Read every kernel of a build's log, in the order it stands there; names as ptxas has them."""
+    """Return every kernel in a build's log, in order, with mangled names."""
     kernels = []
     entry, frame, described = None, (0, 0, 0), ""
     for line in log.splitlines():
@@ -44,7 +44,7 @@ def parse(log: str) -> list[KernelResources]:
         elif match := _PROPERTIES.search(line):
             described = match["name"]
         elif match := _FRAME.search(line):
-            # Functions that the kernel calls have frames of their own.
+            # Functions that the kernel calls have their own frames.
             if entry and described == entry["name"]:
                 frame = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
         elif entry and (match := _USED.search(line)):
@@ -63,12 +63,12 @@ def parse(log: str) -> list[KernelResources]:
 
 
 def is_report(line: str) -> bool:
-    """Tell whether a line of a log has ptxas's resources, which ``parse`` reads."""
+    """Tell whether a log line is from ptxas's report."""
     return bool(_REPORT.search(line))
 
 
 def readable_names(names: list[str]) -> list[str]:
-    """Return short C++ names: without namespaces, return type and arguments; as is, if need be."""
+    """Return C++ names without namespaces, return types and arguments, if c++filt is available."""
     program = shutil.which("c++filt")
     if not program or not names:
         return names
@@ -81,7 +81,7 @@ def shorten(name: str) -> str:
     """Return ``forward<mse, float>`` for ``void losscli::forward<losscli::mse, float>(Args)``."""
     name = name.replace("(anonymous namespace)::", "")
     name = re.sub(r"\b\w+::", "", name).removeprefix("void ").replace("> >", ">>")
-    # An argument list follows the template's; a cast such as (int)4 stands inside it.
+    # The argument list follows the template's, which may contain a cast such as (int)4.
     depth = 0
     for index, character in enumerate(name):
         depth += {"<": 1, ">": -1}.get(character, 0)

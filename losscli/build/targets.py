@@ -1,7 +1,7 @@
-"""The list of libraries, and the files of csrc that each may include.
+"""The libraries, and the csrc files that each may include.
 
-A library's key covers the files that it may include and no others, so that a new or edited loss
-recompiles nothing else. A build copies those files alone: an include of any other fails.
+A library's key covers only these files, so a new or edited loss recompiles nothing else. A build
+copies only these files, so including any other fails.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ TORCH, RUNTIME, BENCH, LOSS, STRATEGIES = "torch", "runtime", "bench", "loss", "
 PARTS = "parts"
 
 Sources = Mapping[str, bytes]
-"""Path under csrc, and what the file holds."""
+"""Contents by path under csrc."""
 
 _HEADERS, _UNITS = {".h", ".cuh"}, {".cpp", ".cu"}
 _PARTED = {"token_log_probs", "kl_divergence"}
-"""The losses whose kernels give the numbers of a part of a row."""
+"""Losses whose kernels compute parts of rows."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Target:
     """One library."""
 
     part: str
-    """``torch`` (operators and autograd), ``runtime`` (what a device keeps for all kernels),
-    ``bench`` (the probe of the memory), ``parts`` (rows whose classes are spread over parts),
-    ``loss`` or ``strategies`` (one loss's kernels)."""
+    """``torch`` (operators and autograd), ``runtime`` (shared by a device's kernels), ``bench``
+    (memory probe), ``parts`` (rows sharded into parts), ``loss`` or ``strategies`` (one loss's
+    kernels)."""
     device: str = CPU
     loss: str = ""
 
@@ -53,19 +53,19 @@ class Target:
 
     @property
     def is_of_rows(self) -> bool:
-        """Whether these are the kernels of a loss over rows."""
+        """Whether these are a row-wise loss's kernels."""
         return self.part == LOSS and self.loss in ROW_LOSSES
 
     @property
     def loss_header(self) -> str:
-        """The header of the loss under csrc; that of the inner loss where it is weighted."""
+        """The loss's header under csrc; a weighted loss has the inner one."""
         if self.is_of_rows:
             return f"losses/rows/{ROW_LOSSES[self.loss].header or self.loss}.h"
         return f"losses/elementwise/{inner_name(self.loss)}.h"
 
     @property
     def unit_folder(self) -> str:
-        """The folder of csrc whose .cpp and .cu files are compiled into the library."""
+        """The csrc folder whose .cpp and .cu files are compiled into the library."""
         if self.part == TORCH:
             return "torch/"
         kernels = "rows" if self.is_of_rows else "elementwise"
@@ -74,7 +74,7 @@ class Target:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """The folders and files of csrc whose headers the library may include."""
+        """The csrc folders and files whose headers the library may include."""
         if self.part == TORCH:
             kernels = ("elementwise/kernels.h", "rows/kernels.h", "parts/kernels.h")
             losses = ("losses/elementwise/loss.h", "losses/rows/loss.h")
@@ -87,14 +87,14 @@ class Target:
         if self.part == PARTS:
             return (*shared, "rows/", "parts/", "losses/rows/loss.h")
         if self.is_of_rows:
-            # How elements are converted, gathered and streamed is the same.
+            # Conversion, gathering and streaming of elements are shared.
             return (*shared, "rows/", "losses/rows/loss.h", self.loss_header)
         weighted = ("losses/elementwise/weighted.h",) if is_weighted(self.loss) else ()
         return (*shared, "losses/elementwise/loss.h", self.loss_header, *weighted)
 
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
-    """Return the libraries that a call of a loss on a device needs, in loading order."""
+    """Return the libraries for a loss's call on a device, in loading order."""
     part = STRATEGIES if strategies else LOSS
     return [*shared(device), *(Target(part, device, name) for name in operators_for(loss))]
 
@@ -105,14 +105,14 @@ def shared(device: str) -> list[Target]:
 
 
 def production(losses: Iterable[str], device: str) -> list[Target]:
-    """Return the libraries that all losses need on a device."""
+    """Return the libraries that losses need on a device."""
     operators = dict.fromkeys(name for loss in losses for name in operators_for(loss))
     parts = [Target(PARTS, device)] if _PARTED & operators.keys() else []
     return [*shared(device), *parts, *(Target(LOSS, device, name) for name in operators)]
 
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
-    """Return the libraries that only benchmarks use: the probe, and other ways to finish a sum."""
+    """Return the libraries only for benchmarks: the memory probe and other reductions."""
     summed = [loss for loss in losses if not {*operators_for(loss)} & {*ROW_LOSSES}]
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
@@ -128,7 +128,7 @@ def read_sources(csrc: Path, target: Target) -> Sources:
 
 
 def is_unit(name: str) -> bool:
-    """Tell a file that is compiled from one that is included."""
+    """Tell whether a file is compiled rather than included."""
     return PurePosixPath(name).suffix in _UNITS
 
 

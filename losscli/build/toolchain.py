@@ -16,33 +16,32 @@ from losscli.machine.commands import command_in
 MINIMUM_GCC = (9, 0)
 """The first whose C++17 PyTorch's headers accept."""
 VERSION_SECONDS = 30
-"""The longest that a tool may take to print its version, on a slow network drive for example."""
+"""The maximum time for ``--version``, for example on a slow network drive."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that was found and is new enough, with its identity."""
+    """A program that is recent enough, with its identity."""
 
     command: tuple[str, ...]
-    """What to run: more than one word where it is wrapped, as in ``ccache g++``."""
+    """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
-    """What ``--version`` printed. A wrapper or a package upgrade shows here, not in the path."""
+    """``--version`` output, which reveals wrappers and upgrades."""
     version: tuple[int, int]
 
     @property
     def program(self) -> str:
-        """The tool itself, without its wrapper."""
+        """The tool without its wrapper."""
         return self.command[-1]
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     """Find GCC's C++ compiler through $CXX or the PATH.
 
-    Only GCC: the kernels run in PyTorch's own thread pool, whose OpenMP runtime is GCC's libgomp;
-    clang's code asks for another one.
+    The kernels run in PyTorch's thread pool, which uses GCC's libgomp; clang needs another runtime.
 
     Raises:
-        UnfitError: there is none, or it is another compiler, or too old.
+        UnfitError: there is none, it is another compiler, or it is too old.
     """
     command = command_in("CXX", environ)
     if command:
@@ -72,7 +71,7 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
 
 
 def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the compiler nvcc is to use for host code: $CUDAHOSTCXX, else the C++ compiler."""
+    """Return nvcc's host compiler: $CUDAHOSTCXX, or the C++ compiler."""
     given = environ.get("CUDAHOSTCXX", "").strip()
     if not given:
         return compiler.program
@@ -86,7 +85,7 @@ def which(program: str, environ: Mapping[str, str]) -> str | None:
 
 
 def require_program(program: str, variable: str, expected: str, environ: Mapping[str, str]) -> None:
-    """Raise UnfitError where a variable names no program."""
+    """Raise UnfitError if a variable names no program."""
     if not which(program, environ):
         raise UnfitError(
             f"{variable} should name {expected}, but there is no program '{program}'. "
@@ -95,7 +94,7 @@ def require_program(program: str, variable: str, expected: str, environ: Mapping
 
 
 def version_text(command: tuple[str, ...]) -> str:
-    """Run ``--version``; it takes about 2 ms, so a cached build can afford the truth."""
+    """Run ``--version``, which takes about 2 ms."""
     try:
         result = subprocess.run(
             [*command, "--version"],
@@ -121,7 +120,7 @@ def version_text(command: tuple[str, ...]) -> str:
 
 
 def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
-    """Find a version in what ``--version`` printed; UnfitError where there is none."""
+    """Find a version in ``--version`` output; UnfitError if there is none."""
     match = re.search(pattern, text)
     if not match:
         raise UnfitError(f"`{name} --version` prints no version losscli can read: {text[:80]!r}.")

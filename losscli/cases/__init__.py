@@ -1,1 +1,1 @@
-"""What is computed: a case, its axes and layouts, and the case of a Model. No torch here."""
+"""Cases, their axes and layouts, and Model cases; without torch."""

@@ -1,4 +1,4 @@
-"""A case: one loss on one set of inputs. Nothing here needs torch."""
+"""A case: one loss on one set of inputs; without torch."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 INTEGER_BYTES = {"int64": 8, "int32": 4}
-"""The dtypes of class numbers, which are no axis of a run: int32 where dtypes are mixed."""
+"""The dtypes of class indices, which are not an axis: int32 if dtypes are mixed."""
 _BYTES = ITEM_BYTES | INTEGER_BYTES | {"bool": 1}
 SECTOR_BYTES = 32
-"""The least that a GPU's memory moves."""
+"""The smallest unit of GPU memory traffic."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
-"""The incoming gradients of successive calls for ``changing``: all different, and of few bits, so
-that every dtype holds them."""
+"""The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
 
 
 class Parameters(Mapping[str, float]):
-    """The parameters of a loss, in order: a hashable mapping."""
+    """A loss's ordered parameters: a hashable mapping."""
 
     __slots__ = ("_pairs",)
 
@@ -80,11 +79,11 @@ class Parameters(Mapping[str, float]):
 
 
 class Case(Record, frozen=True):
-    """One loss on one set of inputs, on one device. The case itself is the key everywhere."""
+    """One loss on one set of inputs and one device; it serves as key everywhere."""
 
     loss: str
     shape: Shape
-    """That of the prediction; of losses of hidden states tokens, width and classes."""
+    """The prediction's; for fused linear losses tokens, width and classes."""
     target_shape: Shape
     dtype: DType
     reduction: Reduction
@@ -96,37 +95,38 @@ class Case(Record, frozen=True):
     scale: float = 1.0
     layout: Layout = CONTIGUOUS
     grad_output: GradOutput = 1.0
-    """The incoming gradient of the pass ``forward_backward``; without a reduction a tensor filled
-    with it."""
+    """The grad_output of ``forward_backward``; for an unreduced loss a tensor filled with it."""
     ranks: int = 1
-    """The processes over which the operands are split, where a placement says how."""
+    """The number of ranks that split the operands, if there is a placement."""
     placement: Placement = WHOLE
-    """How the operands are split; nothing of ordinary cases, which one process has as a whole."""
+    """How operands are split; empty for ordinary cases."""
 
     def __post_init__(self) -> None:
-        """Take parameters out of any mapping, so that the case can be a key."""
+        """Convert the parameters, so that the case is hashable."""
         if not isinstance(self.params, Parameters):
             force_setattr(self, "params", Parameters(self.params))
 
     @property
     def spec(self) -> Spec:
-        """The loss itself, with the operands that it has for the parameters."""
+        """The loss, with its operands for these parameters."""
         return find_loss(self.loss).given(self.params)
 
     @property
     def settings(self) -> dict[str, float]:
-        """The parameters as a function takes them: integers are of type int, switches of bool."""
+        """The parameters as users pass them, with int and bool where they apply."""
         return self.spec.given_as(self.params)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """The shape of each operand by its name, in the spec's order.
-
-        All but the target have the shape that the loss gives them.
-        """
+        """Each operand's shape by name, in the spec's order; only the target's is free."""
         target = self.spec.operands[1].name
         shapes = {operand.name: operand.shape(self.shape) for operand in self.spec.operands}
         return shapes | {target: self.target_shape}
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The names of the operands whose values are drawn."""
+        return self.spec.names
 
     @property
     def elements(self) -> int:
@@ -135,21 +135,17 @@ class Case(Record, frozen=True):
 
     @property
     def temporary_elements(self) -> int:
-        """Number of elements of the largest tensor that the reference makes."""
+        """Number of elements of the reference's largest tensor."""
         return self.spec.temporary_elements(self.shape)
 
     @property
     def unreduced_shape(self) -> Shape:
-        """The shape of the loss without a reduction.
-
-        Raises:
-            ValueError: the shapes of the operands do not broadcast.
-        """
+        """The shape of the unreduced loss; ValueError if the operands do not broadcast."""
         return self.spec.loss_shape(list(self.shapes.values()))
 
     @property
     def classes(self) -> int:
-        """Number of the classes of a row, for operands that hold class numbers."""
+        """Number of classes of a row."""
         return self.spec.terms_in_sum(self.shape)
 
     @property
@@ -159,7 +155,7 @@ class Case(Record, frozen=True):
 
     @property
     def impossible(self) -> Reason | None:
-        """Why the size cannot have the layout or the placement; None if it can."""
+        """Why the size cannot have the layout or placement, or None."""
         dimensions = 3 if self.spec.unit == HIDDEN_STATE else 2
         if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
             return Reason(
@@ -192,13 +188,12 @@ class Case(Record, frozen=True):
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """The dtype of each operand by its name; only the target's may be another."""
+        """Each operand's dtype by name; only the target's may differ."""
         prediction, target, *others = self.spec.operands
         dtypes = {prediction.name: str(self.dtype), target.name: self.target_dtype}
         return dtypes | {each.name: self._dtype_of(each) for each in others}
 
     def _dtype_of(self, operand: Operand, *, mixed: bool = False) -> str:
-        """Return the dtype of an operand that is not the prediction."""
         if operand.kind == MASK:
             return "bool"
         if operand.kind == CLASS_NUMBERS:
@@ -209,7 +204,7 @@ class Case(Record, frozen=True):
 
     @property
     def loss_dtype(self) -> str:
-        """The dtype of the loss: that of its operands, promoted, and of some losses float32."""
+        """The loss's dtype: promoted, and for some losses float32."""
         dtypes = self.dtypes
         given = {dtypes[name] for name in self.spec.promoted}
         if self.spec.wide:
@@ -224,14 +219,14 @@ class Case(Record, frozen=True):
 
     @property
     def loss_bytes(self) -> int:
-        """Bytes of the loss where it has a shape; 0 of one number."""
+        """Bytes of an unreduced loss; 0 for a scalar."""
         if self.reduction != "none":
             return 0
         return math.prod(self.unreduced_shape) * self.loss_item_bytes
 
     @property
     def large_operands(self) -> int:
-        """Number of the operands that are as large as the prediction, which is one of them."""
+        """Number of operands as large as the prediction, including it."""
         return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
 
     @property
@@ -241,13 +236,13 @@ class Case(Record, frozen=True):
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of the elements of each operand by its name."""
+        """Bytes of each operand's elements, by name."""
         dtypes = self.dtypes
         return {n: math.prod(s) * _BYTES[dtypes[n]] for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the operands' storage, which for a view is larger than the view."""
+        """Bytes of the operands' storage, which exceeds a view's."""
         dtypes = self.dtypes
         return sum(
             layouts.stored_elements(shape, self.layout) * _BYTES[dtypes[name]]
@@ -256,12 +251,12 @@ class Case(Record, frozen=True):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The key of cases that the same code serves: those of other shapes and values."""
+        """The key of cases that the same code serves, whatever their shapes and values."""
         return self.loss, self.params, self.dtype, self.reduction
 
     @property
     def shard(self) -> Case:
-        """The unsplit case of the operands that the first rank has, which has the most classes."""
+        """The unsplit case of the first rank, which has the most classes."""
         if not self.placement:
             return self
         _, classes = share(self.classes, self.ranks)
@@ -274,14 +269,14 @@ class Case(Record, frozen=True):
         return replace(self, ranks=1, placement=WHOLE) if self.placement else self
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds: of ordinary cases without ranks and placement."""
+        """Return the JSON object, without ranks and placement for ordinary cases."""
         record = super().to_json()
         if not self.placement:
             del record["ranks"], record["placement"]
         return record
 
     def anywhere(self) -> Case:
-        """Return the case without its GPU's number, as GPUs of one model are interchangeable."""
+        """Return the case without a GPU number; GPUs of one model are interchangeable."""
         kind = self.device.partition(":")[0]
         return self if kind == self.device else replace(self, device=kind)
 
@@ -291,7 +286,7 @@ class Case(Record, frozen=True):
         return self.name_with()
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the name with these parameters, even where they have their defaults."""
+        """Return the name with these parameters, even at their defaults."""
         changed = [
             f"{p.name}={p.written(self.params[p.name])}"
             for p in self.spec.parameters
@@ -311,10 +306,8 @@ class Case(Record, frozen=True):
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
         """Return the case with contiguous operands of other shapes.
 
-        Args:
-            shape: that of the case; of hidden states also tokens and classes, for the same width.
-            target_shape: None is the loss's default for this shape.
-            changes: of other fields.
+        ``shape`` may be tokens and classes of hidden states; a missing ``target_shape`` is the
+        default.
         """
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
@@ -324,21 +317,17 @@ class Case(Record, frozen=True):
         return replace(self, layout=CONTIGUOUS, **shapes, **changes)
 
     def operations(self, pass_: PassName) -> int:
-        """Return the additions and multiplications that limit a pass; 0 where memory does.
-
-        Of operands that are split those of the rank with the most classes, as of bytes.
-        """
+        """Return the operations that limit a pass, on the first rank; 0 if memory does."""
         return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
-        """Return the fewest bytes that a pass must move through memory.
+        """Return a pass's minimum memory traffic.
 
-        Forward reads each operand once and writes the loss where it has a shape. Forward and
-        backward writes the gradients that a step of training asks for as well; without a reduction
-        the incoming gradient is a tensor, known only later, so the operands are read again. Of a
-        prediction of which a loss takes one element for each row forward reads as many sectors, and
-        backward nothing. Of operands that are split these are the bytes of the rank with the most
-        classes.
+        Forward reads each operand once and writes an unreduced loss. Forward and backward also
+        writes a training step's gradients; an unreduced loss's grad_output is a tensor known only
+        later, so operands are read again. A loss that picks one element per row reads one sector
+        for each in forward, and nothing in backward. Split operands count for the rank with the
+        most classes.
         """
         if self.placement:
             return self.shard.floor_bytes(pass_)
@@ -359,10 +348,7 @@ class Case(Record, frozen=True):
 
 
 def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
-    """Return each case's name, with the parameters that have several values among the cases.
-
-    Cases with equal names also get the fields that differ.
-    """
+    """Return each case's name, with parameters that vary and fields that tell equal names apart."""
     cases = list(cases)
     swept: dict[tuple[str, str], set[float]] = {}
     for case in cases:
@@ -382,14 +368,13 @@ def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
 
 
 def _written(value: object) -> str:
-    """Write the value of a field in one word."""
     if isinstance(value, Parameters):
         return ",".join(f"{name}={number!r}" for name, number in value.items())
     return format_size(value) if isinstance(value, tuple) else str(value)
 
 
 def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
-    """Return the incoming gradients of successive calls, which repeat after the last."""
+    """Return the cycle of grad_outputs of successive calls."""
     return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
 
 

@@ -1,20 +1,17 @@
-"""The memory layouts of operands: the shapes of each layout. Nothing here needs torch.
+"""The memory layouts of operands and their shapes; without torch.
 
 - ``contiguous``: both operands are contiguous;
-- ``sliced``: both are views of tensors that are one longer in the last dimension, the prediction
-  without the last column, ``p[..., :-1]``, the target without the first, ``t[..., 1:]``, as the
-  shift of next-token losses makes them;
+- ``sliced``: both are views of tensors with one more element in the last dimension, ``p[..., :-1]``
+  and ``t[..., 1:]``, as the shift of next-token losses makes them;
 - ``transposed``: the prediction is the transpose, in its last two dimensions, of a contiguous
-  tensor, the target is contiguous;
-- ``broadcast_middle``: the last dimension N of the size is folded into k x N/k, with the largest
-  divisor k of N up to its square root, and the target has a 1 in place of k: (B, k, N/k) against
-  (B, 1, N/k), so that the target repeats in the middle;
-- ``mixed_dtype``: both are contiguous and the target has another dtype, bfloat16 where the
-  prediction has float32 or float64, float32 where it has 16 bits.
+  tensor, and the target is contiguous;
+- ``broadcast_middle``: the last dimension N is folded into k x N/k, with the largest divisor k of N
+  up to its square root, and the target has 1 instead of k: (B, k, N/k) against (B, 1, N/k);
+- ``mixed_dtype``: both are contiguous, and the target has another dtype: bfloat16 for a prediction
+  of float32 or float64, float32 for 16 bits.
 
-A loss whose target is one row keeps it: sliced from a row that is one longer, contiguous beside a
-transposed prediction, and of the other dtype; in ``broadcast_middle`` its target is (B, 1, N/k) as
-that of every loss.
+A one-row target stays one: sliced from a longer row, contiguous with a transposed prediction, or of
+the other dtype. In ``broadcast_middle`` it is (B, 1, N/k) for every loss.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from losscli.losses import Shape
 
 
 def impossible(size: Shape, layout: Layout) -> str:
-    """Say why a size cannot have a layout; empty if it can."""
+    """Return why a size cannot have a layout, or an empty string."""
     if layout == SLICED and not size:
         return f"{layout} needs a dimension"
     if layout in (TRANSPOSED, BROADCAST_MIDDLE) and len(size) < 2:
@@ -45,26 +42,25 @@ def input_shape(size: Shape, layout: Layout) -> Shape:
 
 
 def target_shape(size: Shape, layout: Layout, usual: Shape) -> Shape:
-    """Return the shape of the target; ``usual`` is that of a contiguous one."""
+    """Return the shape of the target; ``usual`` is a contiguous one's."""
     if layout != BROADCAST_MIDDLE or impossible(size, layout):
         return usual
     return (*size[:-1], 1, size[-1] // _divisor(size[-1]))
 
 
 def size_of(shape: Shape, layout: Layout) -> Shape:
-    """Return the size that a config names, from the shape of the prediction."""
+    """Return a config's size from the prediction's shape."""
     if layout != BROADCAST_MIDDLE or len(shape) < 3:
         return shape
     return (*shape[:-2], shape[-2] * shape[-1])
 
 
 def stored_elements(shape: Shape, layout: Layout) -> int:
-    """Return how many elements the tensor has that an operand of this shape is a view of."""
+    """Return the number of elements stored for an operand of this shape."""
     if layout != SLICED or not shape:
         return math.prod(shape)
     return math.prod(shape[:-1]) * (shape[-1] + 1)
 
 
 def _divisor(extent: int) -> int:
-    """Return the largest divisor up to the square root."""
     return next(k for k in range(max(math.isqrt(extent), 1), 0, -1) if extent % k == 0)

@@ -1,7 +1,7 @@
-"""The case of a ``Model``: a module of any arguments, whose formula only its own code knows.
+"""The case of a ``Model``: a module whose formula only its own code knows.
 
-A Model has the shapes of its ``get_inputs``, so a case of it keeps them whatever a check asks for.
-Parameters and buffers are operands too: a candidate gets those of the reference with each call.
+A Model has the shapes of its ``get_inputs``, so its case keeps them. Parameters and buffers are
+operands too: a candidate gets the reference's with each call.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from losscli.reasons import Reason
 from losscli.units import format_size
 
 NAME = "Model"
-"""What a case of a Model has in place of the name of a loss."""
+"""A Model case's loss name."""
 Content = Literal[
     "signs", "bits", "probabilities", "log_probabilities", "unit", "not_negative", "any"
 ]
-"""What floating values are: all -1 or 1; all 0 or 1; rows that sum to one, or whose exponentials
+"""Kinds of floating values: all -1 or 1; all 0 or 1; rows that sum to one, or whose exponentials
 do; all in [0, 1]; none negative; anything."""
 RANGES: dict[Content, tuple[float, float]] = {
     "signs": (-1.0, 1.0),
@@ -38,16 +38,16 @@ RANGES: dict[Content, tuple[float, float]] = {
     "not_negative": (0.0, math.inf),
 }
 Draw = Literal["usual", "large", "negative"]
-"""``large`` has larger values and rows with sharp peaks, ``negative`` has no positive ones."""
+"""``large`` has larger values and rows with sharp peaks, ``negative`` no positive ones."""
 _BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """What is known of an argument of a Model, or of one of its parameters and buffers."""
+    """An argument of a Model, or one of its parameters and buffers."""
 
     name: str = ""
     shape: Shape | None = None
-    """None for what is no tensor."""
+    """None for a non-tensor."""
     dtype: str = ""
     content: Content = "any"
     low: int = 0
@@ -55,13 +55,13 @@ class Argument(msgspec.Struct, frozen=True):
     high: int = 0
     """The largest value of integers."""
     plain: bool | int | float | str | None = None
-    """What is no tensor."""
+    """A non-tensor's value."""
     differentiable: bool = False
-    """Whether the Model has a gradient of it."""
+    """Whether the Model differentiates it."""
 
     @property
     def is_floating(self) -> bool:
-        """Whether it is a tensor of floating values."""
+        """Whether it is a floating-point tensor."""
         return self.dtype in ITEM_BYTES
 
     @property
@@ -72,22 +72,23 @@ class Argument(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
-    """The operands of a Model; that it can be called is known to the workers alone."""
+    """The operands of a Model; only workers can call it."""
 
     unit: ClassVar[Unit] = MODEL
+    squares: bool = True
 
 
 class ModelCase(Case, frozen=True):
-    """A case of a Model: the other fields of a case follow from its arguments."""
+    """A Model's case; the other fields follow from its arguments."""
 
     model: str = ""
-    """The file with the Model, as an implementation is named."""
+    """The file with the Model, as an implementation's name."""
     arguments: tuple[Argument, ...] = ()
-    """The arguments of its forward, in order."""
+    """Its forward's arguments, in order."""
     state: tuple[Argument, ...] = ()
     """Its parameters and buffers."""
     cast: str = ""
-    """The dtype that modules are cast to; empty to leave them as they are made."""
+    """The dtype to cast modules to; empty to leave them."""
     made_with: int = 0
     """The seed that modules are made with."""
     output: Shape = ()
@@ -96,35 +97,40 @@ class ModelCase(Case, frozen=True):
 
     @property
     def tensors(self) -> tuple[Argument, ...]:
-        """The arguments and the state that are operands, one with a gradient first if there is."""
+        """The tensor arguments and the state, with a differentiable argument first if possible."""
         given = [a for a in self.arguments if a.shape is not None]
         first = max(given, key=lambda a: (a.differentiable, a.is_floating))
         return (first, *(a for a in given if a is not first), *self.state)
 
     @property
     def spec(self) -> Spec:
-        """The operands, as those of a loss."""
+        """The operands, as a loss's."""
         return _spec(self.tensors)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """The shape of each operand by its name."""
+        """Each operand's shape, by name."""
         return {a.name: a.shape or () for a in self.tensors}
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """The dtype of each operand by its name."""
+        """Each operand's dtype, by name."""
         return {a.name: a.dtype for a in self.tensors}
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of the elements of each operand by its name."""
+        """Bytes of each operand's elements, by name."""
         return {a.name: a.bytes for a in self.tensors}
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the operands' storage."""
         return sum(self.operand_bytes.values())
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """The names of its arguments: parameters have values of their own."""
+        return tuple(argument.name for argument in self.arguments)
 
     @property
     def unreduced_shape(self) -> Shape:
@@ -138,12 +144,12 @@ class ModelCase(Case, frozen=True):
 
     @property
     def mixes_dtypes(self) -> bool:
-        """Whether the target has another dtype, which concerns losses of a known formula."""
+        """Return False: only losses with a known formula have targets."""
         return False
 
     @property
     def impossible(self) -> Reason | None:
-        """Nothing, for its shapes are those of ``get_inputs``."""
+        """None: its shapes are those of ``get_inputs``."""
         return None
 
     @property
@@ -157,7 +163,7 @@ class ModelCase(Case, frozen=True):
         return self.largest // max(math.prod(self.output), 1)
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the shapes and dtypes of the arguments, in their order."""
+        """Return the arguments' shapes and dtypes, in order."""
         named = [
             str(a.plain) if a.shape is None else f"{format_size(a.shape)} {a.dtype}"
             for a in self.arguments
@@ -169,12 +175,12 @@ class ModelCase(Case, frozen=True):
         return self
 
     def floor_bytes(self, pass_: PassName) -> int:
-        """Return the bytes of operands and results; a Model that reads less of them moves fewer."""
+        """Return the bytes of operands and results; a Model may read less."""
         gradient = self.elements * self.item_bytes if pass_ == FORWARD_BACKWARD else 0
         return self.stored_bytes + self.loss_bytes + gradient
 
     def of_dtype(self, dtype: str) -> ModelCase:
-        """Return the case of modules and floating arguments that are cast to a dtype."""
+        """Return the case with modules and floating arguments cast to a dtype."""
 
         def cast(given: Iterable[Argument]) -> tuple[Argument, ...]:
             return tuple(replace(a, dtype=dtype) if a.is_floating else a for a in given)
@@ -184,16 +190,13 @@ class ModelCase(Case, frozen=True):
         return replace(self, arguments=arguments, state=state, **changes)
 
     def settled(self) -> ModelCase:
-        """Return the case with the shape and the dtype of its first operand."""
+        """Return the case with its first operand's shape and dtype."""
         first = self.tensors[0]
         changes: dict[str, Any] = {"shape": first.shape, "dtype": first.dtype}
         return replace(self, **changes)
 
     def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
-        """Return the case with what is known of its result.
-
-        ``given``: the operands of which there are gradients.
-        """
+        """Return the case with its result's shape and dtype; ``given`` operands have gradients."""
 
         def known(arguments: Iterable[Argument]) -> tuple[Argument, ...]:
             return tuple(replace(a, differentiable=a.name in given) for a in arguments)
@@ -203,7 +206,7 @@ class ModelCase(Case, frozen=True):
         return replace(self, arguments=arguments, state=state, **changes).settled()
 
     def of_rows(self, rows: int) -> ModelCase | None:
-        """Return the case with fewer rows; None where its arguments have none in common, or few."""
+        """Return the case with fewer rows, or None if arguments differ in rows or have few."""
         given = [a.shape for a in self.arguments if a.shape is not None]
         extents = {shape[0] if shape else 0 for shape in given}
         if len(extents) != 1 or extents.pop() <= rows:
@@ -230,7 +233,7 @@ def _spec(tensors: tuple[Argument, ...]) -> Spec:
 
 
 def _domain(argument: Argument) -> Domain:
-    """Return the domain of an argument: one that is not real is drawn again as it was."""
+    """Return an argument's domain; one that is not real is redrawn as it was."""
     if argument.content == "any" and argument.is_floating:
         return REAL
     low, high = RANGES.get(argument.content, (argument.low, argument.high))

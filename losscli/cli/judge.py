@@ -79,6 +79,11 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(
+    "--call",
+    metavar="EXPRESSION",
+    help="Call it so, over the names of the operands, e.g. 'fused(input, target)[0].mean()'.",
+)
+@option(
     "--arguments",
     metavar="NAMES",
     help="Pass the arguments in this order, e.g. target,input. By default their names tell.",
@@ -115,7 +120,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "--jobs", metavar="FILE", help="Read jobs from FILE, a JSON object a line; - is standard input."
 )
 @option(
-    "--resume", metavar="FILE", help="Judge only jobs without a verdict in FILE; add theirs to it."
+    "--resume",
+    metavar="FILE",
+    help="Judge only jobs that FILE has no verdict on, or NOT JUDGED; add theirs to it.",
 )
 @option(
     "--workers",
@@ -156,8 +163,9 @@ def command(
 ) -> int:
     """Judge loss kernels: whether they build, are right, and are fast.
 
-    A FILE is FILE.py, FILE.py:NAME or FILE.py@REVISION. It defines a function such as
-    smooth_l1_loss(input, target, ...), or a class ModelNew. `losscli new` writes one to start from.
+    A FILE is FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It defines a function
+    such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says how to call
+    anything else. `losscli new` writes one to start from.
 
     Exit codes: 1 a file is WRONG, CHEATS, CRASHED or HANGS, 3 a file DOES NOT BUILD and none is
     worse, 4 a file was NOT JUDGED and none is worse, 130 interrupted (the finished verdicts are
@@ -181,6 +189,7 @@ def command(
 
     items = _jobs(jobs, fields) if jobs else _files(files, fields)
     earlier = read_finished(output) if resume is not None and output else []
+    earlier = [verdict for verdict in earlier if verdict.correct is not None]
     finished = {verdict.id for verdict in earlier}
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")

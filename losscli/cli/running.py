@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
@@ -114,7 +114,26 @@ def run_jobs(
         run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
     )
     with writes as writer:
-        finished = _run_all(jobs, results_of, writer, progress, keep_going)
+        finished = False
+        with suppress(KeyboardInterrupt), progress:
+            for job in jobs:
+                progress.working_on(job.name)
+                raise_if_received()
+                with closing(results_of(job)) as found:
+                    for result in found:
+                        raise_if_received()  # what a second signal has killed is no result
+                        writer.add(result)
+                        if not keep_going and result.status in (FAIL, FAILED):
+                            break
+                        progress.working_on(job.name)
+                    else:
+                        progress.finish_one()
+                        continue
+                note("stopped at the first failure (--fail-fast)")
+                break
+            else:
+                writer.unfinished = False
+            finished = True
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md", columns=columns))
@@ -148,34 +167,6 @@ def follow(
             raise_if_received()
             progress.finish_one()
             progress.working_on(what)
-
-
-def _run_all(
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    writer: Writer,
-    progress: Progress,
-    keep_going: bool,
-) -> bool:
-    """Run the jobs and show progress; tell whether they were not interrupted."""
-    try:
-        with progress:
-            for job in jobs:
-                progress.working_on(job.name)
-                raise_if_received()
-                with closing(results_of(job)) as results:
-                    for result in results:
-                        raise_if_received()  # what a second signal has killed is no result
-                        writer.add(result)
-                        if not keep_going and result.status in (FAIL, FAILED):
-                            note("stopped at the first failure (--fail-fast)")
-                            return True
-                        progress.working_on(job.name)
-                progress.finish_one()
-    except KeyboardInterrupt:
-        return False
-    writer.unfinished = False
-    return True
 
 
 def _text(argument: str) -> str:

@@ -199,5 +199,5 @@ def _report(found: list[Judged], format: str) -> str:
             why = f": {each.reason}" if each.reason else ""
             got = f"{each.word}{codes}, expected {each.expected}{why}"
             lines.append(f"{each.file}, {each.what}: {got}")
-    document = Table(["files", "judged", "as expected"], rows), Notes(lines)
+    document = Table(["files", "judged", "as expected", "cause named"], rows), Notes(lines)
     return text(document) if format == "table" else markdown(document)

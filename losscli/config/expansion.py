@@ -1,4 +1,4 @@
-"""Expands a config into its cases, and tells which rows it wants. Nothing here needs torch."""
+"""Expands a config into cases and selects its rows, without torch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
-    """Tell whether a config wants this implementation and pass of one of its cases.
+    """Tell whether a config includes this implementation and pass of a case.
 
-    No rule of ``exclude`` may match, and where there are filters one of them has to match. The pass
-    ``forward`` has no incoming gradient: it belongs to the case whose incoming gradient is 1.
+    No ``exclude`` rule may match, and one of the filters must if there are any. The pass
+    ``forward`` has no grad_output, so it belongs to the case with grad_output 1.
     """
     kept, rule = kept_and_excluding(config, case, implementation, pass_)
     return kept and rule is None
@@ -30,7 +30,7 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
 def kept_and_excluding(
     config: Config, case: Case, implementation: str, pass_: PassName
 ) -> tuple[bool, Exclude | None]:
-    """Tell whether the axes and filters keep a row, and return the first rule that excludes it."""
+    """Tell whether axes and filters keep a row, and return the first rule that excludes it."""
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
         return False, None
     row = _row(case, implementation, pass_, config.title)
@@ -42,13 +42,12 @@ def kept_and_excluding(
 def keeps(
     filters: Sequence[Filter], case: Case, implementation: str, pass_: PassName, table: str
 ) -> bool:
-    """Tell whether there are no filters, or a row matches one of them."""
+    """Tell whether a row matches a filter, or there are none."""
     row = _row(case, implementation, pass_, table)
     return not filters or any(_keeps(filter, row) for filter in filters)
 
 
 def _row(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
-    """Return what rules and filters know of a row, by axis."""
     names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
     return {
         **case.params,
@@ -68,20 +67,13 @@ def _keeps(filter: Filter, row: Mapping[str, object]) -> bool:
 
 
 def _meets(given: object, values: tuple[object, ...]) -> bool:
-    """Tell whether a row's value is one of the values, or a text is as one of their patterns."""
     if isinstance(given, str):
         return given in values or any(fnmatchcase(given, str(value)) for value in values)
     return given in values
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield the cases of a config in the order written, on a device that is no longer ``auto``.
-
-    A loss that lacks a reduction has the first of its own in its place, and no case of a size that
-    it does not take.
-
-    A case that is written twice, as by ``[smooth_l1, {smooth_l1: {beta: 1}}]``, is yielded once.
-    """
+    """Yield a config's distinct cases in order. Unknown reductions become the loss's first one."""
     return iter(dict.fromkeys(_expand(config, device)))
 
 
@@ -108,7 +100,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 shape=layouts.input_shape(size, layout),
                 target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
                 dtype=dtype,
-                # A loss without this reduction has its own.
+                # A loss without this reduction uses its own.
                 reduction=reduction if reduction in spec.reductions else spec.reductions[0],
                 device=device,
                 params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
@@ -123,7 +115,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
 
 
 def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
-    """Return each rule of ``exclude`` that leaves rows out, with how many it leaves out."""
+    """Return each ``exclude`` rule that removes rows, with their number."""
     from losscli.runs.records import Exclusion  # takes a while to import
 
     counts: dict[Exclude, int] = {}

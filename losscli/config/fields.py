@@ -1,4 +1,4 @@
-"""Readers of the values of a config file, with errors that point at the line."""
+"""Readers of config values; errors point at the line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LARGEST_SEED = 2**63 - 1
 
 
 def check_name(kind: str, text: str, candidates: Collection[Name]) -> Name:
-    """Return ``text`` if it is one of the candidates; UsageError lists them."""
+    """Return ``text`` if it is a candidate; UsageError lists them."""
     for candidate in candidates:
         if candidate == text:
             return candidate
@@ -54,14 +54,14 @@ def check_name(kind: str, text: str, candidates: Collection[Name]) -> Name:
 
 
 def check_device(text: str) -> str:
-    """Return ``text`` if it is the name of a device, whether or not the device exists."""
+    """Return ``text`` if it is a device name; the device need not exist."""
     if not re.fullmatch("auto|cpu|cuda(:[0-9]+)?", text):
         raise UsageError(f"unknown device '{text}'. Choose from: auto, cpu, cuda, cuda:N.")
     return text
 
 
 def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
-    """Return a function that reads a whole number from its text."""
+    """Return a reader of whole numbers."""
 
     def read(text: str) -> int:
         if not re.fullmatch("[0-9]{1,19}", text) or not least <= int(text) <= most:
@@ -78,7 +78,7 @@ check_processes = whole_number("number of processes", 1, MOST_PROCESSES)
 
 
 def check_grad_output(text: str) -> GradOutput:
-    """Return an incoming gradient from its text: a finite number or ``changing``."""
+    """Parse a grad_output: a finite number or ``changing``."""
     if text == CHANGING:
         return text
     try:
@@ -98,7 +98,7 @@ _GRAD_OUTPUTS = f"Write a number such as 0.5, or {CHANGING}."
 def check_mapping(
     node: Located, what: str, keys: Collection[str] | None = None, kind: str = "key"
 ) -> dict[str, Located]:
-    """Return a mapping whose keys are all known; None for keys that are checked elsewhere."""
+    """Return a mapping with known keys; None if keys are checked elsewhere."""
     if not isinstance(node.value, dict):
         node.fail(f"expected {what}, found {node.describe()}.")
     if keys is None:
@@ -108,13 +108,13 @@ def check_mapping(
 
 
 def check_key(name: str, value: Located, keys: Collection[str], kind: str) -> None:
-    """Refuse a key that is none of the known ones; the error suggests one."""
+    """Reject an unknown key and suggest another."""
     if name not in keys and value.key is not None:
         value.key.fail(unknown(kind, name, keys))
 
 
 def read_text(node: Located, read: Callable[[str], T]) -> T:
-    """Read a scalar from its text; errors point at its position."""
+    """Parse a scalar's text; errors point at its position."""
     if isinstance(node.value, dict | list) or node.value is None:
         node.fail(f"expected one value, found {node.describe()}.")
     try:
@@ -124,19 +124,17 @@ def read_text(node: Located, read: Callable[[str], T]) -> T:
 
 
 def text(read: Callable[[str], T]) -> Callable[[Located], T]:
-    """Return a reader of scalars from what reads their text."""
+    """Return a reader of scalars from a text parser."""
     return lambda node: read_text(node, read)
 
 
 def _items(node: Located, what: str) -> list[Located]:
-    """Return the items of a list, or one value as a list of one."""
     if isinstance(node.value, dict) or node.value in (None, []):
         node.fail(f"expected {what} or a list of them, found {node.describe()}.")
     return node.value if isinstance(node.value, list) else [node]
 
 
 def _number(node: Located) -> float:
-    """Return a finite number; a boolean is refused."""
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         node.fail(f"expected a finite number, found {node.describe()}.")
@@ -149,17 +147,17 @@ def one_name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]
 
 
 def several(what: str, read: Callable[[Located], T]) -> Callable[[Located], tuple[T, ...]]:
-    """Return a reader of one value or a list of them; a value given twice counts once."""
+    """Return a reader of one value or a list, without duplicates."""
     return lambda node: tuple(dict.fromkeys(each(_items(node, what), read)))
 
 
 def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
-    """Return a reader of one name or a list of names."""
+    """Return a reader of one name or a list."""
     return several(f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}", one_name(kind, candidates))
 
 
 def read_implementation(node: Located) -> str:
-    """Read the name of an implementation; that of a file counts from the config's directory."""
+    """Read an implementation; a file's path is relative to the config."""
 
     def read(name: str) -> str:
         if not is_file(name):
@@ -170,7 +168,7 @@ def read_implementation(node: Located) -> str:
 
 
 def read_line(node: Located) -> str:
-    """Read a line of text."""
+    """Read one line of text."""
     line = read_text(node, str.strip)
     if not line or "\n" in line:
         node.fail(f"expected a line of text, found {node.describe()}.")
@@ -178,13 +176,12 @@ def read_line(node: Located) -> str:
 
 
 def read_losses(node: Located) -> tuple[LossChoice, ...]:
-    """Read a name, names with parameters, or a list of them.
+    """Read a name, names with parameters, or a list.
 
-    ``all`` adds those not named, ``off_default`` adds them with parameters that are no defaults,
-    ``weighted`` adds each with a weight, and with such parameters. ``rows`` adds every loss over
-    rows, in each of its forms, ``rows_off_default`` adds them with such parameters, and
-    ``rows_of_logits`` and ``rows_of_vectors`` add those whose rows hold these. ``linear`` and
-    ``linear_off_default`` add the losses of hidden states.
+    ``all`` adds the remaining losses, ``off_default`` the same with non-default parameters,
+    ``weighted`` each loss with a weight and such parameters. ``rows`` adds all forms of row-wise
+    losses, ``rows_off_default`` with such parameters, ``rows_of_logits`` and ``rows_of_vectors``
+    those with such rows. ``linear`` and ``linear_off_default`` add fused linear losses.
     """
     items = [node] if isinstance(node.value, dict) else _items(node, "a loss")
     every = next((i.value for i in reversed(items) if i.value in ("all", OFF_DEFAULT)), "")
@@ -199,7 +196,7 @@ def read_losses(node: Located) -> tuple[LossChoice, ...]:
 
 
 def _choices(item: Located) -> list[LossChoice]:
-    """Read the losses that an item of a list names, but for those that are not named."""
+    """Read a list item's losses, without those that ``all`` adds."""
     if isinstance(item.value, dict):
         known = LOSSES | {n: s for n, s in EVERY_LOSS.items() if n in item.value}
         entries = check_mapping(item, "a loss", known, "loss")
@@ -226,16 +223,15 @@ _GROUPS: Mapping[str, list[LossChoice]] = {
         for name, held in ROWS_HOLDING.items()
     },
 }
-"""The losses that a name stands for; those that are not named come last."""
+"""The losses of a group's name; unnamed ones come last."""
 
 
 def check_loss(name: str) -> str:
-    """Return the name of a loss, with a weight or without; UsageError lists the names."""
+    """Return the name of a known loss; UsageError lists the names."""
     return find_loss(name).name
 
 
 def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
-    """Read the parameters of a loss: a number or a list of numbers each."""
     if node.value is None:
         return {}
     if not spec.parameters and node.value != {}:
@@ -256,7 +252,7 @@ def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
 
 
 def read_sizes(node: Located) -> tuple[Shape, ...]:
-    """Read sizes; ``{pow2: [START, STOP, STEP]}`` stands for several."""
+    """Read sizes; ``{pow2: [START, STOP, STEP]}`` is several."""
 
     def read(item: Located) -> Sequence[Shape]:
         return _powers(item) if isinstance(item.value, dict) else read_text(item, parse_size)
@@ -266,7 +262,6 @@ def read_sizes(node: Located) -> tuple[Shape, ...]:
 
 
 def _powers(node: Located) -> tuple[Shape, ...]:
-    """Read ``{pow2: [START, STOP]}`` or ``{pow2: [START, STOP, STEP]}``."""
     entries = check_mapping(node, "a size", ("pow2",))
     parts = entries["pow2"].value if entries else None
     numbers = [item.value for item in parts] if isinstance(parts, list) else []
@@ -288,7 +283,7 @@ def read_size(node: Located) -> Shape:
 
 
 def read_grad_output(node: Located) -> GradOutput:
-    """Read one incoming gradient; a boolean is no number."""
+    """Read one grad_output; a boolean is not a number."""
     if isinstance(node.value, bool):
         node.fail(f"expected a number or {CHANGING}, found {node.describe()}.")
     return read_text(node, check_grad_output)

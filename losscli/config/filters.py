@@ -18,10 +18,10 @@ Read = Callable[[str], tuple[object, ...]]
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse one ``--filter``: conditions separated by commas, all of which have to hold.
+    """Parse a ``--filter``: comma-separated conditions that must all hold.
 
-    A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` separates alternative values, and names
-    and titles of tables may contain the wildcards ``*`` and ``?``.
+    A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` separates alternatives, and names and
+    table titles may contain ``*`` and ``?``.
     """
     return tuple(_condition(part.strip(), text) for part in text.split(","))
 
@@ -44,8 +44,6 @@ def _condition(part: str, text: str) -> Condition:
 
 
 def _named(kind: str, candidates: Collection[str]) -> Read:
-    """Read a name or a pattern of names."""
-
     def read(text: str) -> tuple[str, ...]:
         found = tuple(name for name in candidates if fnmatchcase(name, text))
         if not found:
@@ -82,4 +80,4 @@ _CHOSEN: Mapping[str, str] = {
     "device": "--device",
     "seed": "--seed",
 }
-"""Names that are not axes of a filter, with the option to use instead."""
+"""Other names, with the option to use instead."""

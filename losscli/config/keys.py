@@ -1,4 +1,4 @@
-"""The keys of a config: how each is read, and the JSON Schema of what it takes."""
+"""The keys of a config: their readers and JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from losscli.cases.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
 from losscli.config import fields
-from losscli.config.check_names import CATCHES
+from losscli.config.check_names import CATCHES, FORMERLY
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
 from losscli.losses import REDUCTIONS
@@ -21,14 +21,14 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Key:
-    """A key: the reader of its value, and the JSON Schema of what the reader takes."""
+    """A key's reader and its JSON Schema."""
 
     read: Callable[[Located], object]
     schema: Schema
     description: str = ""
 
     def json_schema(self) -> Schema:
-        """Return the schema with the description, which editors show."""
+        """Return the schema with the description for editors."""
         return ({"description": self.description} if self.description else {}) | dict(self.schema)
 
 
@@ -49,7 +49,6 @@ _POWERS: Schema = {
 
 
 def _some(item: Schema) -> Schema:
-    """Return the schema of one value or a list of them."""
     return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
 
 
@@ -72,8 +71,6 @@ def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
 
 
 def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, object]:
-    """Read a mapping of known keys, each with its own reader."""
-
     def read(name: str, item: Located) -> tuple[str, object]:
         fields.check_key(name, item, keys, "key")
         return name, keys[name].read(item)
@@ -133,7 +130,7 @@ def _inputs(node: Located) -> Inputs:
 def _timing(node: Located) -> Timing:
     values = _record(node, "a mapping such as {min_time: 0.2s}", _TIMING)
     timing = Timing(**values)  # type: ignore[arg-type]
-    # A bound that its file gives alone moves the other; the nearest file's keys come last.
+    # A bound given alone in a file moves the other; the nearest file's keys come last.
     written = cast("dict[str, Located]", node.value)
     bounds = [key for key in written if key in ("min_time", "max_time")]
     if bounds and len({written[key].file for key in bounds}) == len(bounds):
@@ -175,6 +172,11 @@ def _tolerance(case: str, item: Located) -> Tolerance:
     if not values:
         item.fail("expected {ulp: N}, found an empty mapping.")
     return Tolerance(case, cast("float", values["ulp"]))
+
+
+def _check_name(name: str) -> str:
+    """Read the name of a check, or one that it had."""
+    return fields.check_name("check", FORMERLY.get(name, name), CATCHES)
 
 
 FIELDS: Mapping[str, Key] = {
@@ -237,7 +239,7 @@ FIELDS: Mapping[str, Key] = {
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(
-        fields.names("check", CATCHES),
+        fields.several("a check", fields.text(_check_name)),
         _some(_TEXT),
         "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),
@@ -247,16 +249,16 @@ FIELDS: Mapping[str, Key] = {
         "them.",
     ),
 }
-"""Each key of a config and the field of that name of a Config."""
+"""Each key of a config, named as the Config field."""
 
 EXTENDS = "extends"
 TABLES = "tables"
 TABLE_KEYS = tuple(key for key in FIELDS if key not in ("device", "columns"))
-"""The keys of a table: all but the device and the columns, which a run has once."""
+"""A table's keys: all but device and columns, which a run has once."""
 
 
 def json_schema() -> Schema:
-    """Return the JSON Schema of a config, for editors and other programs."""
+    """Return a config's JSON Schema."""
     properties = {name: key.json_schema() for name, key in FIELDS.items()}
     extends = {
         "description": "Name of the config to extend: a file beside this one, or a shipped config. "

@@ -1,6 +1,6 @@
-"""Loads a config by name: finds the file, follows ``extends``, applies the command line.
+"""Loads a config: finds the file, follows ``extends``, applies the command line.
 
-A config with ``tables`` has one config per table: the keys of the table override the config's.
+With ``tables``, there is one config per table, whose keys override the config's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT = "default"
 
 
 def shipped_directory() -> Path:
-    """Return where the shipped configs are: inside an installed wheel, or beside the package."""
+    """Return the shipped configs' folder, in a wheel or a checkout."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
@@ -35,33 +35,32 @@ def shipped_configs() -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A config, and what it was made of."""
+    """A config and its sources."""
 
     config: Config
     keys: Mapping[str, Located]
-    """The keys of the file over those of the files that it extends."""
+    """The file's keys over those it extends."""
     tables: tuple[Mapping[str, Located], ...]
     """The same for each table."""
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and override it by the command line.
+    """Load a config file and apply the command line.
 
     Args:
-        path: a file; a bare name such as ``smoke`` or ``smoke.yaml`` is looked up in the working
-            directory, then among the shipped configs; None is the default config.
-        overrides: fields of Config, already checked, that replace the file's; ``losses`` holds
-            names, which keep the parameters that the file gives them, and ``seed`` is the seed.
+        path: a file. A bare name such as ``smoke`` or ``smoke.yaml`` is looked up in the working
+            directory, then among shipped configs. None is the default config.
+        overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
+            keep the file's parameters; ``seed`` is the seed.
 
     Raises:
-        ConfigError: the file is missing or wrong, with file, line and column; ConfigErrors for
-            several errors.
+        ConfigError: the file is missing or wrong, with file, line and column.
     """
     return load(path, overrides).config
 
 
 def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
-    """Load a config, and return as well what it was made of; see :func:`load_config`."""
+    """Load a config with its sources; see :func:`load_config`."""
     file = shipped_configs()[DEFAULT] if path is None else _find(path)
     problems = Problems()
     keys = _follow(file, (), problems)
@@ -85,7 +84,6 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
 
 
 def _check_sizes(config: Config) -> None:
-    """Raise UsageError for a loss that takes none of the sizes that it is given."""
     sizes: dict[str, set[Shape]] = {}
     for block in config.blocks:
         for choice in block.losses:
@@ -106,7 +104,6 @@ def _config(keys: Mapping[str, Located]) -> Config:
 
 
 def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
-    """Return the keys of each table that has a title of its own."""
     example = "{title: Large, sizes: 32Kx32K}"
     tables: dict[object, dict[str, Located]] = {}
     with problems.caught():
@@ -135,7 +132,7 @@ def _find(name: str) -> Path:
         candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
     try:
         for candidate in candidates:
-            # A pipe will do as well.
+            # A pipe works too.
             if candidate.exists() and not candidate.is_dir():
                 return candidate
         is_directory = candidates[0].is_dir()
@@ -150,7 +147,7 @@ def _find(name: str) -> Path:
 
 
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
-    """Return the known keys of a file over those of the files that it extends."""
+    """Return a file's known keys, merged over those it extends."""
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
         check_mapping(root, "a mapping of keys", known)
@@ -165,7 +162,6 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[
 
 
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
-    """Return the file that a file extends, which none of its children may be."""
     if not isinstance(extends.value, str):
         extends.fail(f"expected the name of a config file, found {extends.describe()}.")
     parent = file.parent / extends.value
@@ -190,7 +186,7 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
 
 
 def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:
-    """Override a parent's keys by its child's; mappings of settings are merged key by key."""
+    """Merge a child's keys over its parent's; mappings of settings merge by key."""
     merged = {**parent, **child}
     for key in {"inputs", "timing"} & parent.keys() & child.keys():
         below, above = parent[key].value, child[key].value
@@ -201,7 +197,6 @@ def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[s
 
 
 def _check_tolerances(config: Config, node: Located) -> None:
-    """Refuse a tolerance for a case that the config does not have."""
     from losscli.config.expansion import expand  # cases take a while to import
 
     cases = {case.name for block in config.blocks for case in expand(block, "cpu")}
@@ -212,10 +207,7 @@ def _check_tolerances(config: Config, node: Located) -> None:
 
 
 def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
-    """Tell whether the command line names each value of a rule, except the device.
-
-    A name on the command line wins over a rule of a config.
-    """
+    """Tell whether the command line overrides a rule by naming all its values but the device."""
     wanted = {key: value for key, value in rule.conditions.items() if key != "device"}
     given = {key: overrides.get(_OPTIONS.get(key, f"{key}s"), ()) for key in wanted}
     return bool(wanted) and all(
@@ -224,7 +216,7 @@ def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
 
 
 _OPTIONS = {"loss": "losses", "pass": "passes"}
-"""Fields of Config whose name is not the key of a rule plus an s."""
+"""Config fields whose name is not a rule's key plus an s."""
 
 
 def _override(config: Config, overrides: Mapping[str, object]) -> Config:
@@ -233,7 +225,7 @@ def _override(config: Config, overrides: Mapping[str, object]) -> Config:
     if "seed" in changes:
         changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))
     if "losses" in changes:
-        # Sizes of hidden states say nothing to other losses.
+        # Sizes of hidden states do not apply to other losses.
         linear = {choice.name for choice in config.losses} <= {*LINEAR_LOSSES}
         changes["losses"] = tuple(
             choice

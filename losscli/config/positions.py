@@ -1,7 +1,7 @@
-"""YAML values with their line and column, read as YAML 1.2.
+"""YAML values with positions, read as YAML 1.2.
 
 PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``on`` is true, ``12:30`` is 750 and ``010``
-is eight. Only its parser is used here; the scalars are told apart by the core schema of YAML 1.2.
+is eight. So only its parser is used, and scalars follow the core schema of YAML 1.2.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = {bool: "a boolean", int: "a whole number", float: "a number", type(None
 
 @dataclass(frozen=True)
 class Located:
-    """A value of a YAML file with its position."""
+    """A YAML value with its position."""
 
     value: Value
     file: str
@@ -38,7 +38,7 @@ class Located:
     text: str = ""
     """A scalar as written: ``0x10`` may be a size as well as sixteen."""
     key: Located | None = None
-    """The key that a value of a mapping belongs to."""
+    """The key of a mapping's value."""
 
     def fail(self, message: str) -> NoReturn:
         """Raise a ConfigError that points here."""
@@ -56,14 +56,14 @@ class Located:
 
 
 class Problems:
-    """The errors of a config so far, which are told together."""
+    """Collects a config's errors to report them together."""
 
     def __init__(self) -> None:
         self._errors: dict[str, ConfigError] = {}
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Keep the errors that are raised inside; one that several tables share counts once."""
+        """Collect errors raised inside, without duplicates."""
         try:
             yield
         except ConfigErrors as several:
@@ -72,7 +72,7 @@ class Problems:
             self._errors[str(error)] = error
 
     def raise_any(self) -> None:
-        """Raise the errors, if there are any: one as it is, several together."""
+        """Raise the collected errors: one as it is, several together."""
         errors = tuple(self._errors.values())
         if len(errors) == 1:
             raise errors[0]
@@ -81,7 +81,7 @@ class Problems:
 
 
 def each(items: Iterable[S], read: Callable[[S], T]) -> list[T]:
-    """Read every item; raise the errors of all of them together."""
+    """Read every item; raise all errors together."""
     problems, found = Problems(), []
     for item in items:
         with problems.caught():
@@ -104,7 +104,7 @@ def read(path: Path) -> Located:
 
 
 def parse(text: str, file: str) -> Located:
-    """Parse YAML text; ``file`` is what errors call it."""
+    """Parse YAML text; ``file`` is its name in errors."""
     try:
         root = yaml.compose(text, Loader=_CoreLoader)
     except yaml.MarkedYAMLError as error:
@@ -131,7 +131,7 @@ def parse(text: str, file: str) -> Located:
 
 
 def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
-    """Return a line of a file and a caret under its column; nothing of a file without one."""
+    """Return a file's line and a caret under the column, or nothing."""
     if line is None or column is None:
         return []
     try:
@@ -148,11 +148,11 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
 
 
 _EXCERPT = 90
-"""The most characters of a line that are shown."""
+"""The most characters shown of a line."""
 
 
 def _context(error: yaml.MarkedYAMLError) -> str:
-    """Say what was being parsed, and where it began if that is another line."""
+    """Describe what was being parsed, and where it began if on another line."""
     context, begin, end = error.context or "", error.context_mark, error.problem_mark
     if not context.startswith("while") or not begin or not end or begin.line == end.line:
         return context
@@ -160,7 +160,7 @@ def _context(error: yaml.MarkedYAMLError) -> str:
 
 
 class _CoreLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, which here composes nodes only, with no resolver of YAML 1.1."""
+    """PyYAML's safe loader without YAML 1.1 resolvers, used only to compose nodes."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 
@@ -176,11 +176,11 @@ _CORE_SCHEMA: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"\.(nan|NaN|NAN)", lambda text: math.nan),
 )
 _LONGEST_NUMBER = 400
-"""Numbers with more digits are read as text: Python refuses to convert more than 4300."""
+"""Longer numbers are read as text: Python refuses to convert more than 4300 digits."""
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:
-    """Give a plain scalar the type that the core schema gives it; a quoted one is a string."""
+    """Convert a plain scalar by the core schema; a quoted one is a string."""
     if node.style is None and len(node.value) < _LONGEST_NUMBER:
         for pattern, convert in _CORE_SCHEMA:
             if re.fullmatch(pattern, node.value):
@@ -198,7 +198,7 @@ class _Converter:
         self.done: dict[int, Value] = {}
 
     def convert(self, node: yaml.Node, key: Located | None = None) -> Located:
-        """Convert a node and what it holds; an alias shares the value of its anchor."""
+        """Convert a node recursively; an alias shares its anchor's value."""
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         text = node.value if isinstance(node, yaml.ScalarNode) else ""
         here = Located(None, self.file, line, column, text, key)
@@ -231,6 +231,5 @@ class _Converter:
 
 
 def _shortened(text: str) -> str:
-    """Keep a message to one short line."""
     flat = " ".join(text.split())
     return flat if len(flat) <= 40 else f"{flat[:37]}..."

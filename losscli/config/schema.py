@@ -1,4 +1,4 @@
-"""A config as frozen data: the result of a YAML file, its `extends` and the command line."""
+"""A config as frozen data: a YAML file, its `extends` and the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from losscli.units import format_size
 
 @dataclass(frozen=True)
 class LossChoice:
-    """One loss and the values of its parameters; several values of one make several cases."""
+    """A loss and its parameter values; several values make several cases."""
 
     name: str
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -35,34 +35,34 @@ class LossChoice:
 
 ALL_WEIGHTED = "weighted"
 ALL_ROWS = "rows"
-"""In a list of losses: every loss with a weight, and every loss over rows in all of its forms."""
+"""In a list of losses: every weighted loss, and every form of row-wise losses."""
 ALL_LINEAR = "linear"
-"""In a list of losses: every loss of hidden states, without a bias and with it."""
+"""In a list of losses: every fused linear loss, with and without a bias."""
 OFF_DEFAULT = "off_default"
-"""In a list of losses: every loss that is not named, with parameters off their defaults."""
+"""In a list of losses: every unnamed loss, with non-default parameters."""
 ROWS_OFF_DEFAULT = "rows_off_default"
-"""In a list of losses: those of ``rows``, with parameters off their defaults."""
+"""In a list of losses: those of ``rows``, with non-default parameters."""
 LINEAR_OFF_DEFAULT = "linear_off_default"
-"""In a list of losses: those of ``linear``, with parameters off their defaults."""
+"""In a list of losses: those of ``linear``, with non-default parameters."""
 ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
-"""In a list of losses: those of ``rows`` whose rows hold this, for which sizes have a meaning."""
+"""In a list of losses: those of ``rows`` with such rows, for which sizes are meaningful."""
 
 
 def off_default(spec: Spec) -> dict[str, float]:
-    """Return parameters that all differ from their defaults, which a kernel may assume."""
+    """Return non-default values for all parameters."""
     return {parameter.name: parameter.off_default for parameter in spec.parameters}
 
 
 PROCESSES = {"cpu": 4, "cuda": 3}
-"""The default number of processes. With 3, Student's quantile makes an interval half as wide again
-as with 4; with more, a run spends more time on starting processes and repeating the checks than on
-samples. On a GPU each process has its own context and compiles again."""
+"""The default number of processes. With 3, Student's quantile makes intervals 1.5 times as wide as
+with 4; with more, a run mostly starts processes and repeats checks. On a GPU each process has its
+own context and compiles again."""
 MOST_PROCESSES = 100
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """How input values are made."""
+    """How to make input values."""
 
     distributions: tuple[Distribution, ...] = ("uniform",)
     scale: float = 1.0
@@ -72,19 +72,19 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Timing:
-    """The rules that stop the sampling of a case; times are in seconds."""
+    """When to stop sampling a case, in seconds."""
 
     min_time: float = 0.2
     max_time: float = 10.0
     confidence: float = 0.01
-    """Relative half-width of the confidence interval of the median at which sampling stops."""
+    """Relative half-width of the median's confidence interval at which sampling stops."""
     cache: Cache = COLD
     mode: tuple[Mode, ...] = (DEVICE,)
-    """The modes, which run one after the other: ``device`` times the work of a call on the device,
-    ``graph`` the replay of a CUDA graph of the call, ``host`` a loop of calls."""
+    """The modes, run one after the other: ``device`` times a call's work on the device, ``graph``
+    the replay of its CUDA graph, ``host`` a loop of calls."""
     processes: int | None = None
-    """Number of fresh processes that sample each case and share its time; 1 is the command's own
-    process, and None is the number in PROCESSES for the device."""
+    """Number of fresh processes that sample each case and share its time; 1 is the command's own,
+    None is the device's number in PROCESSES."""
 
     @property
     def several_processes(self) -> bool:
@@ -92,7 +92,7 @@ class Timing:
         return self.processes is not None and self.processes > 1
 
     def on(self, device: str) -> Timing:
-        """Return the timing on a device, with the number of processes filled in."""
+        """Return the timing for a device, with its number of processes."""
         if self.processes is not None:
             return self
         return replace(self, processes=PROCESSES[device.partition(":")[0]])
@@ -100,7 +100,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Rows that match every given field are left out."""
+    """Excludes rows that match every given field."""
 
     loss: str | None = None
     size: Shape | None = None
@@ -116,34 +116,34 @@ class Exclude:
 
     @property
     def conditions(self) -> dict[str, object]:
-        """The values that a row has to match, by the keys of a config."""
+        """The values to match, by config key."""
         found = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         return {k: v for k, v in found.items() if k != "reason" and v is not None}
 
     def __str__(self) -> str:
-        """Return the rule as a config has it, without the reason."""
+        """Return the rule as in a config, without the reason."""
         words = self.conditions | ({"size": format_size(self.size)} if self.size else {})
         return "{" + ", ".join(f"{key}: {value}" for key, value in words.items()) + "}"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One part of a filter: ``dtype=bfloat16``, or ``dtype!=float64`` where it is negated."""
+    """One condition of a filter: ``dtype=bfloat16``, or negated ``dtype!=float64``."""
 
     axis: str
-    """A key of a rule of ``exclude``, a parameter of a loss, ``distribution`` or ``table``."""
+    """A key of an ``exclude`` rule, a parameter of a loss, ``distribution`` or ``table``."""
     values: tuple[object, ...]
-    """Alternative values: a row has to match one of them."""
+    """Alternatives: a row must match one."""
     negated: bool = False
 
 
 Filter = tuple[Condition, ...]
-"""A filter: keeps the rows that meet each condition."""
+"""Keeps rows that meet each condition."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A tolerance that loosens one case by name; the table shows it."""
+    """A looser tolerance for one named case; the table shows it."""
 
     case: str
     ulp: float
@@ -151,7 +151,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Config:
-    """Every axis of a run, and its timing. Empty ``losses`` stand for all losses."""
+    """All axes of a run, and its timing. Empty ``losses`` means all."""
 
     title: str = ""
     """The title above the table of results."""
@@ -162,32 +162,31 @@ class Config:
     reductions: tuple[Reduction, ...] = ("mean",)
     passes: tuple[PassName, ...] = PASSES
     grad_outputs: tuple[GradOutput, ...] = (1.0,)
-    """Incoming gradients of the pass ``forward_backward``."""
+    """The upstream gradients of ``forward_backward``."""
     layouts: tuple[Layout, ...] = (CONTIGUOUS,)
     implementations: tuple[str, ...] = (CUSTOM, "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()
     filters: tuple[Filter, ...] = ()
-    """The filters of the command line: a row has to match one of them."""
+    """The command line's filters: a row must match one."""
     timing: Timing = Timing()
     tolerances: tuple[Tolerance, ...] = ()
     placement: Placement = WHOLE
-    """How the operands are split over ranks; nothing where one process has them as a whole."""
+    """How operands are split over ranks; empty if they are not."""
     ranks: int = 1
-    """Over how many, which the command line or torchrun says."""
+    """The number of ranks, from the command line or torchrun."""
     checks: tuple[str, ...] = ()
     """The checks that ``losscli verify`` runs on these cases; empty for all."""
     columns: tuple[str, ...] = ()
-    """The columns of the tables of ``losscli bench``, by name; empty for the usual ones."""
+    """The columns of `losscli bench`'s tables, by name; empty for the default."""
     tables: tuple[Config, ...] = ()
-    """The configs to run instead, one after the other: this config with some keys replaced in
-    each."""
+    """Configs to run instead, one after the other: this config with some keys replaced."""
 
     @property
     def blocks(self) -> tuple[Config, ...]:
-        """The configs whose cases are run: the tables, or this one."""
+        """The configs to run: the tables, or this one."""
         return self.tables or (self,)
 
     def changed(self, change: Callable[[Config], Config]) -> Config:
-        """Return the config after a change of it and of each table."""
+        """Apply a change to this config and each table."""
         return replace(change(self), tables=tuple(map(change, self.tables)))

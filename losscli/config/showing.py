@@ -1,4 +1,4 @@
-"""Writes a config out in full: each key with its value, and where the value came from."""
+"""Writes a config in full, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ from losscli.units import format_size
 
 DEFAULT = "default"
 _MERGED = ("inputs", "timing")
-"""The keys whose values are mappings that a child merges with its parent's, key by key."""
+"""Keys whose mappings merge with the parent's, key by key."""
 
 
 Keys = dict[str, Any]
-"""A value by its key, as YAML has it, with its origin; or such keys again, or a list of them."""
+"""A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
 
 
 def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
-    """Return every key with what is shown of it; ``tables`` is a list of the same.
-
-    ``given`` says where the keys come from that are overridden: the command line, or a variable.
-    """
+    """Return every key with its value and origin; ``given`` names origins of overridden keys."""
     keys = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
         base = plain(loaded.config)
@@ -61,7 +58,7 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
 
 
 def plain(config: Config) -> dict[str, Any]:
-    """Return the values of a config without its tables, as a config file has them."""
+    """Return a config's values without tables, as in a file."""
     values: dict[str, Any] = {
         "title": config.title,
         "device": config.device,
@@ -99,7 +96,7 @@ def _rule(rule: Exclude) -> dict[str, object]:
 
 
 def as_yaml(keys: Keys) -> str:
-    """Return the keys as YAML that losscli reads back, with a comment on each origin."""
+    """Return the keys as readable YAML with a comment on each origin."""
     return "\n".join(_lines(keys)) + "\n"
 
 

@@ -12,7 +12,7 @@ from losscli.losses import Shape
 LARGEST = 2**44
 """Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
-"""PyTorch's own limit."""
+"""PyTorch's limit."""
 
 _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _EXTENT = re.compile(r"([0-9]{1,99})([KMG]?)", re.IGNORECASE)
@@ -21,10 +21,10 @@ _RANGE = re.compile(r"(?P<start>[^.*]+)\.\.(?P<stop>[^.*]+)\*(?P<factor>[0-9]{1,
 
 
 def parse_size(text: str) -> tuple[Shape, ...]:
-    """Parse one entry of ``sizes`` or ``--size``, which may stand for several sizes.
+    """Parse an entry of ``sizes`` or ``--size``, which may be several sizes.
 
-    ``1024x1024`` is one size, ``32K`` one of one dimension (K, M, G are powers of 1024),
-    ``1K..32K*2`` goes from 1K to 32K by doubling, ``pow2[10:30:5]`` is 2^10, 2^15, ... 2^30.
+    ``1024x1024`` is one size, ``32K`` a one-dimensional one (K, M, G are powers of 1024),
+    ``1K..32K*2`` doubles from 1K to 32K, and ``pow2[10:30:5]`` is 2^10, 2^15, ... 2^30.
     """
     text = text.strip()
     if match := _POW2.fullmatch(text):
@@ -40,7 +40,7 @@ def parse_size(text: str) -> tuple[Shape, ...]:
 
 
 def powers_of_two(start: int, stop: int, step: int = 1) -> tuple[Shape, ...]:
-    """Return the one-dimensional sizes 2^start, 2^(start+step), ... up to 2^stop."""
+    """Return one-dimensional sizes 2^start, 2^(start+step), ... up to 2^stop."""
     text = f"pow2[{start}:{stop}:{step}]"
     if not 0 <= start <= stop <= LARGEST.bit_length() - 1 or step < 1:
         raise UsageError(
@@ -64,7 +64,6 @@ def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ..
 
 
 def _extent(part: str, text: str) -> int:
-    """Parse one extent: digits and perhaps K, M or G."""
     match = _EXTENT.fullmatch(part)
     if match is None:
         _refuse(part, text)
@@ -85,7 +84,6 @@ def _refuse(part: str, text: str) -> NoReturn:
 
 
 def _plausible(shape: Shape, text: str) -> Shape:
-    """Refuse more elements than any machine holds."""
     if math.prod(max(extent, 1) for extent in shape) > LARGEST:
         raise UsageError(f"'{text}' has more than 2^{LARGEST.bit_length() - 1} elements.")
     return shape

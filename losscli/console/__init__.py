@@ -1,1 +1,1 @@
-"""What is written to a terminal: output, notes and progress."""
+"""Terminal output: results, notes and progress."""

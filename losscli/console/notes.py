@@ -10,14 +10,14 @@ from losscli.console.streams import tell
 from losscli.errors import one_line, printable
 
 VARIABLE = "LOSSCLI_QUIET"
-"""The variable of --quiet; the option sets it for the processes that the command starts."""
+"""The variable of --quiet, which the option sets for child processes."""
 LOADING = "loading PyTorch, a few seconds"
 """The status line of commands that import torch."""
 _TRUE = ("1", "on", "t", "true", "y", "yes")
 _CLEAR = "\r\033[K"
 
 _shown = ""
-"""The status line that the terminal shows."""
+"""The terminal's current status line."""
 
 
 def is_quiet() -> bool:
@@ -31,22 +31,22 @@ def is_on(variable: str) -> bool:
 
 
 def note(text: str) -> None:
-    """Write a line for the user, unless they asked for quiet."""
+    """Write a line for the user, unless quiet."""
     say(f"losscli: {text}")
 
 
 def say(text: str) -> None:
-    """Write text, as ``note`` does, but for control characters; the status line moves below it."""
+    """Write text without control characters, as ``note`` does, above the status line."""
     if is_quiet():
         return
-    # The line may be that of another process, which started this one.
+    # The line may belong to the parent process.
     clear = _CLEAR if has_status() else ""
     tell(f"{clear}{printable(text)}")
     status(_shown)
 
 
 def status(text: str) -> None:
-    """Replace the status line, which only a terminal has; an empty text clears it."""
+    """Replace the status line of a terminal; an empty text clears it."""
     global _shown
     if not has_status():
         return
@@ -57,5 +57,5 @@ def status(text: str) -> None:
 
 
 def has_status() -> bool:
-    """Tell whether there is a status line: on a terminal, unless the user asked for quiet."""
+    """Tell whether there is a status line: on a terminal, unless quiet."""
     return sys.stderr.isatty() and not is_quiet()

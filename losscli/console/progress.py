@@ -9,13 +9,13 @@ from losscli.console.notes import has_status, note, status
 from losscli.units import format_duration
 
 FIRST_LINE = 30.0
-"""Seconds after which a log has its first line; each next one comes after twice as many."""
+"""Seconds until a log's first line; each interval doubles."""
 LONGEST_WAIT = 600.0
 """Most seconds between two lines of a log."""
 
 
 class Progress:
-    """A context that tells how far a command is, and how long the rest may take."""
+    """A context that reports progress and the remaining time."""
 
     def __init__(
         self,
@@ -24,17 +24,11 @@ class Progress:
         guess: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin.
-
-        Args:
-            weights: how long the jobs take, each beside the others.
-            guess: how many seconds all of them may take, until the first is finished.
-            clock: seconds that never go back.
-        """
+        """Begin; ``guess`` is the total seconds, used until the first job is finished."""
         self.weights, self._guess, self._clock = list(weights), guess, clock
-        """How long the jobs take, each beside the others; a build learns of its jobs one by one."""
+        """The jobs' relative times; a build learns of its jobs one by one."""
         self.finished = 0
-        """How many jobs are finished."""
+        """The number of finished jobs."""
         self._start = clock()
         self._wait = FIRST_LINE
         self._next_line = self._start + self._wait
@@ -47,7 +41,7 @@ class Progress:
         status("")
 
     def working_on(self, name: str) -> None:
-        """Show the job that begins, or goes on; nothing once all are finished."""
+        """Show the current job; nothing once all are finished."""
         if self.weights and self.finished >= len(self.weights):
             return
         of = f" of {len(self.weights)}" if self.weights else ""  # or nobody knows
@@ -64,11 +58,11 @@ class Progress:
         self.finished += 1
 
     def seconds_left(self) -> float | None:
-        """Return how long the rest may take, from the jobs that are finished; None if unknown."""
+        """Return the estimated remaining time, or None."""
         done, all_ = sum(self.weights[: self.finished]), sum(self.weights)
         elapsed = self._clock() - self._start
         if not done:
-            # A guess that was too short says nothing of what is left.
+            # An exceeded guess tells nothing about the rest.
             return None if self._guess is None or self._guess <= elapsed else self._guess - elapsed
         return elapsed * (all_ - done) / done
 

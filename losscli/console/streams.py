@@ -1,4 +1,4 @@
-"""Standard output and standard error, which may hold ASCII alone, be closed, or be full."""
+"""Standard output and error, which may be ASCII-only, closed, or full."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from losscli.errors import UnfitError
 GREEN, YELLOW, RED = "32", "33", "31"
 NAMES = ("stdout", "stderr")
 ESCAPE = "backslashreplace"
-"""What becomes of characters that a stream or a file cannot hold."""
+"""The treatment of characters that a stream or file cannot hold."""
 
 
 def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether to write to a stream, by default standard output, in colour.
+    """Tell whether to write in colour to a stream, standard output by default.
 
-    A terminal has colour. NO_COLOR switches it off, FORCE_COLOR on where there is no terminal.
+    A terminal has colour. NO_COLOR switches it off; FORCE_COLOR forces it on.
     """
     if environ.get("NO_COLOR"):
         return False
@@ -36,7 +36,7 @@ def coloured(text: str, colour: str) -> str:
 
 
 def prepare() -> None:
-    """Escape what a stream cannot hold; replace one that was closed at the start (``>&-``)."""
+    """Escape what a stream cannot hold; replace one that was closed (``>&-``)."""
     for name in NAMES:
         stream = getattr(sys, name)
         if stream is None:
@@ -47,12 +47,7 @@ def prepare() -> None:
 
 
 def emit(text: str = "", end: str = "\n") -> None:
-    """Write text to standard output at once.
-
-    Raises:
-        UnfitError: it cannot be written, on a full disk for example.
-        BrokenPipeError: what reads it has ended.
-    """
+    """Write text to standard output; UnfitError if it is full."""
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:
@@ -62,11 +57,7 @@ def emit(text: str = "", end: str = "\n") -> None:
 
 
 def tell(text: str, end: str = "\n") -> None:
-    """Write text to standard error at once; a full disk there ends no command.
-
-    Raises:
-        BrokenPipeError: what reads it has ended.
-    """
+    """Write text to standard error; a full disk is ignored."""
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except BrokenPipeError:
@@ -76,7 +67,7 @@ def tell(text: str, end: str = "\n") -> None:
 
 
 def give_up_broken() -> None:
-    """Send what a broken stream still holds to /dev/null: Python writes it again as it exits."""
+    """Redirect a broken stream to /dev/null, because Python flushes it again at exit."""
     for name in NAMES:
         stream = getattr(sys, name)
         try:

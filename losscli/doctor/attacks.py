@@ -1,8 +1,8 @@
-"""What a hostile file could try, one function for each thing that it tries.
+"""Attacks that a hostile file could try, one function each.
 
-Its source runs in a worker, so it imports nothing of losscli. A function returns what it has got
-at; an empty text, or an exception, says that it has got at nothing. ``scene`` has what it aims at:
-see :class:`losscli.doctor.isolation.Scene`.
+The source runs in a worker and so imports nothing from losscli. A function returns what it reached;
+an empty string or an exception means nothing. For ``scene`` see
+:class:`losscli.doctor.isolation.Scene`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 Scene = Mapping[str, Any]
 CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
-"""The calls of the kernel that are made, whose numbers are in ``scene``."""
+"""The attempted system calls, whose numbers are in ``scene``."""
 _NEW_USERS, _PTRACE_SEIZE = 0x10000000, 0x4206
 _PRIVATE_KEYS, _USER_MODE = -4, 1
 _PAUSE_SECONDS = 5
@@ -29,10 +29,7 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
 def find_variable(scene: Scene) -> str:
-    """Look through all that this process can write of its memory for a variable.
-
-    It is named in two halves: else it would be found here.
-    """
+    """Search this process's writable memory for a variable named in two halves."""
     first, second = (re.escape(half.encode()) for half in scene["secret"])
     wanted = re.compile(first + b"(?=" + second + b")")
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", buffering=0) as memory:
@@ -58,19 +55,19 @@ def read_judge(scene: Scene) -> str:
 
 
 def list_processes(scene: Scene) -> str:
-    """Look for a process among those that /proc shows."""
+    """Look for a process in /proc."""
     with open(f"/proc/{scene['victim']}/cmdline") as file:
         return "its command line" if scene["name"] in file.read() else ""
 
 
 def kill_process(scene: Scene) -> str:
-    """End a process; it is looked for afterwards."""
+    """Kill a process; the judge checks afterwards."""
     os.kill(scene["victim"], signal.SIGKILL)
     return ""
 
 
 def enter_memory(scene: Scene) -> str:
-    """Open the memory of a process, or become its debugger."""
+    """Open a process's memory, or become its debugger."""
     try:
         with open(f"/proc/{scene['victim']}/mem", "rb"):
             return "its memory is open"
@@ -80,13 +77,13 @@ def enter_memory(scene: Scene) -> str:
 
 
 def connect_by_tcp(scene: Scene) -> str:
-    """Connect to a program that listens."""
+    """Connect to a listening program."""
     with socket.create_connection(("127.0.0.1", scene["tcp"]), timeout=1):
         return "it answers"
 
 
 def send_by_udp(scene: Scene) -> str:
-    """Send to a program, which says what came."""
+    """Send to a program, which reports what arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"hello", ("127.0.0.1", scene["udp"]))
     return ""
@@ -103,12 +100,12 @@ def connect_to_socket_beside(scene: Scene) -> str:
 
 
 def connect_to_abstract_socket(scene: Scene) -> str:
-    """Connect to a socket that has a name and no file."""
+    """Connect to an abstract socket, which has no file."""
     return _connect("\0" + scene["name"])
 
 
 def attach_memory(scene: Scene) -> str:
-    """Attach memory of System V that another program has made."""
+    """Attach another program's System V memory."""
     found = _call(scene, "shmget", scene["segment"], 0, 0)
     return f"segment {found}"
 
@@ -119,17 +116,17 @@ def read_shared_file(scene: Scene) -> str:
 
 
 def set_kernel(scene: Scene) -> str:
-    """Open settings of the kernel for writing, without a change."""
+    """Open kernel settings for writing, without changing them."""
     return _first_opened(os.O_WRONLY, "/proc/sys/vm/swappiness", "/proc/sysrq-trigger")
 
 
 def read_temporary_file(scene: Scene) -> str:
-    """Read a temporary file of another program."""
+    """Read another program's temporary file."""
     return _first_read(f"{scene['temporary']}/file")
 
 
 def leave_files(scene: Scene) -> str:
-    """Leave files for the next worker; they are looked for afterwards."""
+    """Leave files for the next worker; the judge checks afterwards."""
     refusals = []
     for path in scene["lasting"]:
         try:
@@ -152,7 +149,7 @@ def make_file(scene: Scene) -> str:
 
 
 def change_attributes(scene: Scene) -> str:
-    """Change mode, owner, times and further attributes of a file."""
+    """Change a file's mode, owner, times and extended attributes."""
     path = f"{scene['folder']}/file"
     changes: tuple[Callable[[], None], ...] = (
         lambda: os.chmod(path, 0o600),
@@ -172,7 +169,7 @@ def change_attributes(scene: Scene) -> str:
 
 
 def make_device_file(scene: Scene) -> str:
-    """Make a file in /dev, which outlives a worker."""
+    """Create a file in /dev, which outlives a worker."""
     return _write(f"/dev/{scene['name']}")
 
 
@@ -182,7 +179,7 @@ def open_devices(scene: Scene) -> str:
 
 
 def hold_capabilities(scene: Scene) -> str:
-    """Look for a capability, and whether a program can bring one."""
+    """Look for a capability, or a way to gain one."""
     with open("/proc/self/status") as file:
         known = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
     held = [name for name in ("CapPrm", "CapEff", "CapInh", "CapAmb") if int(known[name], 16)]
@@ -211,7 +208,7 @@ def make_namespace(scene: Scene) -> str:
 
 
 def reach_kernel(scene: Scene) -> str:
-    """Make calls that reach far into the kernel."""
+    """Make dangerous system calls."""
     calls: tuple[tuple[str, tuple[int, ...]], ...] = (
         ("keyctl", (0, _PRIVATE_KEYS, 1)),
         ("userfaultfd", (_USER_MODE,)),
@@ -235,7 +232,7 @@ def reach_kernel(scene: Scene) -> str:
 
 
 def open_lock(scene: Scene) -> str:
-    """Open a lock that judges take turns by: whoever opens it can keep it."""
+    """Open a lock of judges; whoever opens it can keep it."""
     return _first_opened(os.O_RDONLY, scene["lock"])
 
 
@@ -257,7 +254,7 @@ def open_many_files(scene: Scene) -> str:
 
 
 def make_large_file(scene: Scene) -> str:
-    """Make a file that is larger than the memory that it may take."""
+    """Create a file larger than the memory limit."""
     with open("large", "wb") as file:
         file.truncate(scene["memory"] + 1)
     os.remove("large")
@@ -265,13 +262,13 @@ def make_large_file(scene: Scene) -> str:
 
 
 def reserve_memory(scene: Scene) -> str:
-    """Ask for more memory than it may take."""
+    """Reserve more memory than the limit."""
     mmap.mmap(-1, scene["memory"] + 1, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     return "it is there"
 
 
 def fill_memory(scene: Scene) -> str:
-    """Take more memory in children than all together may take; each takes less than one may."""
+    """Exceed the total memory limit in children that are each below it."""
     part = scene["memory"] // 4
     reading, writing = os.pipe()
     children = []
@@ -294,7 +291,7 @@ def fill_memory(scene: Scene) -> str:
 
 
 def start_processes(scene: Scene) -> str:
-    """Start more processes than it may have."""
+    """Start more processes than the limit."""
     children: list[int] = []
     try:
         while len(children) <= scene["processes"]:
@@ -313,7 +310,7 @@ def start_processes(scene: Scene) -> str:
 
 
 def keep_descriptors(scene: Scene) -> str:
-    """Look for open files beyond three streams, the channel, the operands and the results."""
+    """Look for open files besides three streams, the channel, operands and results."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -324,7 +321,7 @@ def keep_descriptors(scene: Scene) -> str:
 
 
 def run(names: Sequence[str], scene: Scene) -> None:
-    """Try some of these, and print what came of each, one line of JSON for it."""
+    """Try the named attacks; print one line of JSON for each."""
     for name in names:
         try:
             line = {"attack": name, "got": globals()[name](scene)}
@@ -373,7 +370,7 @@ def _first_opened(flags: int, *paths: str) -> str:
 
 
 def _first(attempt: Callable[[str], bool], paths: Sequence[str]) -> str:
-    """Return the first path for which an attempt succeeds; raise what the first one raised."""
+    """Return the first path for which an attempt succeeds, or raise the first error."""
     refusal: OSError | None = None
     for path in paths:
         try:

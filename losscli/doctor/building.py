@@ -1,6 +1,6 @@
 """Probes of what a build needs: compilers, ninja, the cache.
 
-The device can be used without compilers if all of its libraries are built already.
+If all libraries of a device are built, it can be used without compilers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from losscli.build import diagnosis
 from losscli.build.architectures import gencode_flags, requested_architectures
 from losscli.build.cache import copy_sources
-from losscli.build.ninja import find_ninja, job_count
+from losscli.build.ninja import find_ninja
 from losscli.build.nvcc import searched
 from losscli.build.plan import Plan, csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target, is_unit
@@ -25,24 +25,22 @@ from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.files.directories import CACHE_VARIABLE
 from losscli.machine.commands import first_line
-from losscli.machine.devices import core_count
-from losscli.machine.memory import free_bytes
 from losscli.units import format_bytes
 
 SPACE_BYTES = 2 * 2**30
-"""Free space that libraries and unfinished objects of all losses and devices may take."""
+"""Maximum space for libraries and objects of all losses and devices."""
 TRIAL_SECONDS = 120
-"""The longest that a compiler may take for a few lines."""
+"""The maximum time for a few lines."""
 _TRIALS = {
     Target(LOSS, CPU, "mse"): "#include <cmath>\n#include <cstdint>\n#include <vector>\n",
     Target(TORCH): "#include <c10/macros/Macros.h>\n",
     Target(RUNTIME, CUDA): "#include <cmath>\n__global__ void empty() {}\n",
 }
-"""A library for each way to compile, and the lines that stand for its sources in a trial."""
+"""A library per way to compile, with lines that replace its sources."""
 
 
 def compiler(machine: Machine) -> Answer:
-    """Look for the C++ compiler of a build, and compile a few lines with it."""
+    """Find the C++ compiler and compile a few lines."""
     tool = machine.compilers.compiler
     targets = (Target(LOSS, CPU, "mse"), *([Target(TORCH)] if machine.torch else []))
     error = next(filter(None, (_trial(machine, target) for target in targets)), "")
@@ -54,7 +52,7 @@ def compiler(machine: Machine) -> Answer:
 
 
 def nvcc(machine: Machine) -> Answer:
-    """Look for an nvcc whose code the driver and torch can run."""
+    """Find an nvcc whose code the driver and torch can run."""
     looked = f"looked in {', '.join(searched(machine.environ))}"
     try:
         requested_architectures(machine.environ)
@@ -75,7 +73,7 @@ def nvcc(machine: Machine) -> Answer:
 
 
 def host_compiler(machine: Machine) -> Answer | None:
-    """Look whether nvcc accepts its host compiler, by compiling an empty kernel."""
+    """Check that nvcc accepts its host compiler, by compiling an empty kernel."""
     if not machine.on_gpu:
         return None
     try:
@@ -91,7 +89,7 @@ def host_compiler(machine: Machine) -> Answer | None:
 
 
 def ninja(machine: Machine) -> Answer:
-    """Look for the ninja of a build."""
+    """Find ninja."""
     program = find_ninja()
     version = first_line([str(program), "--version"])
     if not version:
@@ -99,19 +97,8 @@ def ninja(machine: Machine) -> Answer:
     return ok(f"{version}, {program}")
 
 
-def jobs(machine: Machine) -> Answer:
-    """Tell how many compilers a build runs at once."""
-    try:
-        count = job_count(core_count(), free_bytes("cpu"), machine.environ)
-    except UsageError as error:
-        answer = without(machine, error)
-        return Answer(answer.state, answer.found, "Correct or unset MAX_JOBS.")
-    given = " (MAX_JOBS)" if machine.environ.get("MAX_JOBS", "").strip() else ""
-    return ok(f"{count} compiler{'s' if count > 1 else ''} at once{given}")
-
-
 def cache(machine: Machine) -> Answer:
-    """Look whether libraries can be kept, and nobody else can replace them."""
+    """Check that libraries can be stored and that nobody else can replace them."""
     cache = machine.cache
     cache.require_private()
     there = cache.nearest()
@@ -130,7 +117,7 @@ def cache(machine: Machine) -> Answer:
 
 
 def space(machine: Machine) -> Answer | None:
-    """Tell how much space the cache has left."""
+    """Report the free space for the cache."""
     if not _has_cache(machine):
         return None
     free = shutil.disk_usage(machine.cache.nearest()).free
@@ -143,23 +130,8 @@ def space(machine: Machine) -> Answer | None:
     return ok(text)
 
 
-def kernels(machine: Machine) -> Answer | None:
-    """Tell how many libraries of the device are built."""
-    if not machine.torch or not _has_cache(machine):
-        return None
-    built, there_are = machine.kernels
-    text = f"{built} of {there_are} libraries for {machine.device} are built"
-    if built == there_are:
-        return ok(text)
-    try:
-        machine.compilers.tools(Target(LOSS, machine.device.partition(":")[0], "mse"))
-    except LosscliError:
-        return problem(f"{text}; the others cannot be built", "See the lines about compilers.")
-    return ok(f"{text}; the others are built at their first use, or by `losscli build`")
-
-
 def without(machine: Machine, error: LosscliError) -> Answer:
-    """Return the answer that a build is not possible, which matters where one is needed."""
+    """Return that a build is impossible: a problem only if one is needed."""
     if not machine.torch or not _has_cache(machine):
         return refusal(error, PROBLEM)
     built, there_are = machine.kernels
@@ -171,7 +143,6 @@ def without(machine: Machine, error: LosscliError) -> Answer:
 
 
 def _has_cache(machine: Machine) -> bool:
-    """Tell whether the user has a directory for the cache."""
     try:
         return bool(machine.cache)
     except UsageError:
@@ -179,10 +150,7 @@ def _has_cache(machine: Machine) -> bool:
 
 
 def _trial(machine: Machine, target: Target) -> str:
-    """Build a library with a few lines in place of its sources; return what went wrong, and a hint.
-
-    The commands and the folder are those of a build.
-    """
+    """Build a library from a few lines with a build's commands; return the error and a hint."""
     plan = make_plan(target, csrc_root(), machine.compilers.torch)
     plan = plan.with_tools(machine.compilers.tools(target))
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as work:
@@ -193,7 +161,7 @@ def _trial(machine: Machine, target: Target) -> str:
 
 
 def _run(plan: Plan, work: Path) -> str:
-    """Run the commands of a plan until one fails, and return its first error."""
+    """Run a plan's commands until one fails; return its first error."""
     for step, command in plan.commands(plan.target.name):
         try:
             done = subprocess.run(
@@ -213,7 +181,7 @@ def _run(plan: Plan, work: Path) -> str:
         except OSError as error:
             return str(error.strerror)
         if done.returncode:
-            # Hints are sentences; the first error of a compiler may be one.
+            # Hints are sentences; a compiler's first error may be one.
             first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
             return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
         if not Path(work, plan.target.name, step.output).exists():

@@ -1,4 +1,4 @@
-"""What a probe finds: a fact, whether it is well, and what to do about it if not."""
+"""The result of a probe: a fact, its state, and advice."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SCHEMA_VERSION = 1
 State = Literal["ok", "warning", "problem"]
 OK: Final = "ok"
 WARNING: Final = "warning"
-"""The device can be used, but something does not work, or figures cannot be trusted."""
+"""The device works, but something else does not, or times cannot be trusted."""
 PROBLEM: Final = "problem"
 """The device cannot be used."""
 ELSE = "Correct that, or choose another --device."
-"""Advice where an error has none of its own."""
+"""Default advice."""
 STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
 
 
@@ -29,7 +29,7 @@ class Answer:
     state: State
     found: str
     advice: str = ""
-    """What to do; empty if there is nothing to do."""
+    """What to do, or empty."""
 
 
 ok = partial(Answer, OK)
@@ -38,7 +38,7 @@ problem = partial(Answer, PROBLEM)
 
 
 def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
-    """Return what an error of losscli says: what is wrong, then what to do."""
+    """Split an error of losscli into what is wrong and what to do."""
     found, _, advice = str(error).partition(". ")
     return Answer(state, found.removesuffix("."), advice or ELSE)
 
@@ -48,7 +48,7 @@ class Finding:
     """One line of the report."""
 
     area: str
-    """The group of facts that it belongs to."""
+    """The group in the report."""
     name: str
     state: State
     found: str
@@ -62,9 +62,9 @@ class Probe:
     area: str
     name: str
     look: Callable[[Machine], Answer | None]
-    """None is the answer where the fact does not concern this machine or device."""
+    """Returns None if the fact does not concern this machine or device."""
     refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
-    """The answer where looking raised an error."""
+    """The answer if looking raised an error."""
 
     def find(self, machine: Machine) -> Finding | None:
         """Return the finding; a probe that fails is a warning."""
@@ -91,9 +91,9 @@ class Examination:
     created: str
     """ISO 8601, UTC."""
     asked: str
-    """The device as it was asked for: ``auto``."""
+    """The requested device: ``auto``."""
     device: str
-    """The device that was looked at: ``cuda:0``."""
+    """The examined device: ``cuda:0``."""
     findings: Sequence[Finding]
 
     @property
@@ -102,11 +102,11 @@ class Examination:
         return not self.count(PROBLEM)
 
     def count(self, state: State) -> int:
-        """Return how many findings are in a state."""
+        """Return the number of findings in a state."""
         return sum(finding.state == state for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that users script against."""
+        """Return the JSON record."""
         return {
             "schema_version": SCHEMA_VERSION,
             "kind": "doctor",

@@ -1,4 +1,4 @@
-"""Probes of NVIDIA's driver and of the GPU; without a GPU most have no answer."""
+"""Probes of NVIDIA's driver and the GPU; most have no answer without a GPU."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from losscli.doctor.machine import Machine
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30
-"""Memory in use on a GPU that the driver itself does not take."""
+"""GPU memory in use beyond the driver's own."""
 _NO_SMI = "nvidia-smi does not tell"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 
 
 def driver(machine: Machine) -> Answer | None:
-    """Look whether the driver runs the CUDA of torch."""
+    """Check that the driver runs torch's CUDA."""
     found, trouble = machine.driver.cuda, machine.driver.trouble
     make = problem if machine.on_gpu else warning
     if trouble:
@@ -37,7 +37,7 @@ def driver(machine: Machine) -> Answer | None:
 
 
 def gpus(machine: Machine) -> Answer:
-    """Name the GPUs that the driver shows."""
+    """List the GPUs."""
     there = machine.gpus
     if not there:
         if machine.on_gpu:
@@ -54,7 +54,7 @@ def gpus(machine: Machine) -> Answer:
 
 
 def partitions(machine: Machine) -> Answer | None:
-    """Look whether the GPU is divided into partitions (MIG)."""
+    """Check whether the GPU is partitioned (MIG)."""
     if not _is_there(machine):
         return None
     mode = (machine.gpu_state or {}).get("mig.mode.current", "")
@@ -95,7 +95,7 @@ def monitoring(machine: Machine) -> Answer | None:
 
 
 def sharing(machine: Machine) -> Answer | None:
-    """Look whether several processes may use the GPU, as a benchmark's do."""
+    """Check whether several processes may use the GPU, as benchmarks do."""
     if not _is_there(machine):
         return None
     mode = (machine.gpu_state or {}).get("compute_mode", "")
@@ -133,12 +133,11 @@ def others(machine: Machine) -> Answer | None:
 
 
 def _is_there(machine: Machine) -> bool:
-    """Tell whether the device is a GPU that the driver shows."""
     return machine.on_gpu and machine.device in {gpu.name for gpu in machine.gpus}
 
 
 def _hidden(machine: Machine) -> str:
-    """Say where it is set that a variable may hide GPUs."""
+    """Report a variable that may hide GPUs."""
     given = machine.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return ""
@@ -146,7 +145,6 @@ def _hidden(machine: Machine) -> str:
 
 
 def _number(text: str) -> float | None:
-    """Return a figure of nvidia-smi; None for ``[N/A]``."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Probes of memory, limits, the CPU, and what surrounds this process."""
+"""Probes of memory, limits, the CPU and other programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST_BYTES = 4 * 2**30
 """Free memory below which a build is slow and larger cases do not fit."""
 LEAST_OPEN_FILES = 1024
 LOOK_SECONDS = 0.5
-"""How long the use of the cores by other programs is measured."""
+"""How long other programs' CPU use is measured."""
 NAMESPACES = (
     "allow user namespaces on the host, or start the container with --cap-add SYS_ADMIN "
     "--security-opt apparmor=unconfined"
@@ -36,7 +36,7 @@ _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
 def memory(machine: Machine) -> Answer:
-    """Tell how much memory a run may use."""
+    """Report how much memory a run may use."""
     free, limit = free_bytes("cpu"), limit_bytes()
     text = f"{format_bytes(memory_bytes())}, of which {format_bytes(free)} are free"
     if limit is not None:
@@ -47,7 +47,7 @@ def memory(machine: Machine) -> Answer:
 
 
 def limits(machine: Machine) -> Answer:
-    """Look at the limits of the shell that runs may meet."""
+    """Check the shell's resource limits."""
     parts = []
     for name, which in _MEMORY_LIMITS.items():
         most = resource.getrlimit(getattr(resource, which))[0]
@@ -65,7 +65,7 @@ def limits(machine: Machine) -> Answer:
 
 
 def cores(machine: Machine) -> Answer:
-    """Name the CPU and how many cores a run may use."""
+    """Report the CPU and how many cores a run may use."""
     count, quota = core_count(), core_quota()
     text = f"{cpu_model() or 'unknown CPU'}, {count} cores"
     if quota is not None and quota < count:
@@ -78,7 +78,7 @@ def cores(machine: Machine) -> Answer:
 
 
 def frequency(machine: Machine) -> Answer:
-    """Look at the CPU's frequency governor."""
+    """Check the CPU's frequency governor."""
     found = governor()
     if found is None:
         return ok("no governor is shown, as in most virtual machines")
@@ -91,7 +91,7 @@ def frequency(machine: Machine) -> Answer:
 
 
 def others(machine: Machine) -> Answer:
-    """Measure how much of the cores other programs use."""
+    """Measure how much CPU other programs use."""
     conditions = CpuConditions()
     machine.sleep(LOOK_SECONDS)
     part = conditions.others()
@@ -104,7 +104,7 @@ def others(machine: Machine) -> Answer:
 
 
 def memory_allocator(machine: Machine) -> Answer:
-    """Look whether processes that measure can keep freed memory."""
+    """Check whether measuring processes can keep freed memory."""
     why = allocator.unsettable()
     if why:
         return warning(
@@ -115,7 +115,7 @@ def memory_allocator(machine: Machine) -> Answer:
 
 
 def isolation(machine: Machine) -> Answer:
-    """Try which parts of the judge's isolation this kernel offers."""
+    """Check which parts of the judge's isolation this kernel offers."""
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as scratch:
         answer = questions.ask("isolation", scratch, machine.device)
     reached = answer["reached"]
@@ -129,8 +129,8 @@ def isolation(machine: Machine) -> Answer:
 
 
 def advice(lacks: Iterable[str]) -> str:
-    """Return what a machine needs for the parts of the isolation that it lacks."""
+    """Return what is needed for missing parts of the isolation."""
     apart = {part.name for part in PARTS if not part.without}
     needs = [NAMESPACES] if apart & {*lacks} else []
     needs += [need for part, need in OTHER_NEEDS.items() if part in {*lacks}]
-    return f"{'; '.join(needs)}." if needs else "see docs/judging.md."
+    return f"{'; '.join(needs)}." if needs else "see docs/isolation.md."

@@ -1,4 +1,4 @@
-"""Tries the walls of the judge's sandbox: attacks them from a worker, and looks what came of it."""
+"""Tests the judge's sandbox: attacks it from a worker and checks the outcome."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ HELD: Final = "held"
 NOT_HELD: Final = "not held"
 """The wall is there, and was passed."""
 NOT_THERE: Final = "not there"
-"""It was passed because this machine does not let losscli put it up."""
+"""It was passed because this machine does not permit it."""
 
 MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
-"""What a worker may take that takes too much."""
+"""A low limit for workers that exceed it."""
 SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
 DEVICES = tuple(
     f"/dev/{name}"
@@ -45,25 +45,25 @@ DEVICES = tuple(
         *("sda", "vda", "xvda", "nvme0n1", "dm-0"),
     )
 )
-"""Devices whose opening changes nothing: that of a watchdog would."""
+"""Devices that can be opened without effect, unlike a watchdog's."""
 _IPC_CREATE, _IPC_REMOVE = 0o3600, 0
-"""For a new segment of memory, and for this user alone."""
+"""For a new memory segment of this user only."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """What is tried against one part of the walls."""
+    """An attack on one part of the isolation."""
 
     part: str
     """See :data:`losscli.implementations.sandbox.parts.PARTS`."""
     tries: str
     attempt: Callable[[attacks.Scene], str]
     came_of_it: Callable[[Scene], str] = lambda scene: ""
-    """What is there afterwards, where the attempt cannot tell."""
+    """The outcome afterwards, if the attempt cannot tell."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True
-    """Whether the wall is to hold on a GPU too."""
+    """Whether the wall must hold on a GPU too."""
 
     @property
     def name(self) -> str:
@@ -73,18 +73,18 @@ class Attack:
 
 @dataclass(frozen=True)
 class Tried:
-    """What came of an attack."""
+    """The outcome of an attack."""
 
     part: str
     tries: str
     state: State
     how: str
-    """What refused it, or what it got at."""
+    """What refused it, or what it reached."""
 
 
 @dataclass(frozen=True)
 class Siege:
-    """What came of all attacks on one device."""
+    """The outcomes of all attacks on one device."""
 
     command: tuple[str, ...]
     created: str
@@ -93,20 +93,20 @@ class Siege:
     user: str
     """``root``, or ``a user``."""
     reached: Sequence[str]
-    """The parts that a verdict of this machine lists."""
+    """The parts in this machine's verdicts."""
     results: Sequence[Tried]
 
     def count(self, state: State) -> int:
-        """Return how many attacks had an outcome."""
+        """Return the number of attacks with an outcome."""
         return sum(each.state == state for each in self.results)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that users script against."""
+        """Return the JSON record."""
         return {"schema_version": SCHEMA_VERSION, "kind": "isolation", **asdict(self)}
 
 
 class Scene:
-    """Things of other programs and of the user, made for attacks; removed as a context ends."""
+    """The targets of attacks, removed when the context ends."""
 
     def __init__(self) -> None:
         self._made = ExitStack()
@@ -174,7 +174,6 @@ class Scene:
         }
 
     def _segment(self) -> int:
-        """Make memory of System V, and return its key."""
         key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
         found = libc.shmget(key, 4096, _IPC_CREATE)
         self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)
@@ -182,20 +181,20 @@ class Scene:
 
     @property
     def victim_ended(self) -> str:
-        """How the other process was ended, if it was."""
+        """How the other process ended, or an empty string."""
         code = self.victim.poll()
         return "" if code is None else f"it ended {how_ended(code)}"
 
     @property
     def received(self) -> str:
-        """What came by UDP."""
+        """What arrived by UDP."""
         with suppress(OSError):
             return str(self.udp.socket.recv(16).decode())
         return ""
 
     @property
     def left(self) -> str:
-        """Which files a worker has left for the next."""
+        """The files that a worker left for the next one."""
         return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
@@ -244,7 +243,7 @@ ATTACKS = (
     Attack("memory", "fill memory in several processes", attacks.fill_memory, alone=True),
     Attack("number of processes", "start many processes", attacks.start_processes, alone=True),
 )
-"""All that is tried, each by itself."""
+"""All attacks."""
 
 
 def besiege(
@@ -253,11 +252,7 @@ def besiege(
     command: Sequence[str] = (),
     progress: Callable[[str], None] = lambda tries: None,
 ) -> Siege:
-    """Try all walls that a worker of a device has.
-
-    Raises:
-        UnfitError: no worker can be started.
-    """
+    """Try all attacks in workers of a device; UnfitError if no worker can be started."""
     user = "root" if os.getuid() == 0 else "a user"
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()
@@ -281,7 +276,7 @@ def besiege(
 def _attempts(
     group: Iterable[Attack], scene: Scene, device: str
 ) -> tuple[tuple[str, ...], Mapping[str, Any], SandboxError | None]:
-    """Make attempts in one worker; return what it reached, what came of them, and how it ended."""
+    """Run attacks in one worker; return its isolation, the outcomes, and how it ended."""
     from losscli.implementations.sandbox.process import Worker
 
     names = [attack.name for attack in group]

@@ -1,4 +1,4 @@
-"""The machine that probes look at: each thing is asked once, when a probe first needs it."""
+"""The machine that probes examine; each fact is found once, when first needed."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from losscli.machine.commands import printed
 from losscli.machine.devices import Gpu
 
 NO_TORCH = TorchInstall("", Path(), None, True)
-"""Stands for a torch that cannot be imported, while compilers are looked for."""
+"""Stands for a torch that cannot be imported, while searching for compilers."""
 GPU_FIELDS = (
     *("uuid", "driver_version", "mig.mode.current", "compute_mode"),
     *("clocks.max.sm", "memory.used", "utilization.gpu"),
 )
-"""What nvidia-smi is asked of each GPU."""
+"""nvidia-smi's fields of each GPU."""
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
-"""What nvidia-smi is asked of each process that computes on a GPU."""
+"""nvidia-smi's fields of each computing process."""
 
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch of this environment, as a process that imported it describes it."""
+    """The torch of this environment, described by a process that imported it."""
 
     install: TorchInstall
     device: str | None
-    """The device that it takes for the one asked for; None if there is none."""
+    """Its choice for the requested device, or None."""
     unfit: str
-    """Why it has no such device."""
+    """Why there is no such device."""
     trouble: str
-    """What a small calculation on the device raised."""
+    """The error of a small calculation on the device."""
     capabilities: list[tuple[int, int]]
     """Compute capabilities of the GPUs."""
     uuid: str
     """The UUID of the device, if it is a GPU."""
     warnings: list[str]
-    """The warnings of torch when it looked for GPUs."""
+    """torch's warnings while looking for GPUs."""
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What NVIDIA's driver shows to this process; nothing without a driver."""
+    """What NVIDIA's driver reports; empty without a driver."""
 
     cuda: tuple[int, int] | None = None
     """The newest CUDA that it runs."""
@@ -62,7 +62,7 @@ class Driver:
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU, by its name: ``cuda:0``."""
     trouble: str = ""
-    """Why it does not answer: it crashed or hangs."""
+    """Why it does not answer."""
 
 
 @dataclass
@@ -73,13 +73,13 @@ class Machine:
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
-    """Waits so many seconds."""
+    """Waits for seconds."""
     torch_error: str = ""
-    """Why torch cannot be imported, once it was looked for."""
+    """Why torch cannot be imported, once tried."""
 
     @cached_property
     def torch(self) -> Torch | None:
-        """Torch, or None where it cannot be imported."""
+        """Torch, or None if it cannot be imported."""
         try:
             answer = {**questions.ask("torch", self.asked)}
         except questions.NoAnswerError as error:
@@ -103,12 +103,12 @@ class Machine:
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that the driver shows; none if it does not answer."""
+        """The driver's GPUs; none if it does not answer."""
         return self.driver.gpus
 
     @cached_property
     def device(self) -> str:
-        """The device: torch's answer, or what was asked for as far as it is known without it."""
+        """The device: torch's answer, or a guess from what was requested."""
         if self.torch and self.torch.device:
             return self.torch.device
         if self.asked == "auto":
@@ -122,13 +122,13 @@ class Machine:
 
     @property
     def uuids(self) -> set[str]:
-        """The UUIDs of the GPU, which torch and the driver may tell apart in a partition."""
+        """The GPU's UUIDs; torch and the driver may differ in a partition."""
         by_driver = self.driver.uuids.get(self.device, "")
         return {self.torch.uuid if self.torch else "", by_driver} - {""}
 
     @cached_property
     def compilers(self) -> Compilers:
-        """The compilers, searched for as a build does."""
+        """The compilers, found as a build does."""
         compilers = Compilers(self.torch.install if self.torch else NO_TORCH)
         compilers.capabilities = self.torch.capabilities if self.torch else []
         return compilers
@@ -140,7 +140,7 @@ class Machine:
 
     @cached_property
     def kernels(self) -> tuple[int, int]:
-        """How many libraries of the device are built (without torch none), and how many it has."""
+        """How many of the device's libraries are built (0 without torch), and their number."""
         names = (*LOSSES, *ROW_LOSSES)
         targets = production(names, CUDA if self.on_gpu else CPU)
         if not self.torch:
@@ -157,32 +157,31 @@ class Machine:
 
     @cached_property
     def gpu_state(self) -> dict[str, str] | None:
-        """What nvidia-smi says of the GPU, by its names; None where it says nothing."""
+        """nvidia-smi's facts about the GPU, or None."""
         query = f"--query-gpu={','.join(GPU_FIELDS)}"
         rows = _rows(query, GPU_FIELDS) or []
         return next((row for row in rows if self._is_ours(row["uuid"])), None)
 
     @cached_property
     def gpu_processes(self) -> list[dict[str, str]] | None:
-        """The processes on the GPU that nvidia-smi shows; None where it says nothing."""
+        """nvidia-smi's processes on the GPU, or None."""
         rows = _rows(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", PROCESS_FIELDS)
         if rows is None:
             return None
         return [row for row in rows if self._is_ours(row["gpu_uuid"])]
 
     def _is_ours(self, name: str) -> bool:
-        """Tell whether nvidia-smi means the GPU: ``GPU-`` and its UUID."""
+        """Tell whether nvidia-smi's name is the GPU's: ``GPU-`` and its UUID."""
         return any(uuid in name for uuid in self.uuids)
 
     @cached_property
     def conditions(self) -> dict[str, Any]:
-        """What a benchmark reads of the GPU; ``unknown`` says why it reads nothing."""
+        """What a benchmark reads from the GPU; ``unknown`` says why nothing."""
         uuid = self.torch.uuid if self.torch else ""
         return questions.ask("conditions", self.device, uuid or min(self.uuids, default=""))
 
 
 def _rows(query: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
-    """Ask nvidia-smi for a table."""
     text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""The table of all probes, and the examination of a machine by them."""
+"""The table of probes, and the examination of a machine."""
 
 from __future__ import annotations
 
@@ -25,10 +25,8 @@ PROBES = (
     Probe(BUILD, "nvcc", building.nvcc),
     Probe(BUILD, "host compiler", building.host_compiler, building.without),
     Probe(BUILD, "ninja", building.ninja, building.without),
-    Probe(BUILD, "jobs", building.jobs),
     Probe(BUILD, "cache", building.cache),
     Probe(BUILD, "space", building.space),
-    Probe(BUILD, "kernels", building.kernels),
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
     Probe(HOST, "CPU", host.cores),
@@ -37,7 +35,7 @@ PROBES = (
     Probe(HOST, "allocator", host.memory_allocator),
     Probe(HOST, "isolation", host.isolation),
 )
-"""The probes in the order of the report: each decides a build, a benchmark or isolation."""
+"""In report order; each affects a build, a benchmark or isolation."""
 
 
 def examine(
@@ -47,10 +45,7 @@ def examine(
     probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> Examination:
-    """Ask all probes about a machine.
-
-    ``command`` asked for it; ``progress`` is told the name of each probe before it looks.
-    """
+    """Run all probes on a machine; ``progress`` receives each probe's name before it runs."""
     findings: list[Finding] = []
     for probe in probes or PROBES:
         progress(probe.name)

@@ -1,7 +1,7 @@
-"""Asks what may crash or hang, such as ``import torch``, in a process of its own.
+"""Runs what may crash or hang, such as ``import torch``, in a separate process.
 
 ``python -m losscli.doctor.questions QUESTION ARGUMENT...`` is that process. It answers with one
-object of JSON; what libraries print goes to its standard error.
+JSON object; output of libraries goes to standard error.
 """
 
 from __future__ import annotations
@@ -19,19 +19,15 @@ from losscli.errors import UnfitError
 from losscli.processes import Process, how_ended, to_parent
 
 SECONDS = 120.0
-"""The longest that an answer may take: importing torch from a slow network drive."""
+"""The maximum time for an answer, such as importing torch from a slow network drive."""
 
 
 class NoAnswerError(Exception):
-    """The process ended without an answer, and the message says why."""
+    """The process ended without an answer; the message says why."""
 
 
 def ask(question: str, *arguments: str) -> dict[str, Any]:
-    """Ask a question in a process of its own.
-
-    Raises:
-        NoAnswerError: it crashed, failed or took too long.
-    """
+    """Ask a question in a separate process; NoAnswerError if it crashed, failed or timed out."""
     command = [sys.executable, "-m", "losscli.doctor.questions", question, *arguments]
     with tempfile.TemporaryFile() as told, Process(command, errors=told.fileno()) as process:
         try:
@@ -50,7 +46,6 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
 
 
 def _torch(asked: str) -> dict[str, Any]:
-    """Describe torch, the device it takes, and whether that device computes."""
     from losscli.build.architectures import present_capabilities
     from losscli.build.plan import installed_torch
     from losscli.machine.devices import resolve_device
@@ -77,7 +72,6 @@ def _torch(asked: str) -> dict[str, Any]:
 
 
 def _driver() -> dict[str, Any]:
-    """Describe what NVIDIA's driver shows to this process."""
     from losscli.machine.devices import driver_cuda, find_gpus, gpu_uuid
 
     gpus = [{**asdict(gpu), "uuid": gpu_uuid(gpu.name)} for gpu in find_gpus()]
@@ -92,7 +86,7 @@ def _conditions(device: str, uuid: str) -> dict[str, Any]:
 
 
 def _isolation(scratch: str, device: str) -> dict[str, Any]:
-    """Close a process in as far as the kernel lets it, as the judge does."""
+    """Isolate a process as the judge does, as far as the kernel permits."""
     from losscli.implementations.sandbox.confinement import Walls, Wanted
     from losscli.machine.memory import free_bytes
 

@@ -11,19 +11,19 @@ from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
 
 MINIMUM_TORCH = (2, 10)
-"""The oldest torch that losscli is installed with."""
+"""The oldest supported torch."""
 _INSTEAD = "; use --device cpu"
-"""How the message ends where torch finds no GPU at all."""
+"""The end of the message if torch finds no GPU."""
 
 
 def system(machine: Machine) -> Answer:
-    """Look whether the kernels can be built on this operating system."""
+    """Check that kernels can be built on this system."""
     require_platform()
     return ok(platform.platform())
 
 
 def torch(machine: Machine) -> Answer:
-    """Look whether torch can be imported."""
+    """Check that torch can be imported."""
     found = machine.torch
     if not found:
         missing = "No module named 'torch'" in machine.torch_error
@@ -45,7 +45,7 @@ def torch(machine: Machine) -> Answer:
 
 
 def device(machine: Machine) -> Answer:
-    """Look whether torch computes on the device that was asked for."""
+    """Check that torch computes on the requested device."""
     found = machine.torch
     if not found:
         return problem(f"{machine.device} cannot be used without torch", "See torch.")
@@ -68,7 +68,7 @@ def device(machine: Machine) -> Answer:
 
 
 def _advice(machine: Machine) -> str:
-    """Return what to do where torch does not find a GPU; empty where it is not known."""
+    """Return advice if torch finds no GPU, or an empty string."""
     hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
     torch = machine.torch
     if torch and not torch.install.cuda:

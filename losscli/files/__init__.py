@@ -1,1 +1,1 @@
-"""Where files of this user are kept, how files are read, and what is kept as JSON."""
+"""The user's directories, reading of files, and JSON records."""

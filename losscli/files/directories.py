@@ -1,4 +1,4 @@
-"""Where files of this user are kept, and whether other users could change them."""
+"""The user's directories, and whether other users could change them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,20 @@ from losscli.errors import UnfitError, UsageError
 
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
-"""The folder of the cache in which all locks are."""
+"""The cache's folder of all locks."""
 _NAME = "losscli"
 
 
 def cache_directory(what: str) -> Path:
-    """Return the cache of this user; see :func:`user_directory`."""
+    """Return the user's cache; see :func:`user_directory`."""
     return user_directory("cache", CACHE_VARIABLE, what)
 
 
 def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> Path:
-    """Return a directory of this user: the variable's, or losscli's own in ``$XDG_..._HOME``.
-
-    Args:
-        kind: which of the platform's directories it is without the variable.
-        variable: an environment variable that names another.
-        what: what is kept there, for the message.
+    """Return a user's directory: the variable's, or losscli's in ``$XDG_..._HOME``.
 
     Raises:
-        UsageError: it lies in a home directory that is not there.
+        UsageError: its home directory does not exist.
     """
     import platformdirs
 
@@ -47,15 +42,7 @@ def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> 
 
 
 def private_folder(what: str, name: str) -> Path:
-    """Return a folder of the cache, made or not, that no other user can write.
-
-    Args:
-        what: is kept there, for the message.
-        name: of the folder.
-
-    Raises:
-        UnfitError: other users could change what is in it.
-    """
+    """Return a cache folder, made or not; UnfitError if other users could change it."""
     folder = cache_directory(what) / name
     require_private(folder.parent)
     require_private(folder)
@@ -63,12 +50,7 @@ def private_folder(what: str, name: str) -> Path:
 
 
 def make_private(folder: Path, mode: int = 0o700) -> None:
-    """Make a folder whose permissions are no more than ``mode``, whatever the umask is.
-
-    Raises:
-        OSError: it cannot be made.
-        UnfitError: it is there, and other users could change what is in it.
-    """
+    """Make a folder with at most the permissions ``mode``, which no other user can change."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=mode if path == folder else 0o755, exist_ok=True)
@@ -79,11 +61,7 @@ def make_private(folder: Path, mode: int = 0o700) -> None:
 
 
 def require_private(path: Path) -> None:
-    """Refuse a file or folder of the cache that other users could change, if it is there.
-
-    Raises:
-        UnfitError: they could.
-    """
+    """Reject an existing path that other users could change; UnfitError if they could."""
     if weakness := weakness_of(path):
         own = path.stat().st_uid == os.geteuid()
         mend = f"Run `chmod go-w {path}` if you trust what it holds, or n" if own else "N"
@@ -94,10 +72,7 @@ def require_private(path: Path) -> None:
 
 
 def weakness_of(path: Path) -> str:
-    """Return which other users could change a file or folder; empty where none could.
-
-    A path that cannot be looked at has no weakness: to use it is an error of its own.
-    """
+    """Return which users could change a path; empty if none, or if it cannot be read."""
     try:
         found = path.stat()
     except OSError:
@@ -111,23 +86,20 @@ def weakness_of(path: Path) -> str:
 
 
 def weakness_along(path: Path) -> str:
-    """Return which other users could replace a file, itself or by a folder above it; or nothing."""
+    """Return which users could replace a file or a folder above it, or an empty string."""
     found = ""
     for each in (path.absolute(), *path.absolute().parents):
         mode = each.stat().st_mode
         if not mode & (stat.S_IXGRP | stat.S_IXOTH) and stat.S_ISDIR(mode):
             found = ""  # nobody else reaches what is below
-        # Where the sticky bit is set, as for /tmp, only its owner can replace what is there.
+        # With the sticky bit, as for /tmp, only the owner can replace entries.
         if not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
             found = found or weakness_of(each)
     return found
 
 
 def note_use(path: Path) -> None:
-    """Note when something was last used, if that can be noted.
-
-    A clock that is set back for a while makes nothing look old.
-    """
+    """Record the time of use, if possible; a clock set back ages nothing."""
     with contextlib.suppress(OSError):
         if path.stat().st_mtime < time.time():
             os.utime(path)

@@ -1,4 +1,4 @@
-"""Reads a file that a user names, up to a limit: a device, or a pipe without an end, is refused."""
+"""Reads a user's file up to a limit; devices and endless pipes are rejected."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ from pathlib import Path
 from losscli.units import format_bytes
 
 RECORD_BYTES = 2**30
-"""The most bytes of a record: a run of 100,000 cases with all samples has some 300 MB."""
+"""The maximum size of a record: a run of 100,000 cases with all samples has some 300 MB."""
 SOURCE_BYTES = 16 * 2**20
 """The most bytes of a source file."""
 CONFIG_BYTES = 2**20
-"""The most bytes of a config: the longest that is shipped has 4 kB."""
+"""The maximum size of a config: the longest shipped one has 4 kB."""
 
 _PIECE = 2**20
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:
-    """Return what a file, or what a pipe gives until its end, if it is no more than `most` bytes.
-
-    Raises:
-        OSError: the file cannot be read, is neither a file nor a pipe, or is larger; `strerror`
-            says what it is.
-    """
+    """Return the contents of a file or pipe of at most `most` bytes, or raise OSError."""
     with open(path, "rb", buffering=0) as file:
         found = os.fstat(file.fileno())
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
             raise OSError(errno.EINVAL, "it is neither a file nor a pipe", str(path))
-        # Of a regular file one piece, without a copy; one that grows meanwhile has more.
+        # A regular file is one piece, without a copy, unless it grows meanwhile.
         pieces = [file.read(min(found.st_size, most) + 1)]
         size = len(pieces[0])
         while pieces[-1] and size <= most:

@@ -1,4 +1,4 @@
-"""What is kept as JSON: structs that are written, and read back, by their own fields."""
+"""Structs that are written to JSON and read back by their fields."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ import msgspec
 
 
 def _public(name: str) -> str:
-    """Return what JSON calls a field: the ``_`` that makes ``pass_`` a name is Python's."""
+    """Return a field's JSON name, without the ``_`` of names such as ``pass_``."""
     return name.rstrip("_")
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
-    """What JSON holds as an object, with a key for each field.
-
-    A record is part of no cycle, so the garbage collector passes over it.
-    """
+    """A JSON object with a key per field; never in a cycle, so garbage collection skips it."""
 
     derived: ClassVar[Mapping[str, str]] = {}
-    """Properties that are written too, each by the name of the field, or property, that it stands
-    behind. They follow from the fields, so they are not read."""
+    """Properties that are written too, by the field or property that they follow. They are not
+    read."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds."""
+        """Return the JSON object."""
         return {key: _plain(getattr(self, name)) for key, name in _keys(type(self))}
 
 
 @cache
 def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
-    """Return the keys of a record in JSON, each with the name of what it holds."""
     keys = []
     for key, name in zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True):
         keys.append((key, name))
@@ -42,7 +38,6 @@ def _keys(kind: type[Record]) -> tuple[tuple[str, str], ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a field as lists, dictionaries and what these hold."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Record):

@@ -1,4 +1,4 @@
-"""The implementations of losses, and ``subject``, through which all others call them."""
+"""The implementations of losses; callers reach them through ``subject``."""
 
 from __future__ import annotations
 

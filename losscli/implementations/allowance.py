@@ -1,4 +1,4 @@
-"""What code of others may take."""
+"""The limits on what third-party code may use."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from losscli.files.record import Record
 
 
 class Allowance(Record, frozen=True, forbid_unknown_fields=True):
-    """The most that a candidate may take."""
+    """What a candidate may use at most."""
 
     build_seconds: float = 600.0
     """Seconds of import and compilation."""
     call_seconds: float = 60.0
-    """Seconds of one question: a few calls, or a batch of samples."""
+    """Seconds of one request: a few calls, or a batch of samples."""
     tuning_seconds: float = 1200.0
-    """Seconds of one question in which a kernel is tuned."""
+    """Seconds of one request that tunes a kernel."""
     total_seconds: float = 1800.0
     """Seconds of all stages of a judgement."""
     memory_bytes: int = 0
-    """Bytes of the candidate's processes together on the host, and of a file that it writes; 0 is
-    half of what is free."""
+    """Bytes of all the candidate's processes on the host, and of a file it writes; 0 is half of
+    free memory."""
     processes: int = 4096
-    """Processes of the candidate, with their threads: 256 cores have as many in each of several
-    pools. 0 is no limit."""
+    """Processes and threads of the candidate; 256 cores have as many in each of several pools. 0 is
+    no limit."""
     output_bytes: int = 16 * 2**20
-    """Bytes that it writes to stdout and stderr."""
+    """Bytes written to stdout and stderr."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-# Checks broadcast on purpose, and their reports need no warning of it.
+# Checks broadcast on purpose, so no warning is needed.
 warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 
 
@@ -53,8 +53,6 @@ def _compile(case: Case) -> BoundLoss:
 
 
 def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
-    """Return the binder of losscli's kernel with another way to finish its sum."""
-
     def bind(case: Case) -> BoundLoss:
         import torch
 
@@ -107,7 +105,7 @@ STRATEGIES = {
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
-"""The ways to finish a sum that are not the default, and what each costs."""
+"""Other ways to finish a sum, and what each costs."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: with_split(implementation)
@@ -149,15 +147,12 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 
 
 def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
-    """Return the libraries of kernels that implementations need for cases on a device.
-
-    PyTorch's formulas and files need none.
-    """
+    """Return the kernel libraries that cases need; PyTorch's formulas and files need none."""
     kind = device.partition(":")[0]
     found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            # Rows of some classes are put together by the kernels of hidden states.
+            # The kernels of fused linear losses join the parts of rows.
             losses = (case.loss, *(COMPOSING if case.placement else ()))
             for loss in losses:
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
@@ -165,17 +160,13 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
 
 
 def check_implementation(name: str) -> str:
-    """Return the name of an implementation, or of a file that can be judged.
-
-    Raises:
-        UsageError: there is none of that name, or the file cannot be judged.
-    """
+    """Return the name of an implementation or judgeable file; UsageError if it is neither."""
     find_implementation(name)
     return name
 
 
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
-    """Return what a file defines, as an implementation."""
+    """Return the implementation that a file defines."""
 
     def bind(case: Case) -> BoundLoss:
         raise RuntimeError("a file runs in a process of its own")
@@ -193,18 +184,14 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
 
 @cache
 def _of_name(name: str) -> Implementation:
-    """Return what a file defines, which a run reads when it is first asked for.
-
-    Raises:
-        UsageError: there is no such file, or it is no Python.
-    """
+    """Return the implementation that a file defines; the file is read when it is first needed."""
     file = Source.read(name)
     _ = file.parsed
     return of_file(file)
 
 
 def _sent(one: Implementation) -> tuple[Callable[..., Implementation], tuple[object, ...]]:
-    """Return what makes an implementation again in another process."""
+    """Return a picklable recipe for an implementation."""
     return (of_file, (one.file, one.setting)) if one.file else (find_implementation, (one.name,))
 
 
@@ -212,14 +199,14 @@ copyreg.pickle(Implementation, _sent)
 
 
 COMPOSING = ("cross_entropy", "token_log_probs")
-"""The losses whose kernels compute the parts of a row."""
+"""The losses whose kernels compute parts of rows."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
-"""PyTorch's own formulas, whatever is registered by these names later."""
+"""PyTorch's own formulas, whatever is registered under these names later."""
 
 
 def find_implementation(name: str) -> Implementation:
-    """Look an implementation up, or read the file named; UsageError lists the candidates."""
+    """Look up an implementation or read the named file; UsageError lists the candidates."""
     if is_file(name):
         return _of_name(name)
     try:

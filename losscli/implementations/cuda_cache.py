@@ -1,7 +1,4 @@
-"""What a process has set aside of a GPU's L2 cache, for data that stays there from call to call.
-
-PyTorch has no function for it, so the driver is asked, whose library it has loaded.
-"""
+"""The part of the GPU's L2 cache reserved for persisting data, by the driver's library."""
 
 from __future__ import annotations
 
@@ -17,26 +14,26 @@ from losscli.units import format_bytes
 _PERSISTING_L2_CACHE_SIZE = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 _ACCESS_POLICY_WINDOW = 1  # CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
 _WINDOW = "=QQfii"
-"""CUaccessPolicyWindow: address, bytes, the part that hits, and what hits and misses become."""
+"""CUaccessPolicyWindow: address, bytes, hit ratio, and properties of hits and misses."""
 _ATTRIBUTE_BYTES = 64
 
 
 class PersistingCache(NamedTuple):
-    """What persists in the L2 cache of the current GPU."""
+    """The persisting part of the current GPU's L2 cache."""
 
     bytes: int
-    """The most that may persist, of all streams of this process."""
+    """The maximum that may persist, over all streams of this process."""
     window_bytes: int
-    """What the current stream has its kernels keep there."""
+    """The bytes that the current stream's kernels keep there."""
 
     def __str__(self) -> str:
         return f"{format_bytes(self.bytes)}, with a window of {format_bytes(self.window_bytes)}"
 
 
 def persisting_cache() -> PersistingCache | None:
-    """Return what persists; None where CUDA has not been started, or is broken.
+    """Return what persists, or None where CUDA has not started or is broken.
 
-    What may persist is 11 MiB of an H200 as soon as CUDA is started, though nothing does.
+    An H200 reports 11 MiB as soon as CUDA starts, though nothing persists.
     """
     driver = _driver() if torch.cuda.is_initialized() else None
     if driver is None:
@@ -50,7 +47,7 @@ def persisting_cache() -> PersistingCache | None:
 
 
 def reset_persisting_cache(before: PersistingCache) -> None:
-    """Set aside what was set aside before, and let nothing persist that does now."""
+    """Restore the earlier reservation and evict persisting lines."""
     if driver := _driver():
         torch.cuda.synchronize()
         window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)
@@ -66,7 +63,6 @@ def _stream() -> ctypes.c_void_p:
 
 @cache
 def _driver() -> ctypes.CDLL | None:
-    """Return the driver; None where there is none."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:

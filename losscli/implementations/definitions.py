@@ -1,11 +1,12 @@
-"""What a source defines that can be called as a loss, by its syntax tree: nothing is run."""
+"""What a source file defines that can be called as a loss, read from its syntax tree."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from losscli.errors import UsageError
 from losscli.reasons import Code
@@ -20,40 +21,54 @@ TARGET_NAMES = (
 )
 PAIR = ("input", "target")
 """The names of the operands of most losses."""
+_LARGEST = 1e30
+"""Numbers beyond are no parameters."""
 _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
-"""Functions whose result is a compiled module or a library: no loss, whatever name it is given."""
+"""Functions that return a compiled module or library, which is never a loss."""
 
 
 class NotJudgeableError(UsageError):
-    """A file defines nothing that can be called as a loss; ``code`` is a verdict's."""
+    """A file defines nothing that can be called as a loss; ``code`` is the verdict's."""
 
     def __init__(self, code: Code, text: str) -> None:
-        """``text`` says what was looked for, and what was found."""
+        """``text`` names what was expected and what was found."""
         super().__init__(text)
         self.code = code
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The arguments of a function, as its definition has them."""
+    """The arguments of a function definition."""
 
     names: tuple[str, ...]
-    """Those that may be given by position, without ``self``."""
+    """Arguments that may be passed by position, without ``self``."""
     required: int
-    """How many of them, the first ones, have no default."""
+    """How many of the first ones have no default."""
     keywords: frozenset[str]
-    """All that may be given by name."""
+    """Arguments that may be passed by keyword."""
     anything: bool = False
-    """Whether it takes any keyword, or its definition is not in the file."""
+    """Whether its definition is not in the file, or has no arguments but all."""
     needed: frozenset[str] = frozenset()
-    """Those without a default that have to be given by name."""
+    """Keyword-only arguments without a default."""
 
     def takes(self, keyword: str) -> bool:
-        """Tell whether an argument may be given by name."""
+        """Tell whether an argument can be passed by keyword."""
         return self.anything or keyword in self.keywords
 
+    def without(self, settings: Collection[str], operands: int) -> Signature:
+        """Return the signature without settings, which are given by name.
+
+        Where fewer arguments than operands are left, a setting's name is that of an operand.
+        """
+        kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
+        if len(kept) < operands:
+            return self
+        needed = self.names[: self.required]
+        required = sum(name in kept for name in needed)
+        return replace(self, names=kept, required=required)
+
     def is_loss(self, operands: tuple[str, ...] = PAIR) -> bool:
-        """Tell whether the names of the first two arguments are those of operands."""
+        """Tell whether the first two arguments are named after ``operands``."""
         names = [name.lower() for name in self.names[:2]]
         known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
         return self.anything or (len(names) == 2 and {*names} <= known)
@@ -61,17 +76,14 @@ class Signature:
     def order(
         self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return the operands that are given by position, in that order; the others by name.
+        """Return the operands to pass by position, in order; the others go by keyword.
 
-        An argument is the operand of its own name; one with a usual name of an input or a target is
-        that one. What is left goes to the arguments that have no default, in the order of the loss.
-
-        Args:
-            operands: the names of the loss's operands.
-            given: the order that the user has said; empty to find it from the names.
+        An argument is matched by its own name, then by the usual names of an input or a target.
+        Other operands go to the remaining arguments without defaults. ``given`` is the user's
+        order.
 
         Raises:
-            NotJudgeableError: an operand has no argument, or an argument without a default is none.
+            NotJudgeableError: operands and required arguments do not match.
         """
         if given:
             return self._as_given(operands, given)
@@ -82,11 +94,11 @@ class Signature:
         names = [name.lower() for name in self.names]
         places = {names.index(each): each for each in operands if each in names}
         for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):
-            # Of a loss without an operand of this name, the first or the second one.
+            # If the loss has no operand of this name, its first or second one.
             operand = kind if kind in operands else operands[PAIR.index(kind)]
             found = [n for n, name in enumerate(names[: max(self.required, 2)]) if name in usual]
             if found and operand not in {*places.values(), *self.keywords}:
-                # Of (y, t) the last is the target.
+                # In (y, t) the last is the target.
                 places.setdefault(found[0] if kind == "input" else found[-1], operand)
         rest = [each for each in operands if each not in {*places.values(), *self.keywords}]
         free = [n for n in range(max(self.required, 2)) if n not in places]
@@ -98,12 +110,11 @@ class Signature:
         return leading
 
     def lacks(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> str:
-        """Return the name of an operand that cannot be given; empty where all can."""
+        """Return the first operand that cannot be passed, or an empty string."""
         order = self.order(operands, given)
         return next((each for each in operands if each not in order and not self.takes(each)), "")
 
     def _as_given(self, operands: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the order that the user has said; input and target are the first two as well."""
         said = tuple(
             operands[PAIR.index(each)] if each in PAIR and each not in operands else each
             for each in given
@@ -120,42 +131,49 @@ class Signature:
         return NotJudgeableError(Code.SIGNATURE, f"{text}. Write ({', '.join(operands)}, ...)")
 
 
+UNKNOWN = Signature((), 0, frozenset(), anything=True)
+"""That of something which is defined elsewhere."""
+
+
 @dataclass(frozen=True)
 class Definition:
-    """Something in a file that can be called as a loss."""
+    """A callable in a file that can be judged as a loss."""
 
     name: str
     kind: Literal["function", "module"]
     signature: Signature
     """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
-    """The arguments with which a module is made; None for a function."""
+    """The arguments of a module's constructor; None for a function."""
 
     def takes(self, keyword: str) -> bool:
-        """Tell whether an argument may be given by name, to a module or to its constructor."""
+        """Tell whether the callable, or a module's constructor, accepts a keyword."""
         return any(s.takes(keyword) for s in (self.signature, self.constructor) if s)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a source has at its top level, by name."""
+    """The top-level definitions of a source, by name."""
 
     definitions: Mapping[str, Definition]
-    """What can be called."""
     compiled: frozenset[str]
-    """Names that are bound to compiled modules."""
+    """Names bound to compiled modules."""
     uses: Mapping[str, frozenset[str]]
     """The names that each definition uses."""
     imports: frozenset[str]
-    """The first words of the modules that it imports; of its own package after their dots."""
+    """The top-level modules that it imports; for its own package, the names after the dots."""
     texts: frozenset[str]
     """Its literal texts."""
+    numbers: tuple[float, ...]
+    """Its literal numbers, in their order."""
+    made_with: tuple[Any, ...] | None
+    """What ``get_init_inputs`` returns, where it is written out; None where it is not."""
     names_itself: bool
     """Whether it uses ``__file__``."""
 
     @classmethod
     def read(cls, source: str, path: str) -> Parsed:
-        """Read a source; NotJudgeableError where it is no Python."""
+        """Parse a source; NotJudgeableError if it is not Python."""
         try:
             tree = ast.parse(source, path)
         except (SyntaxError, ValueError, RecursionError) as error:
@@ -171,18 +189,22 @@ class Parsed:
                 uses[name] = frozenset({*uses.get(name, ()), *used})
         found = {each.name: each for each in _found(tree) if each.name not in compiled}
         nodes = list(ast.walk(tree))
-        constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+        constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+        literal = [n for n in constants if isinstance(n, int | float) and not isinstance(n, bool)]
+        numbers = [float(n) for n in literal if abs(n) < _LARGEST]
         return cls(
             found,
             compiled,
             uses,
             frozenset(_imported(nodes)),
             frozenset(value for value in constants if isinstance(value, str)),
+            tuple(dict.fromkeys(numbers)),
+            _written_out(tree, "get_init_inputs"),
             any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes),
         )
 
     def used_by(self, name: str) -> set[str]:
-        """Return the names that a definition uses, and those that these use."""
+        """Return the names that a definition uses, directly or indirectly."""
         found: set[str] = set()
         following = {name}
         while following:
@@ -192,7 +214,6 @@ class Parsed:
 
 
 def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
-    """Yield the first word of each module that is imported."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -201,7 +222,7 @@ def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a module's top level, those under its conditions as well."""
+    """Yield top-level statements, including those inside conditions."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try | ast.With):
@@ -209,8 +230,18 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _statements(getattr(node, inner, []))
 
 
+def _written_out(tree: ast.Module, name: str) -> tuple[Any, ...] | None:
+    """Return the list of literals that a function returns; None where it does something else."""
+    for node in _statements(tree.body):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            body = [each for each in node.body if not isinstance(each, ast.Expr)]
+            if len(body) == 1 and isinstance(body[0], ast.Return) and body[0].value:
+                with suppress(ValueError):
+                    return tuple(ast.literal_eval(body[0].value))
+    return None
+
+
 def _bound(node: ast.stmt) -> list[str]:
-    """Return the names that a statement defines or assigns."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else []
@@ -218,7 +249,6 @@ def _bound(node: ast.stmt) -> list[str]:
 
 
 def _compiled(tree: ast.Module) -> frozenset[str]:
-    """Return the names that are bound to compiled modules."""
     names: set[str] = set()
     for node in _statements(tree.body):
         value = node.value if isinstance(node, ast.Assign) else None
@@ -233,7 +263,6 @@ def _compiled(tree: ast.Module) -> frozenset[str]:
 
 
 def _found(tree: ast.Module) -> Iterator[Definition]:
-    unknown = Signature((), 0, frozenset(), anything=True)
     for node in _statements(tree.body):
         if isinstance(node, ast.FunctionDef):
             yield Definition(node.name, "function", _signature(node.args))
@@ -244,7 +273,7 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                 yield Definition(
                     node.name,
                     "module",
-                    _signature(forward.args, bound=True) if forward else unknown,
+                    _signature(forward.args, bound=True) if forward else UNKNOWN,
                     _signature(made.args, bound=True) if made else Signature((), 0, frozenset()),
                 )
         elif isinstance(node, ast.Assign):
@@ -252,21 +281,20 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                 named = isinstance(target, ast.Name) and target.id.endswith("_loss")
                 if named and not isinstance(node.value, ast.Constant):
                     assert isinstance(target, ast.Name)
-                    yield Definition(target.id, "function", unknown)
+                    yield Definition(target.id, "function", UNKNOWN)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = alias.asname or alias.name
                 if name.endswith("_loss"):
-                    yield Definition(name, "function", unknown)
+                    yield Definition(name, "function", UNKNOWN)
 
 
 def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
-    """Read a signature; ``bound`` leaves ``self`` out."""
     given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1 if bound else 0 :]
     only = {a.arg for a in arguments.posonlyargs}
     keywords = frozenset({*given, *(a.arg for a in arguments.kwonlyargs)} - only)
     only_named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     needed = frozenset(each.arg for each, default in only_named if default is None)
     required = len(given) - len(arguments.defaults)
-    anything = arguments.kwarg is not None or (arguments.vararg is not None and not given)
+    anything = arguments.vararg is not None and not given
     return Signature(tuple(given), required, keywords, anything, needed)

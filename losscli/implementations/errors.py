@@ -1,4 +1,4 @@
-"""The errors of an implementation, which are results of a check or of a benchmark."""
+"""The errors of an implementation; a check or benchmark reports them as results."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from losscli.reasons import Code
 
 
 class SubjectError(Exception):
-    """An implementation raised, or returned what cannot be differentiated."""
+    """An implementation raised, or returned something that cannot be differentiated."""
 
     refused = False
-    """Whether it raised RuntimeError, as PyTorch's own ops do for operands that do not fit."""
+    """Whether it raised RuntimeError, as PyTorch's operators do for invalid operands."""
     code: Code = Code.RAISED
 
     def __init__(self, text: str, code: Code = Code.RAISED) -> None:
-        """Take what is told of it, and its code where it raised nothing."""
+        """``code`` tells apart failures in which nothing was raised."""
         super().__init__(text)
         self.code = code
 
 
 class NoSecondDerivativesError(SubjectError):
-    """The gradients of an implementation cannot be differentiated, and it says so."""
+    """An implementation reports that its gradients cannot be differentiated."""
 
 
 class SandboxError(SubjectError):
-    """The process of a file died, hangs or forges; ``code`` says which."""
+    """The worker of a file died, hung or forged a message; ``code`` says which."""
 
     def __init__(self, code: Code, text: str) -> None:
-        """``text`` says it to people."""
+        """``text`` is the message for people."""
         super().__init__(text, code)
         self.log = ""
-        """What the process wrote, where it never came to be asked."""
+        """The worker's output, if it ended before the first request."""
         self.reached: tuple[str, ...] = ()
-        """The parts of the walls behind which it ran then."""
+        """The isolation it ran under."""
 
 
 class NotIsolatedError(UnfitError):
-    """A part of the isolation is missing where it is required; nothing of a file has run."""
+    """A required part of the isolation is missing; no code of the file has run."""
 
 
 class NotBuiltError(SandboxError):
-    """A file cannot be imported, or what it compiles is not compiled."""
+    """A file cannot be imported or compiled."""
 
     def __init__(self, text: str, *, compiler: bool) -> None:
         """``compiler``: whether a compiler or linker failed."""

@@ -1,4 +1,4 @@
-"""Requests of streams and CUDA graphs, which only a GPU has."""
+"""Requests for CUDA streams and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ from losscli.implementations.requests import (
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
-"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream starts too
-early."""
+"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream too early."""
 _WARM_UPS = 2
-"""Calls before a capture, in which an implementation does the setup that a capture forbids."""
+"""Calls before a capture, for setup that a capture forbids."""
 
 
 class _Captured(NamedTuple):
-    """A call captured in a CUDA graph; ``answer`` is what each replay writes to."""
+    """A call captured in a CUDA graph; each replay writes to ``answer``."""
 
     graph: torch.cuda.CUDAGraph
     call: Call
@@ -37,7 +36,7 @@ class _Captured(NamedTuple):
 
 
 class Capture(Request[list[int]], frozen=True):
-    """The numbers of the CUDA graphs in which each call is captured by itself."""
+    """Capture each call in its own CUDA graph; return the graphs' numbers."""
 
     keeps_operands: ClassVar[bool] = True
     calls: Sequence[Call]
@@ -54,16 +53,16 @@ class Capture(Request[list[int]], frozen=True):
 
 
 class Replay(Request[Answer], frozen=True):
-    """One replay of a captured call, on the current stream: a copy of its results."""
+    """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
-    """The number that the subject gave the graph."""
+    """The graph's number."""
     call: Call
     contents: Operands | None = None
-    """What is copied into the operands before; None leaves them."""
+    """Copied into the operands first; None leaves them."""
 
     def begin(self, local: LocalSubject) -> Answer:
-        """Do it without waiting for a GPU."""
+        """Do it without waiting for the GPU."""
         captured: _Captured = local.captured[self.number]
         with local.blamed():
             if self.contents:
@@ -81,7 +80,7 @@ class Replay(Request[Answer], frozen=True):
 
 
 class FreeGraphs(Request[None], frozen=True):
-    """Nothing: the memory of all captured graphs is freed."""
+    """Free the memory of all captured graphs."""
 
     drops_operands: ClassVar[bool] = True
 
@@ -95,7 +94,7 @@ class FreeGraphs(Request[None], frozen=True):
 
 
 class OnStreams(Request[list[list[Answer]]], frozen=True):
-    """Answers of queues, each on a CUDA stream of its own, one request of each in turn.
+    """Run each queue of calls on its own CUDA stream, interleaved call by call.
 
     The streams wait for the current stream, which then waits for them.
     """
@@ -126,9 +125,9 @@ class OnStreams(Request[list[list[Answer]]], frozen=True):
 
 
 class BackwardReplays(ForEachGradOutput, frozen=True):
-    """An answer for each replay of a CUDA graph in which backward alone was captured.
+    """Capture backward alone in a CUDA graph; replay it for each grad_output.
 
-    A grad_output is copied before a replay to the memory that the graph reads.
+    Each grad_output is first copied to the memory that the graph reads.
     """
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
@@ -158,7 +157,7 @@ class BackwardReplays(ForEachGradOutput, frozen=True):
 
 
 class MakeGraphedCallables(ForEachGradOutput, frozen=True):
-    """An answer for each grad_output, of ``torch.cuda.make_graphed_callables``."""
+    """Use ``torch.cuda.make_graphed_callables`` for each grad_output."""
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
@@ -169,13 +168,13 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
         function: Any
         with torch.cuda.device(local.device):
             with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
-                # PyTorch warms up on a stream that it does not capture on, and keeps what came of
-                # it, the operands' AccumulateGrad nodes as well, until it has captured.
+                # PyTorch warms up on another stream than it captures on, and keeps the results and
+                # the operands' AccumulateGrad nodes until it has captured.
                 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
                 function = torch.cuda.make_graphed_callables(local.function, sample)
             for grad_output in self.grad_outputs:
-                # The graph keeps the nodes of the sample, which belong to another stream: operands
-                # in the same memory have nodes of their own.
+                # The graph keeps the sample's nodes, which belong to another stream; operands in
+                # the same memory have their own.
                 own = {
                     name: leaf.detach().requires_grad_(name in call.wrt)
                     for name, leaf in zip(call.operands, sample, strict=True)
@@ -188,14 +187,14 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
 
 def _captured(local: LocalSubject, call: Call) -> _Captured:
-    """Capture a call after a few calls on a side stream, as PyTorch's notes ask for."""
+    """Capture a call after warm-up calls on a side stream, as PyTorch's CUDA notes require."""
     _warm_up(local, call)
     graph = torch.cuda.CUDAGraph()
     try:
         with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
             answer = call.begin(local)
     except SubjectError as error:
-        # The end of a broken capture raises as well, and says less than what broke it.
+        # Ending a broken capture raises too, with a less useful message.
         first = error.__cause__.__context__ if error.__cause__ else None
         cause = first if isinstance(first, SubjectError) else error
         raise SubjectError(f"in a graph capture: {cause}") from error

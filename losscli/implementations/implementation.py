@@ -1,11 +1,11 @@
-"""The data of an implementation: a name, and a function that binds it to a case."""
+"""An implementation as data: a name, and a function that binds it to a case."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from losscli.losses import LinearSpec
 from losscli.reasons import Reason
@@ -19,41 +19,47 @@ if TYPE_CHECKING:
     from losscli.losses.linear.plan import Plan
 
     BoundLoss = Callable[..., Tensor]
-"""A loss with its reduction and parameters fixed: its operands in, in the spec's order,
-differentiable loss out."""
+"""A loss with fixed reduction and parameters: operands in spec order to a differentiable loss."""
 
 
 _ANY = 2**62
-"""Bytes of more memory than any device has."""
+"""More bytes than any device has."""
 CUSTOM = "custom"
-"""The name of losscli's own kernels, before the colon of a strategy."""
+"""losscli's own kernels, before the colon of a strategy."""
 
 
 def is_own(name: str) -> bool:
-    """Tell whether an implementation is one of losscli's own: ``custom`` or ``custom:STRATEGY``."""
+    """Tell whether an implementation is losscli's: ``custom`` or ``custom:STRATEGY``."""
     return name.partition(":")[0] == CUSTOM
+
+
+Mend = Literal["results", "operands"]
+"""``results`` are reduced, reshaped and converted as is due; ``operands`` are copied before each
+call, for the file overwrites them."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a file is judged: what its workers may take, and what is known of it until now."""
+    """How to judge a file: its workers' limits and what is known so far."""
 
     allowance: Allowance | None = None
-    """None for the usual one."""
+    """None for the default."""
     order: tuple[str, ...] = ()
-    """The order in which operands are given; empty to find it."""
+    """The order of operands; empty to infer it."""
     require_isolation: bool = False
     """Whether it is not to run where a part of the walls is missing."""
-    mends: bool = False
-    """Whether a result that fits in value alone is reduced, reshaped and converted as is due."""
+    mends: tuple[Mend, ...] = ()
+    """What is done around each call of a file that does not keep to PyTorch's habits."""
     lacking: tuple[str, ...] = ()
     """Operands of which it has no gradient, as PyTorch's own function has none."""
+    labels: bool = False
+    """Whether it is defined for labels 0 and 1 alone, where a target may lie between them."""
     built: str = ""
-    """A file that holds what it has compiled, with which later workers begin."""
+    """A file with compiled output for later workers."""
 
 
 PLAIN = Setting()
-"""How a file is run that is not judged."""
+"""The setting of a file that is not judged."""
 
 
 @dataclass(frozen=True)
@@ -63,34 +69,33 @@ class Implementation:
     name: str
     description: str
     bind: Callable[[Case], BoundLoss]
-    """Fix reduction and parameters; builds or compiles what the first call needs."""
+    """Fixes reduction and parameters; builds or compiles what the first call needs."""
     unavailable: Callable[[Case], Reason | None] = lambda case: None
-    """Say why this implementation does not run a case, or None."""
+    """Returns why it cannot run a case, or None."""
     temporaries: int | None = None
-    """Most tensors of the prediction's size that a call holds beside its inputs, loss and
-    gradient, for the memory plan; None for as many as the reference of the loss. Of hidden states
-    tensors of the logits' size; there 0 is what losscli's own plan takes."""
+    """Peak temporary tensors of the prediction's size (the logits' for hidden states), for the
+    memory plan; None for as many as the reference. For hidden states, 0 means losscli's own
+    plan."""
     exact_sums: bool = False
-    """Whether its float64 sums have to be right within a unit in the last place."""
+    """Whether float64 sums must be right within one unit in the last place."""
     fixed_order: bool = False
-    """Whether it promises a fixed order of each sum, whatever runs beside it."""
+    """Whether it promises a fixed order of sums, whatever runs next to it."""
     held_to_oracle: bool = False
-    """Whether it fails even where PyTorch's own formula is as wrong: an implementation that takes
-    parameters in float64, while PyTorch rounds them to its computing dtype."""
+    """Whether it fails even where PyTorch is as wrong: it takes parameters in float64, while
+    PyTorch rounds them to its compute dtype."""
     torchs_own: bool = False
-    """Whether it is what people call in PyTorch, whatever digits that loses: what it gets wrong is
-    PyTorch's own difference, a warning. Bench times it where it is right as a whole."""
+    """Whether it is PyTorch's usual function, which may lose digits: its errors are warnings, and
+    bench times it if it is right as a whole."""
     file: Source | None = None
-    """The file of somebody else that defines it, which runs in a process of its own."""
+    """The third-party file that defines it, which runs in a separate process."""
     setting: Setting = PLAIN
-    """How that file is judged."""
 
     def but(self, **changes: Any) -> Implementation:
-        """Return the implementation of the same file with another setting."""
+        """Return the same file's implementation with changed settings."""
         return replace(self, setting=replace(self.setting, **changes))
 
     def temporary_bytes(self, case: Case) -> int:
-        """Return the most bytes that a call is planned to hold beside inputs, loss and gradient."""
+        """Return the planned peak temporary bytes, without inputs, loss and gradients."""
         if self.file:  # another process has operands and results of its own
             copies = 2 * case.stored_bytes + 2 * case.elements * case.loss_item_bytes
             return copies + reference_bytes(case, case.spec.temporaries)
@@ -102,21 +107,13 @@ class Implementation:
 
 
 def reference_bytes(case: Case, tensors: int) -> int:
-    """Return the bytes of temporaries of a loss's reference, in the dtype that it computes in."""
+    """Return the temporary bytes of a reference formula in its compute dtype."""
     item = max(case.loss_item_bytes, 4) if case.spec.widens else case.loss_item_bytes
     return tensors * case.temporary_elements * item
 
 
 def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
-    """Return in which parts losscli's own kernels make the logits of a case.
-
-    None of losses that make none, and where the budget is too small for any plan.
-
-    Args:
-        case: of whatever loss.
-        gradients: whether gradients are wanted.
-        free: bytes, of which a case without a budget may take half.
-    """
+    """Return losscli's plan for a case's logits, or None if there is none that fits."""
     if not isinstance(case.spec, LinearSpec):
         return None
     given = case.shape, case.item_bytes, case.reduction, case.params

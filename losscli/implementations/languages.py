@@ -1,4 +1,4 @@
-"""The languages that kernels are written in inside Python: which a file uses, and which tune."""
+"""The kernel languages embedded in Python, and which of them tune."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Language(NamedTuple):
-    """A language: a package that compiles functions written in Python."""
+    """A package that compiles kernels written in Python."""
 
     name: str
     module: str
@@ -28,7 +28,7 @@ LANGUAGES = (
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package; empty where it is not installed."""
+    """Return the version of an installed package, or an empty string."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -36,7 +36,7 @@ def version_of(package: str) -> str:
 
 
 def languages_of(imports: Collection[str]) -> tuple[str, ...]:
-    """Return the languages among the modules that a source imports, with their versions."""
+    """Return the kernel languages that a source imports, with their versions."""
     return tuple(
         f"{each.name} {version_of(each.package) or '(not installed)'}"
         for each in LANGUAGES

@@ -1,4 +1,4 @@
-"""How a case calls what a file of others defines, and what is wrong where it cannot."""
+"""How a case calls a third-party definition, and what is wrong where it cannot."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from losscli.implementations.sandbox.program import Binding
 
 _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
-"""The names of errors of Triton and of torch.compile, which need not be installed."""
+"""The names of errors of Triton and torch.compile, which may not be installed."""
 
 
-def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Binding:
+def binding(
+    definition: Definition, order: tuple[str, ...], case: Case, expression: str = ""
+) -> Binding:
     """Return how a case calls what a file defines, with reduction and parameters fixed.
 
-    ``order``: of the operands that are given by position; the others are given by name.
+    Args:
+        definition: what it calls.
+        order: of the operands that are given by position; the others are given by name.
+        case: which case.
+        expression: evaluated in place of a call.
     """
     from losscli.implementations.sandbox.program import Binding  # imports torch
 
@@ -37,20 +43,33 @@ def binding(definition: Definition, order: tuple[str, ...], case: Case) -> Bindi
         case.spec.names,
         order,
         case.device,
+        expression,
     )
 
 
+def on_copies(function: BoundLoss) -> BoundLoss:
+    """Return a function that is called with copies of its operands, for it overwrites them."""
+    return lambda *operands: function(*(each.clone() for each in operands))
+
+
 def mended(function: BoundLoss, case: Case) -> BoundLoss:
-    """Return a function whose loss gets the reduction, the shape and the dtype that are due."""
+    """Return a function whose loss gets the reduction, the shape and the dtype that are due.
+
+    Of several results the first tensor of the right shape is the loss.
+    """
     import torch
 
     def called(*operands: Tensor) -> Tensor:
         loss = function(*operands)
+        shape = case.spec.loss_shape([tuple(operand.shape) for operand in operands])
+        if isinstance(loss, tuple | list):
+            due = (shape,) if case.reduction == "none" else ((), shape)
+            tensors = [each for each in loss if isinstance(each, torch.Tensor)]
+            loss = next((each for each in tensors if tuple(each.shape) in due), loss)
         if not isinstance(loss, torch.Tensor):
             return loss
         if case.reduction != "none" and loss.numel() == 1:
             loss = loss.reshape(())
-        shape = case.spec.loss_shape([tuple(operand.shape) for operand in operands])
         if case.reduction in ("mean", "sum") and tuple(loss.shape) == shape:
             loss = getattr(loss, case.reduction)()
         given = dict(zip(case.spec.names, operands, strict=True))
@@ -60,13 +79,13 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
 
 
 def _given(signature: Any, case: Case) -> dict[str, Any]:
-    """Return reduction and parameters as far as they can be given."""
+    """Return reduction and parameters that the signature accepts."""
     known = {"reduction": case.reduction, **getattr(case.spec, "arguments", {}), **case.settings}
     return {name: value for name, value in known.items() if signature.takes(name)}
 
 
 def is_of_compiler(error: BaseException) -> bool:
-    """Tell whether an exception is a compiler's or linker's."""
+    """Tell whether an exception comes from a compiler or linker."""
     seen: BaseException | None = error
     while seen is not None:  # cpp_extension raises from what ended with an error
         if isinstance(seen, BuildError | CalledProcessError):
@@ -78,7 +97,7 @@ def is_of_compiler(error: BaseException) -> bool:
 
 
 def first_error(error: BaseException, source: str = "", name: str = "") -> str:
-    """Return what a compiler or an import says is wrong; ``source``: of the file ``name``."""
+    """Return the first error of a compiler or import; ``source`` is the text of file ``name``."""
     lines = text_of(error).splitlines()
     wrong = [line for line in lines if "error:" in line or "Error:" in line]
     placed = placed_error(text_of(error), source, name)

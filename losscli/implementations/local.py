@@ -1,4 +1,4 @@
-"""The subject whose implementation is called in this process."""
+"""The subject whose implementation runs in this process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 Operands = dict[str, Tensor]
-"""The operands of a loss by their names, in the spec's order: the prediction is the first."""
+"""A loss's operands by name in spec order; the prediction is first."""
 Gradients = dict[str, Tensor | None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -34,31 +34,28 @@ class Performed(Protocol[R_co]):
     """A request; see ``requests``."""
 
     def perform(self, local: LocalSubject, /) -> R_co:
-        """Do it."""
+        """Perform the request."""
         ...
 
 
 @dataclass(frozen=True)
 class LocalSubject:
-    """See :class:`~losscli.implementations.subject.Subject`.
-
-    Its other methods are what requests are made of.
-    """
+    """See :class:`~losscli.implementations.subject.Subject`; requests use its other methods."""
 
     implementation: Implementation
     case: Case
     function: BoundLoss
     """Takes whole operands."""
     timed: BoundLoss
-    """Takes the operands that bench has: whole ones, or the shards of this rank."""
+    """Takes bench's operands: whole ones, or this rank's shards."""
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
-    """The calls that were captured in CUDA graphs, by their numbers."""
+    """The calls captured in CUDA graphs, by number."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
-    """The implementation bound to the cases of other heads."""
+    """The implementation bound to other heads' cases."""
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
-        """Fix reduction and parameters."""
+        """Fix the reduction and parameters."""
         with cls.blamed():
             timed = implementation.bind(case)
         whole = of_whole(case, implementation.bind) if case.placement else timed
@@ -92,16 +89,16 @@ class LocalSubject:
         return changed
 
     def repeated(self, passes: PassFactory) -> Pass:
-        """Return a pass to be called repeatedly; its exceptions are not wrapped."""
+        """Return a pass for repeated calls; its exceptions are not wrapped."""
         return passes.make(self.timed)
 
     def graphed(self, passes: PassFactory) -> Pass:
-        """Return a pass captured in a CUDA graph, to be replayed repeatedly."""
+        """Return a pass captured in a CUDA graph for repeated replay."""
         with self.blamed():
             return passes.capture(self.timed)
 
     def bound_to(self, case: Case | None) -> LocalSubject:
-        """Return the subject of a case of the same implementation, bound once."""
+        """Return the same implementation's subject for a case, bound once."""
         if case is None or case == self.case:
             return self
         if case not in self._others:
@@ -111,10 +108,7 @@ class LocalSubject:
     def result(
         self, leaves: Operands, wrt: Sequence[str], *, differentiable: bool = True
     ) -> Tensor:
-        """Return the loss of leaves, in whatever mode PyTorch is.
-
-        ``differentiable``: whether it has to have a gradient, where ``wrt`` names an operand.
-        """
+        """Return the loss of leaves; ``differentiable`` requires a gradient for ``wrt``."""
         loss = plain(self.function(*leaves.values()))
         if wrt and differentiable and not loss.requires_grad:
             text = f"returned a loss that has no gradient for {' or '.join(wrt)}"
@@ -124,7 +118,7 @@ class LocalSubject:
     def forward(
         self, operands: Operands, wrt: Sequence[str], *, differentiable: bool = True
     ) -> tuple[Tensor, Operands]:
-        """Return the loss, and the leaves that it is of; see ``result``."""
+        """Return the loss and its leaves; see ``result``."""
         leaves = leaves_of(operands, wrt)
         with self.blamed(), torch.set_grad_enabled(bool(wrt)):
             return self.result(leaves, wrt, differentiable=differentiable), leaves
@@ -138,7 +132,7 @@ class LocalSubject:
         *,
         retain: bool = False,
     ) -> Gradients:
-        """Return the gradients without waiting for a GPU; ``retain`` keeps the graph."""
+        """Return the gradients without waiting for the GPU; ``retain`` keeps the graph."""
         with self.blamed():
             found = torch.autograd.grad(
                 loss,
@@ -153,7 +147,7 @@ class LocalSubject:
             }
 
     def finish(self) -> None:
-        """Wait for a GPU, so that an error of a kernel is blamed on its launcher."""
+        """Wait for the GPU, so that a kernel's error is raised at its launch."""
         if self.device != "cpu":
             with self.blamed():
                 torch.cuda.synchronize(self.device)
@@ -161,10 +155,7 @@ class LocalSubject:
     @staticmethod
     @contextmanager
     def blamed() -> Iterator[None]:
-        """Turn an exception of an implementation into SubjectError.
-
-        A failed build and a lack of memory are not its fault and are raised unchanged.
-        """
+        """Turn an exception into SubjectError, except failed builds and out of memory."""
         try:
             yield
         except (LosscliError, SubjectError):
@@ -179,18 +170,14 @@ class LocalSubject:
 
 
 def leaves_of(operands: Operands, wrt: Sequence[str]) -> Operands:
-    """Return operands as leaves, of which those in ``wrt`` ask for a gradient."""
+    """Return the operands as leaves; those in ``wrt`` require grad."""
     return {
         name: operand.detach().requires_grad_(name in wrt) for name, operand in operands.items()
     }
 
 
 def plain(result: object) -> Tensor:
-    """Return a result that is a tensor, without a class or a method of its own, which may answer.
-
-    Raises:
-        SubjectError: it is something else.
-    """
+    """Return a plain tensor without subclass behavior; SubjectError if the result is no tensor."""
     if type(result) is Tensor:
         for name in vars(result):
             if hasattr(Tensor, name):

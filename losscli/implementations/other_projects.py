@@ -1,8 +1,7 @@
-"""Kernels of other projects for cross entropy, where their packages are installed.
+"""Third-party cross-entropy kernels, available where their packages are installed.
 
-They are called as their own documentation calls them, and judged before they are timed, as any
-implementation. Those of hidden states have memory plans of their own: a budget says nothing to
-them, and what they take is measured.
+They are called as their documentation shows and are judged before they are timed. Kernels of hidden
+states plan their own memory: they ignore a budget, and their use is measured.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
-"""The losses that they have, of class numbers, without a weight that has a gradient."""
+"""The available losses: with class indices, without a differentiable weight."""
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A function of a package for one loss."""
+    """A package's function for one loss."""
 
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
-    """The parameters that it takes."""
+    """The accepted parameters."""
     reductions: tuple[str, ...] = ("none", "mean", "sum")
 
 
@@ -44,7 +43,7 @@ def _liger(case: Case) -> BoundLoss:
     call = partial(liger_cross_entropy, **_liger_settings(case))
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
-        # Its gradient is written over the logits, which the next call still has to find.
+        # It overwrites the logits with the gradient, but the next call needs them.
         own = input.clone() if input.requires_grad and torch.is_grad_enabled() else input
         found: Tensor = call(own, target)
         return found
@@ -117,7 +116,7 @@ def _cut_cross_entropy(case: Case) -> BoundLoss:
 
 
 def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
-    """Say which parameter somebody does not take that a case has off its default."""
+    """Return the reason if a case sets a parameter that the kernel does not accept."""
     for parameter in case.spec.parameters:
         if parameter.name not in takes and case.params[parameter.name] != parameter.default:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes no {parameter.name}")
@@ -132,10 +131,8 @@ def _package(
     temporaries: int,
     installed_by: str = "losscli[peers]",
 ) -> Implementation:
-    """Return an implementation that calls the functions of a package."""
-
     def unavailable(case: Case) -> Reason | None:
-        """Say why the package does not run a case."""
+        """Return why the package cannot run a case."""
         kernel = kernels.get(case.loss)
         if kernel is None:
             return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss}")

@@ -1,4 +1,4 @@
-"""The calls that bench times: a forward pass, or a forward and backward pass."""
+"""The passes that bench times: forward, or forward and backward."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
     Incoming = tuple[float, Tensor]
-"""An incoming gradient: the number, and the tensor whose elements it is."""
+"""A grad_output: the number, and the tensor filled with it."""
 
 CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
 _broken: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture failed: PyTorch's allocator may go on asking them what they capture."""
+"""Graphs whose capture failed; PyTorch's allocator may still query them."""
 
 
 class _Eager:
-    """A pass whose operators run one by one."""
+    """A pass in eager mode."""
 
     def __init__(
         self, function: BoundLoss, operands: Sequence[Tensor], leaves: Sequence[Tensor] = ()
     ) -> None:
         self.function, self.operands, self.input = function, operands, operands[0]
         self.leaves = tuple(leaves)
-        """The operands whose gradients a step of training asks for."""
+        """The operands that a training step differentiates."""
         self.loss: Tensor | None = None
         self.incoming = 1.0
-        """The incoming gradient of the last call."""
+        """The last call's grad_output."""
 
     def compute(self) -> None:
-        """Compute what is timed, and keep it."""
+        """Compute and keep the results."""
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Do what has to be done before a call, outside its time: nothing."""
+        """Prepare the next call outside the timed region; here there is nothing to do."""
 
     def peak_extra_bytes(self, device: str) -> int | None:
-        """Return the most bytes that a call allocates beyond inputs, loss and gradients."""
+        """Return the peak temporary memory of a call, without inputs, loss and gradients."""
         self.release()
         peak = measure_peak(self.compute, device)
         kept = [self.loss, *self.gradients]
@@ -63,11 +63,11 @@ class _Eager:
 
     @property
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """The gradients of the last call, where they are kept."""
+        """The gradients of the last call, if they are kept."""
         return tuple(leaf.grad for leaf in self.leaves)
 
     def release(self) -> None:
-        """Free what the last call made."""
+        """Free the results of the last call."""
         self.loss = None
         self._drop()
 
@@ -77,10 +77,10 @@ class _Eager:
 
 
 class Forward(_Eager):
-    """The loss, to be called under ``gradients(..., "forward")``."""
+    """A forward pass; call it under ``gradients("forward")``."""
 
     def compute(self) -> None:
-        """Compute the loss. The last one is dropped first, so that two never live at once."""
+        """Free the last loss and compute a new one, so that only one is alive."""
         self.loss = None
         self.loss = self.function(*self.operands)
 
@@ -88,15 +88,13 @@ class Forward(_Eager):
 
 
 class ForwardBackward(_Eager):
-    """The loss and the gradients that a training step asks for: those of ``leaves``.
+    """Forward and backward: the loss and the gradients of ``leaves``.
 
-    These require grad, and all implementations of a case share them, so that one set of gradients
-    lives at a time. A call allocates its gradients anew and frees them at the end, as
-    ``optimizer.zero_grad()`` does: giving memory back has its price, on a CPU up to a tenth of the
-    call, and nobody is to pay it for another. The
-    incoming gradients of successive calls are ``grad_outputs``, begun again after the last:
-    tensors that were made ahead, so that a call of no implementation launches a kernel to make
-    one.
+    All implementations of a case share the leaves, so only one set of gradients is alive. Each call
+    allocates its gradients and frees them at the end, as ``optimizer.zero_grad()`` does: on a CPU,
+    freeing takes up to a tenth of the call, and it counts for the call that allocated. Successive
+    calls cycle through ``grad_outputs``, which are made beforehand so that no kernel is launched to
+    make one.
     """
 
     def __init__(
@@ -114,7 +112,7 @@ class ForwardBackward(_Eager):
         self(keep=True)
 
     def __call__(self, *, keep: bool = False) -> None:
-        """Compute the loss and the gradients, and free these unless they are kept."""
+        """Compute the loss and the gradients; free the gradients unless ``keep``."""
         self.release()
         self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(*self.operands)
@@ -126,7 +124,7 @@ class ForwardBackward(_Eager):
 
 @contextmanager
 def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
-    """Capture calls in a graph, which is kept for ever if the capture fails."""
+    """Capture calls in a graph; a graph whose capture fails is kept forever."""
     try:
         with without_garbage_collection(), torch.cuda.graph(graph, stream=stream):
             yield
@@ -136,11 +134,10 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
 
 
 class Captured:
-    """A pass captured in a CUDA graph; a call replays it.
+    """A pass captured in a CUDA graph; each call replays it.
 
-    What the graph writes has a place of its own, so that losses and gradients of all
-    implementations live side by side. An incoming gradient that changes is copied before a replay
-    into the tensor that the graph reads, in ``prepare``, which is not timed.
+    Each graph has its own output memory, so results of all implementations exist side by side.
+    ``prepare`` copies a changing grad_output into the graph's input outside the timed region.
     """
 
     def __init__(
@@ -149,13 +146,12 @@ class Captured:
         read: Tensor | None,
         grad_outputs: Sequence[Incoming],
     ) -> None:
-        """Capture a pass whose leaf is its own: a capture must not meet what others recorded.
+        """Capture a pass with leaves of its own.
 
         Args:
-            timed: what is captured.
-            read: the incoming gradient that it reads, into which others are copied; None where
-                it does not change.
-            grad_outputs: of successive replays.
+            timed: the pass to capture.
+            read: the tensor from which the graph reads grad_output; None if it does not change.
+            grad_outputs: the grad_output of each replay.
         """
         self.input, self.read, self.grad_outputs = timed.input, read, cycle(grad_outputs)
         self.leaves = timed.leaves
@@ -176,21 +172,21 @@ class Captured:
         timed.release()
 
     def prepare(self) -> None:
-        """Copy the next incoming gradient to the memory that the graph reads."""
+        """Copy the next grad_output to the memory that the graph reads."""
         if self.read is not None:
             self.incoming, grad_output = next(self.grad_outputs)
             self.read.copy_(grad_output)
 
     def peak_extra_bytes(self, device: str) -> int | None:
-        """Return nothing: a graph has allocated all its memory before."""
+        """Return None: the graph has allocated its memory already."""
         return None
 
     def __call__(self) -> None:
-        """Replay."""
+        """Replay the graph."""
         self.graph.replay()
 
     def compute(self) -> None:
-        """Replay, and show the gradients where a pass that is not captured has them."""
+        """Replay, and expose the gradients as an eager pass does."""
         self.prepare()
         self.graph.replay()
         for leaf, gradient in zip(self.leaves, self.written, strict=True):
@@ -198,11 +194,11 @@ class Captured:
 
     @property
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """The gradients of the last call, where they are shown."""
+        """The exposed gradients of the last call."""
         return tuple(leaf.grad for leaf in self.leaves)
 
     def release(self) -> None:
-        """Show the gradients no longer; the graph keeps their memory."""
+        """Hide the gradients; the graph keeps their memory."""
         for leaf in self.leaves:
             leaf.grad = None
 
@@ -211,12 +207,12 @@ Pass = Forward | ForwardBackward | Captured
 
 
 def gradients(pass_: PassName) -> AbstractContextManager[object]:
-    """Return the grad mode of a pass; entered around the calls, so that it is not timed."""
+    """Return the grad mode of a pass; enter it around the calls, outside the timed region."""
     return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
 
 
 class PassFactory:
-    """Makes the passes of all implementations of a case over the same tensors."""
+    """Makes the passes of all implementations of a case over shared tensors."""
 
     def __init__(
         self,
@@ -228,17 +224,16 @@ class PassFactory:
         dtype: torch.dtype | None = None,
         trained: Collection[int] = (0,),
     ) -> None:
-        """Take the operands of a case.
+        """Take a case's operands, in the spec's order.
 
         Args:
-            pass_: which pass.
-            reduction: of the loss.
-            operands: in the spec's order, the prediction first.
-            grad_output: what comes in.
-            unreduced: the shape of the loss without a reduction; None is what operands broadcast
-                to.
-            dtype: of the loss; None is what the operands are promoted to.
-            trained: the places of the operands whose gradients a step of training asks for.
+            pass_: forward, or forward and backward.
+            reduction: the loss's reduction.
+            operands: the operands.
+            grad_output: the upstream gradient.
+            unreduced: the unreduced loss's shape; None for the operands' broadcast shape.
+            dtype: the loss's dtype; None for the operands' promoted dtype.
+            trained: positions of the operands that need gradients.
         """
         first, *others = operands
         self.pass_ = pass_
@@ -260,7 +255,7 @@ class PassFactory:
 
     @classmethod
     def of_case(cls, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> PassFactory:
-        """Return the maker of the passes of a case over its operands."""
+        """Return the pass factory of a case and its operands."""
         dtype = getattr(torch, case.loss_dtype)
         shape, grad_output = case.unreduced_shape, case.grad_output
         trained = [case.spec.names.index(name) for name in case.spec.trained]
@@ -268,12 +263,12 @@ class PassFactory:
 
     @property
     def full_grad_output(self) -> Tensor | None:
-        """The incoming gradient where it has a shape; None where it is one number."""
+        """The grad_output as a tensor; None if it is a scalar."""
         first = next((tensor for _, tensor in self.grad_outputs), None)
         return first if first is not None and first.dim() else None
 
     def capture(self, function: BoundLoss) -> Captured:
-        """Return the pass of one implementation, captured."""
+        """Return one implementation's pass, captured in a graph."""
         if self.pass_ != FORWARD_BACKWARD:
             return Captured(self.make(function), None, [(1.0, self.operands[0])])
         read, given = None, self.grad_outputs[:1]
@@ -286,14 +281,13 @@ class PassFactory:
         return Captured(timed, read, self.grad_outputs)
 
     def make(self, function: BoundLoss) -> Forward | ForwardBackward:
-        """Return the pass of one implementation."""
+        """Return one implementation's pass."""
         if self.pass_ != FORWARD_BACKWARD:
             return Forward(function, self.operands)
         leaves = self._leaves(self.operands)
         return ForwardBackward(function, self.operands, leaves, self.grad_outputs)
 
     def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return operands of which those that are trained are leaves of their own."""
         return tuple(
             each.detach().requires_grad_() if place in self.trained else each
             for place, each in enumerate(operands)

@@ -1,4 +1,4 @@
-"""The state that a call shares with later code of the process: flags, random state, functions."""
+"""The process state that calls share with later code: flags, random states and functions."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _OF_TORCH: dict[str, Any] = {
     "torch.nn.functional": torch.nn.functional,
     "torch.nn.Module": torch.nn.Module,
 }
-"""The namespaces of torch whose functions others call."""
+"""The namespaces of torch with functions that others call."""
 _OF_COMPILERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "TRITON_PTXAS_PATH",
     "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR",
 )
-"""Environment variables that torch.compile sets when it compiles for the first time."""
+"""Environment variables that torch.compile sets at its first compilation."""
 
 
 @dataclass(frozen=True)
 class Facet:
-    """One thing of a process that a call may change, and has to leave as it was."""
+    """One piece of process state that a call must leave unchanged."""
 
     name: str
     read: Callable[[], Any]
@@ -59,24 +59,23 @@ class Facet:
     differ: Callable[[Any, Any], str] = lambda before, after: (
         "" if before == after else f" ({before} before, {after} after)"
     )
-    """Say how two readings differ; empty if they do not."""
+    """Describes how two readings differ; empty if they are equal."""
     code: Code = Code.LEFT_BEHIND
-    """The code of a change that is left."""
+    """The code of a remaining change."""
     waits: bool = False
-    """Whether it can be read only once CUDA has been started; until then a reading is None."""
+    """Whether it can only be read once CUDA has started; until then a reading is None."""
 
     def told(self, before: Any, after: Any) -> str:
-        """Say how two readings differ; empty if they do not, or if one of them was none."""
+        """Describe how two readings differ; empty if they are equal or one is missing."""
         return "" if self.waits and None in (before, after) else self.differ(before, after)
 
 
 def _unlike(before: Any, after: Any) -> str:
-    """Say of something that is too long to be told that it was changed."""
     return "" if before == after else " (changed)"
 
 
 def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
-    """Name the entries that differ; functions and handlers are compared by what they are."""
+    """Name the entries that differ; functions and handlers are compared by identity."""
     missing = object()
     keys = dict.fromkeys((*before, *after))
     changed = [
@@ -88,7 +87,7 @@ def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
 
 
 def _generators() -> dict[str, torch.Tensor]:
-    """Return the states by device, without those of GPUs that a kernel has broken."""
+    """Return random states by device, without GPUs that a kernel has broken."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         with contextlib.suppress(RuntimeError):
@@ -106,18 +105,17 @@ def _set_generators(before: Mapping[str, torch.Tensor]) -> None:
 
 
 def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> str:
-    """Compare devices that have been read both times: CUDA may have been started between."""
+    """Compare devices read both times; CUDA may have started in between."""
     known = before.keys() & after.keys()
     return "" if all(torch.equal(before[each], after[each]) for each in known) else " (changed)"
 
 
 def _flushes() -> bool:
-    """Tell whether arithmetic of this thread takes subnormal numbers for zero."""
+    """Tell whether this thread flushes subnormal numbers to zero."""
     return _SUBNORMAL * 1.0 == 0.0
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment variables, without those that torch.compile sets for itself."""
     return {name: os.environ[name] for name in os.environ if name not in _OF_COMPILERS}
 
 
@@ -144,7 +142,7 @@ def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
 
 
 Namespaces = dict[str, dict[str, Any]]
-"""What each namespace has under each name."""
+"""Each namespace's contents by name."""
 
 
 def _contents(spaces: Mapping[str, Any]) -> Namespaces:
@@ -152,12 +150,12 @@ def _contents(spaces: Mapping[str, Any]) -> Namespaces:
 
 
 def _are_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Tell quickly whether a namespace has the very same objects: it has thousands of them."""
+    """Compare two namespaces by object identity, which is fast for thousands of entries."""
     return len(before) == len(after) and all(map(operator.is_, before.values(), after.values()))
 
 
 def _is_of_compile(namespace: str, before: object, function: object) -> bool:
-    """Tell whether torch.compile has patched a function: of a module, or ``torch.manual_seed``."""
+    """Tell whether torch.compile replaced a function: in a module, or ``torch.manual_seed``."""
     module: str = getattr(function, "__globals__", {}).get("__name__", "")
     if module == "torch._compile":
         return getattr(function, "__wrapped__", None) is before
@@ -165,10 +163,7 @@ def _is_of_compile(namespace: str, before: object, function: object) -> bool:
 
 
 def _others(before: Namespaces, after: Namespaces) -> Iterator[tuple[str, str]]:
-    """Yield the functions that were replaced; an import adds functions, and replaces none.
-
-    As the name of a namespace and that of the function.
-    """
+    """Yield namespace and name of each replaced function; an import only adds functions."""
     for name, contents in before.items():
         if _are_same(contents, after[name]):
             continue
@@ -182,14 +177,11 @@ def _others(before: Namespaces, after: Namespaces) -> Iterator[tuple[str, str]]:
 
 
 def _patched(before: Namespaces, after: Namespaces) -> str:
-    """Name the functions that are others now."""
     changed = [f"{name}.{key}" for name, key in _others(before, after)]
     return f" {', '.join(changed)}" if changed else ""
 
 
 def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
-    """Return the facet of the functions of some namespaces."""
-
     def restore(before: Namespaces) -> None:
         for name, key in _others(before, _contents(spaces)):
             setattr(spaces[name], key, before[name][key])
@@ -202,8 +194,6 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Facet:
 def _modes(
     of: str, length: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], object]
 ) -> Facet:
-    """Return the facet of a stack of modes, which calls of torch go through."""
-
     def read() -> list[Any]:
         return [at(number) for number in range(length())]
 
@@ -224,13 +214,12 @@ def _drop_saved_hooks(before: object) -> None:
 
 
 def _others_kernels(before: set[str], after: set[str]) -> str:
-    """Name the operators of torch that have been given other kernels in Python."""
+    """Name torch operators with new Python kernels."""
     given = sorted(name for name in after - before if name.startswith("aten/"))
     return f" {', '.join(given)}" if given else ""
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Facet:
-    """Return the facet of a flag that is an attribute."""
     return Facet(
         name,
         lambda: getattr(owner, attribute),
@@ -239,7 +228,6 @@ def _attribute(name: str, owner: Any, attribute: str) -> Facet:
 
 
 def _autocast(device: str) -> Facet:
-    """Return the facet of whether a device computes in fewer bits than its operands have."""
     return Facet(
         f"autocast of {device}",
         lambda: torch.is_autocast_enabled(device),
@@ -312,14 +300,14 @@ FACETS: tuple[Facet, ...] = (
 
 
 class StateChange(NamedTuple):
-    """What a call has changed, by name, and the code that says it."""
+    """The name of what a call changed, and its code."""
 
     text: str
     code: Code
 
 
 def reason_of(changes: Sequence[StateChange]) -> Reason:
-    """Return the reason that changes are: that a function was replaced says most."""
+    """Return the reason for changes; a replaced function has precedence."""
     codes: set[Code] = {change.code for change in changes}
     text = printable(f"left behind: {'; '.join(change.text for change in changes)}")
     return Reason(Code.PATCHED if Code.PATCHED in codes else Code.LEFT_BEHIND, text)
@@ -327,7 +315,7 @@ def reason_of(changes: Sequence[StateChange]) -> Reason:
 
 @dataclass(frozen=True)
 class ProcessState:
-    """What all facets were at a time."""
+    """A reading of all facets."""
 
     readings: tuple[Any, ...]
 
@@ -337,7 +325,7 @@ class ProcessState:
         return cls(tuple(facet.read() for facet in FACETS))
 
     def completed(self) -> ProcessState:
-        """Return it with what could not be read then as it is now."""
+        """Return this reading, with facets that were unreadable taken from now."""
         return ProcessState(
             tuple(
                 facet.read() if facet.waits and reading is None else reading
@@ -346,8 +334,8 @@ class ProcessState:
         )
 
     def restore(self) -> list[StateChange]:
-        """Bring back what has been changed since; return it."""
-        # All are read first, for to restore one may restore another: TF32 has two flags.
+        """Undo and return all changes since this reading."""
+        # Read all first, because restoring one may restore another: TF32 has two flags.
         readings = ProcessState.read().readings
         changed = []
         for facet, before, after in zip(FACETS, self.readings, readings, strict=True):

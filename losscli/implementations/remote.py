@@ -1,4 +1,4 @@
-"""The subject of a file, whose methods a worker answers, and the workers of this process."""
+"""The subject of a file, which runs in a worker, and the workers of this process."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
-"""The number of deaths after which a file is not started again."""
+"""The number of deaths after which a file is not restarted."""
 
 
 def share_build(implementation: Implementation, device: str) -> Implementation:
-    """Return the implementation of a file whose later workers begin with what it has compiled.
+    """Return an implementation whose later workers start with the file's compiled output.
 
-    To be called before it has been given an operand. On a full disk each of them compiles anew.
+    Call it before the file receives an operand. If the disk is full, each worker compiles again.
     """
     packed = workers.of(implementation, device).ask(Compiled(), case=None)
     assert implementation.file
@@ -47,7 +47,7 @@ def share_build(implementation: Implementation, device: str) -> Implementation:
 
 
 class Workers:
-    """The workers of this process: one for each file and device."""
+    """The workers of this process, one per file and device."""
 
     def __init__(self) -> None:
         self._workers: dict[tuple[Source, str], Worker] = {}
@@ -55,7 +55,7 @@ class Workers:
         self.logs: dict[Source, str] = {}
 
     def of(self, implementation: Implementation, device: str) -> Worker:
-        """Return the worker of a file, a new one after the last has died."""
+        """Return the worker of a file; start one if none is alive."""
         file = implementation.file
         assert file
         key = file, device
@@ -74,7 +74,7 @@ class Workers:
     def unmarked(
         self, implementation: Implementation, calls: list[Call], case: Case
     ) -> list[Answer]:
-        """Return answers of processes, one after the other, that look like a user's own."""
+        """Return answers from processes, run one after the other, that look like a user's."""
         file = implementation.file
         assert file
         worker = self._start(file, case.device, implementation.setting, unmarked=True)
@@ -101,16 +101,16 @@ class Workers:
             raise
 
     def known(self, file: Source) -> list[Worker]:
-        """Return the workers of a file that were started."""
+        """Return the started workers of a file."""
         return [worker for (each, _), worker in self._workers.items() if each == file]
 
     def end(self, file: Source | None = None) -> None:
-        """End the workers of a file, or all."""
+        """End the workers of a file, or all workers."""
         for key in [key for key in self._workers if file in (None, key[0])]:
             self.logs[key[0]] = self.logs.get(key[0], "") + self._workers.pop(key).end()
 
     def end_others(self, files: Collection[Source | None]) -> None:
-        """End the workers of all files but these."""
+        """End the workers of all files except these."""
         for file in {file for file, _ in self._workers} - {*files}:
             self.end(file)
 
@@ -120,7 +120,7 @@ atexit.register(workers.end)
 
 
 def changes_of(file: Source) -> list[StateChange]:
-    """Return what the calls of a file have changed in its process since the last time."""
+    """Return what calls of a file changed in its process since the last query."""
     changed: dict[StateChange, None] = {}
     for worker in workers.known(file):
         if not worker.died:
@@ -131,7 +131,7 @@ def changes_of(file: Source) -> list[StateChange]:
 
 @dataclass(frozen=True)
 class RemoteSubject:
-    """See :class:`~losscli.implementations.subject.Subject`: requests are sent to a worker."""
+    """See :class:`~losscli.implementations.subject.Subject`; requests go to a worker."""
 
     implementation: Implementation
     case: Case
@@ -139,7 +139,7 @@ class RemoteSubject:
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> RemoteSubject:
-        """Bind it in the worker, which builds what it needs."""
+        """Bind the file in the worker, which builds what it needs."""
         return cls(implementation, case)._bound()
 
     @property
@@ -154,7 +154,7 @@ class RemoteSubject:
 
     @property
     def file(self) -> Source:
-        """What the worker has loaded."""
+        """The file that the worker has loaded."""
         assert self.implementation.file
         return self.implementation.file
 

@@ -1,8 +1,7 @@
-"""What can be asked of an implementation: one record for each request.
+"""The requests to an implementation, one record each.
 
-A request is performed where the implementation lives: in this process, or in a worker, to which it
-is sent as it is. A response of a worker may be forged, also into what no correct worker could send,
-so each request looks whether the response can be one to it.
+A request is performed in the process of the implementation, perhaps a worker. A worker's response
+may be forged, so each request checks that it is possible.
 """
 
 from __future__ import annotations
@@ -27,34 +26,34 @@ from losscli.losses import MODEL
 from losscli.machine.allocations import measure_peak
 
 INCOMING_GRADIENT = "incoming gradient"
-"""The name, beside those of the operands, of what second derivatives are of as well."""
+"""The name of grad_output among the operands of second derivatives."""
 
 
 class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
-    """Something to ask of an implementation, whose response is of type R."""
+    """A request whose response has type R."""
 
     takes_long: ClassVar[bool] = False
-    """Whether a worker may take as long as a build takes."""
+    """Whether a worker may take a build's time."""
     keeps_operands: ClassVar[bool] = False
-    """Whether the operands stay at their addresses in a worker afterwards."""
+    """Whether the operands stay at their addresses in a worker."""
     drops_operands: ClassVar[bool] = False
-    """Whether no operands need to stay there any longer."""
+    """Whether kept operands may be dropped."""
     owns_operands: ClassVar[bool] = False
-    """Whether they are the worker's own then, whose changes are of no concern to the judge."""
+    """Whether the worker owns the kept operands, so that their changes do not matter."""
     is_timed: ClassVar[bool] = False
     """Whether its time counts, so that nothing may be tuned meanwhile."""
 
     def perform(self, local: LocalSubject) -> R_co:
-        """Do it in the process of the implementation."""
+        """Perform the request in the process of the implementation."""
         raise NotImplementedError
 
     def accepts(self, response: Any) -> bool:
-        """Tell whether a response, whose types are right, can be one to this request."""
+        """Tell whether a response of the right type is possible for this request."""
         return True
 
     @classmethod
     def response_type(cls) -> Any:
-        """Return R; what is given one by one is sent as a list."""
+        """Return R; an iterable is sent as a list."""
         bases = (base for each in cls.__mro__ for base in vars(each).get("__orig_bases__", ()))
         kind = next(get_args(base)[0] for base in bases if get_args(base))
         return list[get_args(kind)] if get_origin(kind) is Iterable else kind  # type: ignore[misc]
@@ -62,24 +61,24 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
 
 @dataclass(frozen=True)
 class Answer:
-    """What an implementation returned."""
+    """The results of a call."""
 
     loss: Tensor
     gradients: Gradients
-    """The gradients of the operands in ``wrt``; None where there is none."""
+    """The gradients of the operands in ``wrt``; None if missing."""
 
     def items(self) -> Gradients:
-        """Return everything by the name that a report gives it."""
+        """Return all results by the names that reports use."""
         return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
 
     def copy(self) -> Answer:
-        """Copy everything, on the current stream."""
+        """Copy all results on the current stream."""
         gradients = {n: None if g is None else g.clone() for n, g in self.gradients.items()}
         return Answer(self.loss.clone(), gradients)
 
 
 class Forward(Request[Tensor], frozen=True):
-    """The loss alone, on the path that also prepares the gradients of ``wrt``."""
+    """Compute only the loss, on the path that also prepares the gradients of ``wrt``."""
 
     operands: Operands
     wrt: tuple[str, ...] = ()
@@ -91,13 +90,13 @@ class Forward(Request[Tensor], frozen=True):
 
 
 class Call(Request[Answer], frozen=True):
-    """The loss, and the gradients of ``wrt``."""
+    """Compute the loss and the gradients of ``wrt``."""
 
     operands: Operands
     wrt: tuple[str, ...] = ()
-    """Names of operands."""
+    """Names of operands to differentiate."""
     grad_output: Tensor | None = None
-    """Of the shape of the loss; needed where ``wrt`` names an operand."""
+    """In the shape of the loss; required if ``wrt`` is not empty."""
     contents: Operands | None = None
     """Copied into the operands just before, on the same stream."""
 
@@ -107,12 +106,12 @@ class Call(Request[Answer], frozen=True):
         return next(iter(self.operands.values()))
 
     def fill(self, contents: Operands | None = None) -> None:
-        """Copy contents into the operands; None is those of the call."""
+        """Copy contents into the operands; None restores the call's own."""
         for name, values in (contents or self.contents or {}).items():
             self.operands[name].copy_(values)
 
     def begin(self, local: LocalSubject) -> Answer:
-        """Do it without waiting for a GPU."""
+        """Do it without waiting for the GPU."""
         self.fill()
         loss, leaves = local.forward(self.operands, self.wrt)
         if not self.wrt:
@@ -128,7 +127,7 @@ class Call(Request[Answer], frozen=True):
         *,
         retain: bool = False,
     ) -> Answer:
-        """Return the answer of a loss that was computed, without waiting for a GPU."""
+        """Run backward on a computed loss without waiting for the GPU."""
         gradients = local.backward(loss, leaves, self.wrt, grad_output, retain=retain)
         return Answer(loss.detach(), gradients)
 
@@ -142,7 +141,7 @@ class Call(Request[Answer], frozen=True):
 
 
 class ForEachGradOutput(Request[Iterable[Answer]], frozen=True):
-    """An answer for each grad_output, one after the other."""
+    """An answer for each grad_output, in order."""
 
     call: Call
     grad_outputs: Sequence[Tensor]
@@ -153,7 +152,7 @@ class ForEachGradOutput(Request[Iterable[Answer]], frozen=True):
 
 
 class RetainGraph(ForEachGradOutput, frozen=True):
-    """An answer for each grad_output, all through one graph, which is retained."""
+    """An answer for each grad_output through one retained graph."""
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
@@ -165,11 +164,11 @@ class RetainGraph(ForEachGradOutput, frozen=True):
 
 
 class Accumulate(Request[Gradients], frozen=True):
-    """The ``.grad`` of the operands after ``times`` backward passes, each of a new loss."""
+    """Accumulate ``.grad`` over ``times`` forward and backward passes."""
 
     call: Call
     before: Operands
-    """What is in ``.grad`` at first."""
+    """The initial ``.grad``."""
     times: int
 
     def perform(self, local: LocalSubject) -> Gradients:
@@ -187,16 +186,13 @@ class Accumulate(Request[Gradients], frozen=True):
 
 
 class SecondDerivatives(Request[Gradients], frozen=True):
-    """The derivatives of the gradients' product with tensors, by the operands and the grad_output.
-
-    None where there is none. Raises NoSecondDerivativesError if gradients cannot be differentiated.
-    """
+    """Differentiate the gradients' product with tensors; NoSecondDerivativesError if impossible."""
 
     operands: Operands
     grad_output: Tensor
-    """Of the shape of the loss."""
+    """In the shape of the loss."""
     toward: Operands
-    """The tensor that multiplies the gradient of each operand that has one, by its name."""
+    """The factor of each operand's gradient, by name."""
 
     def perform(self, local: LocalSubject) -> Gradients:
         wrt = tuple(self.toward)
@@ -223,19 +219,16 @@ class SecondDerivatives(Request[Gradients], frozen=True):
 
 @dataclass(frozen=True)
 class Head:
-    """One of several losses that make one: its weight, and the call without a gradient."""
+    """One term of a joint loss: its weight, and a call without a gradient."""
 
     case: Case | None
-    """None is that of the subject which is asked."""
+    """None is the requested subject's case."""
     call: Call
     weight: float
 
 
 class JointGradients(Request[list[Gradients]], frozen=True):
-    """The gradients of each head after one backward pass through their weighted sum.
-
-    All heads are of one implementation.
-    """
+    """Run one backward pass through a weighted sum of one implementation's losses."""
 
     heads: Sequence[Head]
 
@@ -253,7 +246,7 @@ class JointGradients(Request[list[Gradients]], frozen=True):
             for name in head.call.wrt
         ]
         with local.blamed():
-            # In one dtype, so that the grad_output of each is its weight.
+            # In one dtype, so that each one's grad_output is its weight.
             total = torch.stack(terms).sum()
             found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
         local.finish()
@@ -264,7 +257,7 @@ class JointGradients(Request[list[Gradients]], frozen=True):
 
 
 class SharedMemory(Request[tuple[str, str] | None], frozen=True):
-    """The first result of two calls that shares memory, and with what; or None."""
+    """The first result of two calls that shares memory, and with what, or None."""
 
     call: Call
 
@@ -274,7 +267,7 @@ class SharedMemory(Request[tuple[str, str] | None], frozen=True):
 
 
 class Poisoned(Request[Answer], frozen=True):
-    """The answer where the memory that a result may get is full of one byte."""
+    """The answer when memory that a result may reuse is filled with one byte."""
 
     call: Call
     pattern: int
@@ -290,7 +283,7 @@ class Poisoned(Request[Answer], frozen=True):
 
 
 class Growth(Request[int], frozen=True):
-    """The bytes that many calls more take and keep; 0 if that is noise."""
+    """The bytes that many more calls keep; 0 if that is noise."""
 
     call: Call
 
@@ -300,7 +293,7 @@ class Growth(Request[int], frozen=True):
 
 
 class ExtraBytes(Request[int], frozen=True):
-    """The most bytes that a call holds beyond its results."""
+    """The peak memory of a call beyond its results."""
 
     call: Call
 
@@ -312,7 +305,7 @@ class ExtraBytes(Request[int], frozen=True):
 
 
 class ChangedData(Request[Answer], frozen=True):
-    """The answer of a call of which an operand gets other memory between forward and backward."""
+    """The answer of a call whose operand gets new ``.data`` between forward and backward."""
 
     call: Call
     name: str
@@ -330,7 +323,7 @@ class ChangedData(Request[Answer], frozen=True):
 
 
 class InThread(Request[list[Answer]], frozen=True):
-    """Answers of one call after the other in a thread of their own, all finished at the end."""
+    """The answers of successive calls in a separate thread."""
 
     calls: Sequence[Call]
 
@@ -350,7 +343,7 @@ class InThread(Request[list[Answer]], frozen=True):
 
 
 class Bind(Request[None], frozen=True):
-    """Nothing: the implementation is bound, which builds what it needs."""
+    """Bind the implementation and build what it needs."""
 
     takes_long: ClassVar[bool] = True
 
@@ -359,17 +352,16 @@ class Bind(Request[None], frozen=True):
 
 
 def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]) -> bool:
-    """Tell whether there is an acceptable response for each request."""
+    """Tell whether each request has an acceptable response."""
     pairs = zip(requests, responses, strict=False)
     return len(requests) == len(responses) and all(one.accepts(answer) for one, answer in pairs)
 
 
 def toggle(values: Tensor, case: Case) -> None:
-    """Change some predictions of a case; once more brings them back, bit for bit.
+    """Change some predictions in place; a second call restores them exactly.
 
-    Their signs are turned. Where the loss does not take all numbers of both signs, they are
-    reversed in the last dimension instead, and so stay in their domain. Of a Model, which may be
-    the same for both signs, they are doubled or halved.
+    Predictions change sign. If the domain does not allow that, they are reversed along the last
+    dimension. Predictions of a Model, which may ignore signs, are doubled or halved.
     """
     if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
         integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))

@@ -1,14 +1,16 @@
-"""Implementations in files of others: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``.
+"""Third-party implementations: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``PACKAGE.MODULE:NAME``.
 
-A file is read, never imported, here. A worker imports it, see ``sandbox``.
+This module reads files and never imports them; a worker does (see ``sandbox``).
 """
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from importlib.machinery import PathFinder
 from itertools import chain
 from pathlib import Path
 
@@ -16,9 +18,11 @@ from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations.definitions import (
     PAIR,
+    UNKNOWN,
     Definition,
     NotJudgeableError,
     Parsed,
+    Signature,
 )
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
@@ -27,49 +31,76 @@ from losscli.reasons import Code, Reason
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
 _LONGEST_NAME = 255
-"""Characters of a name of a file; a longer text names none."""
+"""Maximum length of a file name."""
 _PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
+_INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
+"""``PACKAGE.MODULE:NAME``: what is installed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file as it was named, with its content: read once, and sent to whoever needs it."""
+    """A named file with its content, read once and sent where it is needed."""
 
     named: str
     path: Path
     revision: str
     name: str
-    """The name of the function or class; empty to find it."""
+    """The function or class; empty to find it."""
     data: bytes
+    call: str = ""
+    """How to call it: an expression over the names of the loss's operands; empty to find it."""
+    reduction: str = field(default="mean", compare=False)
+    """The reduction that it has where it takes none."""
+    parameters: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """The parameters of the loss that it has where it takes none."""
 
     @classmethod
     def read(cls, named: str) -> Source:
-        """Read a file that a worker is to import; see :meth:`find`.
-
-        Raises:
-            UsageError: its path is no text, too.
-        """
+        """Read a file for a worker; see :meth:`find`. UsageError also if the path is not text."""
         found = cls.find(named)
         _require_text(found.path)
         return found
 
     @classmethod
     def find(cls, named: str) -> Source:
-        """Read a file, at a revision if one is named.
+        """Read a file, at a revision if one is named, or that of an installed module.
 
         Raises:
-            UsageError: there is no such file or revision.
+            UsageError: there is no such file, revision or module.
         """
+        if installed := _INSTALLED.match(named):
+            path = _path_of_module(installed["module"])
+            return cls(named, path, "", installed["name"], _now(path))
         match = _PATTERN.match(named)
         if not match:
-            expected = "FILE.py, FILE.py:NAME or FILE.py@REVISION"
+            expected = "FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME"
             raise UsageError(f"expected {expected}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
         data = _at_revision(path, revision) if revision else _now(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
 
+    @property
+    def module(self) -> str:
+        """The installed module; empty of a file by itself."""
+        found = _INSTALLED.match(self.named)
+        return found["module"] if found else ""
+
+    def called(self, expression: str) -> Source:
+        """Return the source of what an expression calls.
+
+        Raises:
+            NotJudgeableError: it is no expression.
+        """
+        if expression:
+            names_in(expression)
+        return replace(self, call=expression)
+
+    def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
+        """Return the source with what it has where it takes neither."""
+        return replace(self, reduction=reduction or self.reduction, parameters=parameters)
+
     def of_module(self, name: str) -> Source:
-        """Return the source of the function or class that it names, or else of a module."""
+        """Return the source of a named function or class, or of a module."""
         return self if self.name else replace(self, name=name, named=f"{self.named}:{name}")
 
     @cached_property
@@ -81,7 +112,7 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        """The content; NotJudgeableError where it is no text."""
+        """The text; NotJudgeableError if the content is not text."""
         try:
             return self.data.decode()
         except UnicodeDecodeError:
@@ -90,25 +121,22 @@ class Source:
 
     @cached_property
     def parsed(self) -> Parsed:
-        """What it defines and imports; NotJudgeableError where it is no Python."""
+        """The definitions and imports; NotJudgeableError if it is not Python."""
         return Parsed.read(self.text, str(path_of(self.named)))
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that it imports, with their versions."""
+        """The kernel languages that it imports, with their versions."""
         return languages_of(self.parsed.imports)
 
     @property
     def imports_losscli(self) -> bool:
-        """Whether it is built on losscli, whose kernels it then finds in the cache."""
+        """Whether it imports losscli and so needs the cached kernels."""
         return "losscli" in self.parsed.imports
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it imports and names no file of its own folder.
-
-        What is put together at run time is not seen.
-        """
+        """Whether it imports and names no file of its folder, as far as its text shows."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
         return not (
@@ -118,13 +146,16 @@ class Source:
         )
 
     def definition(self, loss: str) -> Definition:
-        """Return what a loss is called as.
-
-        Raises:
-            NotJudgeableError: nothing fits, or several things do.
-        """
+        """Return a loss's definition; NotJudgeableError if none or several fit."""
         parsed = self.parsed
         found = parsed.definitions
+        if self.call:
+            used = names_in(self.call)
+            operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
+            given = tuple(each for each in operands if each in used)
+            return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
+        if self.module and self.name not in found:  # it imports it from elsewhere
+            return Definition(self.name, "function", UNKNOWN)
         if self.name:
             if self.name not in found:
                 raise NotJudgeableError(
@@ -164,7 +195,7 @@ class Source:
     def unavailable(
         self, loss: str, reduction: str, spec: Spec, parameters: Mapping[str, float]
     ) -> Reason | None:
-        """Return why what it defines cannot run a case; None if it can."""
+        """Return why the definition cannot run a case, or None."""
         try:
             definition = self.definition(loss)
             misfit = self.misfit(definition, spec)
@@ -173,25 +204,28 @@ class Source:
         takes = definition.takes
         if misfit:
             return Reason(Code.NOT_APPLICABLE, misfit)
-        if reduction != "mean" and len(spec.reductions) > 1 and not takes("reduction"):
+        if reduction != self.reduction and len(spec.reductions) > 1 and not takes("reduction"):
             return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no reduction")
         for parameter in spec.parameters:
             value = parameters.get(parameter.name, parameter.default)
-            if value not in (parameter.default, parameter.absent) and not takes(parameter.name):
+            own = self.parameters.get(parameter.name)
+            if value not in (parameter.default, parameter.absent, own) and not takes(
+                parameter.name
+            ):
                 return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no {parameter.name}")
         return None
 
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
-        """Return why the operands of a loss cannot all be given; empty where they can.
+        """Return why the operands cannot be passed, or an empty string.
 
         Raises:
             NotJudgeableError: see :meth:`Signature.order`.
         """
-        signature = definition.signature
+        signature = signature_for(definition, spec)
         if lacks := signature.lacks(spec.names, given):
             return f"{definition.name} takes no {lacks}"
         order = signature.order(spec.names, given)
-        settings = {"reduction", *(parameter.name for parameter in spec.parameters)}
+        settings = settings_of(spec)
         for argument, operand in zip(signature.names, order, strict=False):
             if argument in settings:
                 named = f"the argument {argument} of {definition.name} is the {operand}"
@@ -199,23 +233,63 @@ class Source:
         return ""
 
     def defines(self, name: str) -> bool:
-        """Tell whether the file defines something of a name, if only a compiled module."""
+        """Tell whether the file defines a name, perhaps a compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
 
 
+def signature_for(definition: Definition, spec: Spec) -> Signature:
+    """Return the signature of what a loss is called as, without the loss's settings."""
+    operands = sum(not operand.optional for operand in spec.operands)
+    return definition.signature.without(settings_of(spec), operands)
+
+
+def settings_of(spec: Spec) -> set[str]:
+    """Return the names of what a call of a loss is given besides operands."""
+    return {"reduction", *(parameter.name for parameter in spec.parameters)} - {*spec.names}
+
+
 def is_file(name: str) -> bool:
-    """Tell whether the name of an implementation is that of a file."""
-    return bool(_PATTERN.match(name))
+    """Tell whether the name of an implementation is that of a file, or of an installed module."""
+    return bool(_PATTERN.match(name) or _INSTALLED.match(name))
+
+
+def names_in(expression: str) -> tuple[str, ...]:
+    """Return the names that an expression uses.
+
+    Raises:
+        NotJudgeableError: it is no expression.
+    """
+    try:
+        tree = ast.parse(expression, "--call", "eval")
+    except (SyntaxError, ValueError) as error:
+        text = f"--call {expression!r} is no expression: {getattr(error, 'msg', error)}"
+        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
+        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
+    return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+def _path_of_module(name: str) -> Path:
+    """Return the file of an installed module, without importing it or its packages."""
+    folders: Sequence[str] | None = None
+    spec = None
+    first, *rest = name.split(".")
+    for count, part in enumerate((first, *rest), 1):
+        spec = PathFinder.find_spec(".".join(name.split(".")[:count]), folders)
+        if spec is None:
+            raise UsageError(f"there is no module '{name}' here: '{part}' is not found.")
+        folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
+    if spec is None or not (spec.origin or "").endswith(".py"):
+        raise UsageError(f"the module '{name}' is not written in Python. Name a file of Python.")
+    return Path(str(spec.origin))
 
 
 def path_of(named: str) -> Path:
-    """Return the path of a file as it is named, whether or not it is there."""
+    """Return a named file's path, whether or not it exists."""
     match = _PATTERN.match(named)
     return Path(match["path"] if match else named)
 
 
 def _require_text(path: Path) -> None:
-    """Refuse a path that no message to a worker can hold."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -235,7 +309,6 @@ def _now(path: Path) -> bytes:
 
 
 def _at_revision(path: Path, revision: str) -> bytes:
-    """Return a file as git has it."""
     import subprocess
 
     directory = path.absolute().parent
@@ -252,7 +325,7 @@ def _at_revision(path: Path, revision: str) -> bytes:
 
 @cache
 def _function_names(loss: str) -> tuple[str, ...]:
-    """Return what the functions of a loss are called; of no known loss what one would be."""
+    """Return the function names of a loss; an unknown loss gets the usual one."""
     return EVERY_LOSS[loss].function_names if loss in EVERY_LOSS else (f"{loss}_loss",)
 
 
@@ -262,7 +335,6 @@ def _told(found: Mapping[str, Definition]) -> str:
 
 
 def _is_file(folder: Path, text: str) -> bool:
-    """Tell whether a text names a file of a folder."""
     if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
         return False
     try:

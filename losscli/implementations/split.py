@@ -1,7 +1,7 @@
-"""Implementations of cases whose operands are split over ranks: losscli's own and others'.
+"""Implementations of losses whose operands are split over ranks.
 
-Each is bound to a function of this rank's shards, which returns the loss of all classes on every
-rank. Its collectives go through PyTorch's default process group.
+Each takes this rank's shards and returns the loss over all classes on every rank. Collectives use
+PyTorch's default process group.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 LOGITS = "cross_entropy"
-"""The only loss that other projects split by the classes of logits."""
+"""The only loss that other projects split by classes."""
 
 
 @dataclass(frozen=True)
 class _Split:
-    """An implementation of losses whose operands are split."""
+    """An implementation of split losses."""
 
     bind: Callable[[Case], BoundLoss]
     unavailable: Callable[[Case], Reason | None] = lambda case: None
@@ -44,7 +44,7 @@ def _custom(case: Case) -> BoundLoss:
     settings: dict[str, Any] = dict(case.settings)
     if len(case.spec.reductions) > 1:
         settings["reduction"] = case.reduction
-    # Where the ranks know what all have, no call asks.
+    # If ranks know all sizes, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
     function, names = getattr(sharded, case.spec.function_name), case.spec.names
 
@@ -56,7 +56,6 @@ def _custom(case: Case) -> BoundLoss:
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
-    """Return a formula of all logits, which each rank gathers from the others."""
     from losscli.ranks.shards import PutTogether, SumOfGradients
 
     settings = {"reduction": case.reduction, **case.params}
@@ -74,7 +73,7 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
         return formula(*wholes, **settings)
 
     def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
-        # The logits are gathered, which are smaller than the weight of a large vocabulary.
+        # Gather the logits, which are smaller than a large vocabulary's weight.
         shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
         logits = together(aten.linear(shared, *layer), -1)
         return formula(logits, target, **settings)
@@ -89,7 +88,6 @@ def _reference(case: Case) -> BoundLoss:
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
-    """Return the formula of the logits of hidden states."""
     from losscli.losses import find_loss
 
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
@@ -118,7 +116,6 @@ def _no_functional(case: Case) -> Reason | None:
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    """Return PyTorch's cross entropy of a DTensor, within ``loss_parallel``."""
     import torch
     from torch.distributed.tensor import DTensor, Shard
 
@@ -143,7 +140,7 @@ def _loss_parallel(case: Case) -> BoundLoss:
 
 @cache
 def _allow_loss_parallel() -> ExitStack:
-    """Enter ``loss_parallel`` for good: backward needs it as well, and only DTensors change."""
+    """Enter ``loss_parallel`` permanently: backward needs it too, and it only affects DTensors."""
     from torch.distributed.tensor.parallel import loss_parallel
 
     stack = ExitStack()
@@ -195,7 +192,6 @@ def _liger(case: Case) -> BoundLoss:
 
 
 def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
-    """Reduce the losses of rows as the case asks for."""
     if case.reduction == "none":
         return rows
     total = rows.sum()
@@ -206,7 +202,7 @@ def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
 def _of_logits_alone(
     name: str, takes: frozenset[str], module: str = "", install: str = ""
 ) -> Callable[[Case], Reason | None]:
-    """Return what says why a project does not run a case; one with a module needs a GPU."""
+    """Return a check for why a project cannot run a case; one with a module needs a GPU."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.loss != LOGITS:
@@ -232,7 +228,6 @@ def _of_logits_alone(
 
 
 def _is_there(module: str) -> bool:
-    """Tell whether a module can be imported; older versions of a package may lack it."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
@@ -262,7 +257,7 @@ SPLIT: Mapping[str, _Split] = {
         ),
     ),
 }
-"""What runs cases whose operands are split, by the name of the implementation."""
+"""Implementations of split cases, by name."""
 
 
 def _only_split(case: Case) -> Reason | None:
@@ -291,11 +286,11 @@ ONLY_SPLIT = (
         temporaries=2,
     ),
 )
-"""Implementations that have no loss of whole operands."""
+"""Implementations without losses of whole operands."""
 
 
 def with_split(one: Implementation) -> Implementation:
-    """Return an implementation that also runs, or says why it does not, what is split."""
+    """Return an implementation that also runs split cases or says why it cannot."""
     split = SPLIT.get(one.name)
 
     def bind(case: Case) -> BoundLoss:

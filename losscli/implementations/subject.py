@@ -1,7 +1,7 @@
-"""What verify and bench ask of an implementation, in this process or, for a file, in a worker.
+"""The interface of verify and bench to an implementation in this process or a worker.
 
-A subject is made of plain data (an implementation and a case), and takes and returns tensors, so it
-can live in another process than its caller.
+A subject is plain data (an implementation and a case) with tensors as arguments and results, so it
+can live in another process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from losscli.implementations.requests import Call, Request
 
 
 class Subject(Protocol):
-    """An implementation with the reduction and parameters of a case fixed.
+    """An implementation with a case's reduction and parameters.
 
-    All methods raise SubjectError, with the first line of what the implementation raised.
+    Its methods raise SubjectError with the first line of an implementation's exception.
     """
 
     @property
@@ -47,33 +47,33 @@ class Subject(Protocol):
         ...
 
     def again(self) -> Subject:
-        """Bind the implementation anew, so that a compiled one forgets earlier inputs."""
+        """Bind again, so that a compiled implementation forgets earlier inputs."""
         ...
 
     def send(self, request: Request[R], /) -> R:
-        """Perform a request where the implementation lives, and return the response."""
+        """Perform a request in the process of the implementation; return its response."""
         ...
 
     def watch(self, step: Callable[[], object], /) -> list[StateChange]:
-        """Return what a step of this subject has changed in its process, which is brought back."""
+        """Return and restore the process state that a step changed."""
         ...
 
 
 def bind(implementation: Implementation, case: Case) -> Subject:
-    """Fix reduction and parameters; what a file defines is asked in a process of its own."""
+    """Fix reduction and parameters; a file runs in a separate process."""
     if implementation.file:
         return RemoteSubject.bind(implementation, case)
     return LocalSubject.bind(implementation, case)
 
 
 def subject_of(name: str, case: Case) -> Subject:
-    """Return the subject of an implementation by its name; UsageError lists the names."""
+    """Return the subject of a named implementation; UsageError lists the names."""
     return bind(find_implementation(name), case)
 
 
 @contextmanager
 def recordings(subject: Subject, calls: Sequence[Call]) -> Iterator[list[Replay]]:
-    """Capture each call in its own graph, to be replayed; their memory is freed at the end."""
+    """Capture each call in its own graph for replay; free them at the end."""
     try:
         numbers = subject.send(Capture(calls))
         yield [Replay(number, call) for number, call in zip(numbers, calls, strict=True)]

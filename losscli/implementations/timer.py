@@ -1,11 +1,11 @@
-"""Times calls: one interface, with the clock on a CPU and events on a GPU.
+"""Timers with one interface: a clock for the CPU and events for a GPU.
 
-With a cold cache, the timer evicts the data of the last call before each sample: on a GPU always,
-by writing twice the L2; on the CPU by reading a buffer larger than the last-level cache, and only
-where the tensors of a call fit that cache, because larger tensors evict themselves.
+With a cold cache, the timer evicts the last call's data before each sample. On a GPU it writes
+twice the L2 size. On a CPU it reads a buffer larger than the last-level cache, but only if a call's
+tensors fit in that cache; larger ones evict themselves.
 
-Where several ranks time the same calls, each has a timer, and all have to make as many calls: what
-that depends on they agree on, and they meet before each sample.
+Each rank has a timer. Ranks must make equally many calls, so they agree on what the number depends
+on and meet before each sample.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Clock = Callable[[], int]
 """A monotonic clock in nanoseconds."""
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
-"""Shortest block of calls: a reading of the clock costs about 50 ns, a thousandth of it."""
+"""Shortest block of calls: a clock reading costs about 50 ns, a thousandth of it."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
-"""Shortest block of calls where a sample ends in a wait for a GPU, which costs some 10 us."""
+"""Shortest block of calls if a sample ends with a wait for a GPU, which costs some 10 us."""
 Agree = Callable[[float], float]
-"""Takes a number that each rank has read for itself, and returns one that is the same for all."""
+"""Returns one number for all ranks from each rank's own."""
 
 
 def own(number: float) -> float:
-    """Return the number: what a process that is alone agrees on."""
+    """Return the number, which is what a single process agrees on."""
     return number
 
 
@@ -49,26 +49,26 @@ STEADY_CALLS = 2
 FRESH_CALLS = 16
 FRESH_CALLS_SECONDS = 2.0
 FRESH_BYTES = 2**20
-"""A process whose allocator keeps freed memory is warm after this many calls in a row that took
-fewer fresh bytes than this, or after this many calls or seconds."""
+"""A process that keeps freed memory is warm after this many calls in a row with fewer fresh bytes
+than this, or after this many calls or seconds."""
 HOST_CALLS = 200
 HOST_CALLS_SECONDS = 0.1
-"""Calls from which the host's time is known on a GPU, and what they may take beyond a warm-up."""
+"""Calls that determine the host's time on a GPU, and their time beyond a warm-up."""
 QUEUED = 24
-"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within the 1,024
-launches that a stream holds before it makes the host wait."""
+"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within a stream's limit
+of 1,024 launches."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
-"""How much longer than the host is thought to need the GPU is kept busy, at first and at most."""
+"""How much longer than the host's estimated time the GPU is kept busy, at first and at most."""
 BUSY_SECONDS = 2e-3
 """How long the GPU is kept busy at least to see whether a call waits for it."""
 BETWEEN_CALLS_SECONDS = 40e-6
-"""What the host needs for the events around a call, and for what comes before it."""
+"""The host's time for the events around a call and its preparation."""
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A warmed-up call, and the facts that the warm-up measured."""
+    """A warmed-up call and its measurements."""
 
     call: Call
     repeats: int
@@ -76,27 +76,27 @@ class Warm:
     host_seconds: float
     """How long one call keeps the host busy."""
     before: Call | None = None
-    """Called before each sample, outside its time."""
+    """Called before each sample, outside the timed region."""
     name: str = ""
     """The name of the implementation."""
     waits: bool = False
     """Whether the call waits for the GPU, so that nothing can be queued behind it."""
     of_ranks: list[tuple[float, ...]] = field(default_factory=list, compare=False)
-    """The seconds of each rank in each sample so far, where there are several ranks."""
+    """Each rank's seconds in each sample so far, if there are several ranks."""
 
 
 class CallFailedError(Exception):
-    """A call raised while a sample of it was taken."""
+    """A call raised while it was sampled."""
 
     def __init__(self, warm: Warm, error: Exception) -> None:
-        """``warm``: whose call; ``error``: what it raised."""
+        """``warm`` is the call, ``error`` its exception."""
         super().__init__(f"{warm.name} raised {type(error).__name__}")
         self.warm, self.error = warm, error
 
 
 @contextmanager
 def sampling(warm: Warm) -> Iterator[None]:
-    """Turn what a call raises into CallFailedError; entered outside the time of the sample."""
+    """Turn a call's exception into CallFailedError, outside the timed region."""
     try:
         yield
     except LosscliError:  # a failed build, say: no case of this run could do better
@@ -106,11 +106,11 @@ def sampling(warm: Warm) -> Iterator[None]:
 
 
 class Timer(Protocol):
-    """Takes samples, in seconds a call; what is timed calls nothing but the call itself."""
+    """Takes samples in seconds per call; the timed region contains only the call."""
 
     @property
     def gaps(self) -> int:
-        """Number of batches so far in which the GPU waited for the host."""
+        """Number of batches in which the GPU waited for the host."""
         ...
 
     def warm_up(self, call: Call) -> Warm:
@@ -118,12 +118,12 @@ class Timer(Protocol):
         ...
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """Take one sample of each, in the order given; CallFailedError says whose call raised."""
+        """Sample each call in the given order; CallFailedError names one that raised."""
         ...
 
 
 class CpuTimer:
-    """Reads a clock around a block of calls, or around one where the cache is evicted before it."""
+    """Times a block of calls, or single calls if the cache is evicted before each."""
 
     sample_seconds = MINIMUM_SAMPLE_SECONDS
     gaps = 0
@@ -136,13 +136,10 @@ class CpuTimer:
         agree: Agree = own,
         meet: Call | None = None,
     ) -> None:
-        """Make a timer of one rank, or of a process that is alone.
+        """Make a timer for a rank or a single process.
 
-        Args:
-            evict: empties the cache before each sample; None leaves it as it is.
-            clock: the rank's own.
-            agree: on what calls depend on.
-            meet: waits for the other ranks before each sample.
+        ``evict`` empties the cache before each sample. Ranks ``agree`` on numbers that calls depend
+        on, and ``meet`` before each sample.
         """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
 
@@ -187,11 +184,7 @@ class CpuTimer:
 
 
 class HostTimer(CpuTimer):
-    """Reads a clock around a loop of calls to a GPU, and waits for the GPU in the end.
-
-    This is the time of a program that only makes such calls: launches or work, whichever takes
-    longer. Nothing can be evicted within the loop.
-    """
+    """Times a loop of GPU calls on the host: launch time or work time, whichever is longer."""
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
 
@@ -210,13 +203,13 @@ class HostTimer(CpuTimer):
 
 
 class CudaTimer:
-    """Records events around each call, on a stream that is kept busy until all are queued.
+    """Records events around each call on a stream kept busy until all are queued.
 
-    A kernel that only waits runs first, for longer than the host needs to queue the batch, so that
-    no gap in which the GPU waits for the host is in a sample. Whether it was long enough is seen
-    afterwards; if not, the batch is taken again behind a longer wait, up to a longest: what waits
-    for the GPU itself can be queued behind none. Such a batch is kept, and counted. A call that is
-    known to wait is a batch of its own, so that the time of the host is in no other's sample.
+    A waiting kernel runs first, for longer than the host needs to queue the batch, so that no
+    sample includes a gap in which the GPU waits for the host. If it was too short, the batch is
+    repeated with a longer wait, up to a maximum; a call that itself waits for the GPU never fits,
+    and its batch is kept and counted. Such a call is a batch of its own, so that host time is in no
+    other sample.
     """
 
     def __init__(
@@ -228,7 +221,7 @@ class CudaTimer:
         agree: Agree = own,
         meet: Call | None = None,
     ) -> None:
-        """See :class:`CpuTimer`; ``meet`` makes the stream wait for the other ranks."""
+        """See :class:`CpuTimer`; ``meet`` makes the stream wait for other ranks."""
         self.device, self.evict, self.clock = device, evict, clock
         self.agree, self.meet = agree, meet
         self.margin = QUEUE_MARGIN
@@ -265,14 +258,14 @@ class CudaTimer:
         return samples
 
     def _host_seconds(self, call: Call) -> float:
-        """Measure how long a call keeps the host busy while the GPU is idle."""
+        """Measure how long a call occupies the host while the GPU is idle."""
         torch.cuda.synchronize(self.device)
         start = self.clock()
         call()
         return (self.clock() - start) * 1e-9
 
     def _waits(self, call: Call, host_seconds: float) -> bool:
-        """Tell whether a call returns only when the GPU is done with what was queued before it."""
+        """Tell whether a call waits for earlier work of the GPU."""
         busy = max(BUSY_SECONDS, host_seconds * QUEUE_MARGIN_LIMIT)
         with torch.cuda.device(self.device):
             torch.cuda.synchronize()
@@ -284,7 +277,7 @@ class CudaTimer:
         return waits
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
-        """Run a batch, with longer and longer waits until the GPU never waits for the host."""
+        """Run a batch with longer waits until the GPU never waits for the host."""
         while self.agree(not self._run(batch)) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
@@ -292,7 +285,6 @@ class CudaTimer:
             self.margin *= 2
 
     def _run(self, batch: Sequence[Warm]) -> bool:
-        """Queue a batch and wait for it; tell whether the GPU was busy until all was queued."""
         host_seconds = sum(warm.host_seconds + BETWEEN_CALLS_SECONDS for warm in batch)
         torch.cuda.synchronize()
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
@@ -313,7 +305,7 @@ class CudaTimer:
         return in_time
 
     def _cycles_per_second(self) -> float:
-        """Measure how fast the waiting kernel counts; the first run only wakes the GPU."""
+        """Measure the waiting kernel's rate; the first run only wakes the GPU."""
         cycles = 10_000_000
         start, end = self.events[0]
         for _ in range(2):
@@ -325,7 +317,6 @@ class CudaTimer:
 
 
 def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
-    """Yield the calls that are queued together, in their order: those that wait are alone."""
     for waits, together in groupby(queue, key=lambda warm: warm.waits):
         calls, size = list(together), 1 if waits else QUEUED
         for first in range(0, len(calls), size):
@@ -333,17 +324,15 @@ def _batches(queue: Sequence[Warm]) -> Iterator[Sequence[Warm]]:
 
 
 def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
-    """Tell whether to evict the cache between calls that touch ``working_set`` bytes."""
+    """Tell whether calls touching ``working_set`` bytes need cache eviction."""
     return cache == "cold" and (device != "cpu" or working_set <= cache_bytes("cpu"))
 
 
 def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> Timer:
-    """Return the timer of a device, which evicts the cache before each sample or does not.
+    """Return a device's timer, with or without cache eviction; ``ranks``: ``agree`` and ``meet``.
 
-    ``ranks`` are ``agree`` and ``meet`` of a rank's timer.
-
-    The CPU's buffer is read, not written, for lines that are dirty would be written back during
-    the sample; it is a quarter larger than the cache, which is not exactly least-recently-used.
+    The CPU's buffer is read, because dirty lines would be written back during the sample. It is a
+    quarter larger than the cache, whose replacement is not exactly least-recently-used.
     """
     size = cache_bytes(device)
     if device == "cpu":
@@ -359,10 +348,7 @@ def _settle_memory(
     clock: Clock,
     fresh_bytes: Callable[[], int] = allocator.fresh_bytes,
 ) -> list[float]:
-    """Measure until calls find their memory among freed blocks.
-
-    Where each call frees several large blocks, it takes a dozen calls until their places fit.
-    """
+    """Measure until calls reuse freed blocks, which may take a dozen calls."""
     start, steady = clock(), 0
     seconds: list[float] = []
     while steady < STEADY_CALLS and len(seconds) < FRESH_CALLS:
@@ -382,8 +368,8 @@ def _settle(
 ) -> list[float]:
     """Measure often and long enough; return the seconds of each measurement.
 
-    More than WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS. ``made``
-    are measurements that count as well.
+    Calls beyond WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS. ``made``
+    are measurements that count too.
     """
     seconds = list(made)
     before = elapsed = sum(seconds)

@@ -1,7 +1,6 @@
-"""Calls of split losses with whole operands, which each rank cuts: what checks ask, in lockstep.
+"""Calls of split losses with whole operands, which each rank cuts for lockstep checks.
 
-Every rank has the same whole operands and gets the same whole gradients, so that each judges them
-as those of any loss, and all come to the same decisions.
+Every rank has the same operands and gets the same gradients, so all ranks decide alike.
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
-    """Return a function of whole operands, of one that takes the shards of this rank.
-
-    ``bind`` binds it to cases that differ in the number of their classes, as checks ask for.
-    """
+    """Return a function of whole operands; ``bind`` binds cases with other class counts."""
     cuts, names, group = CUTS[case.loss], case.spec.names, joined()
     bound = cache(lambda classes: bind(case.reshaped((*case.shape[:-1], classes))))
 
@@ -52,7 +48,7 @@ def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
 
 
 def shards_of(case: Case, operands: Mapping[str, Tensor], group: Group) -> dict[str, Tensor]:
-    """Return this rank's operands by their names; what is not cut is that of the case."""
+    """Return this rank's operands by name; uncut operands are the case's."""
     cuts = CUTS[case.loss]
     return {
         name: cut(whole, cuts[name], group.size, group.rank) if name in cuts else whole
@@ -63,7 +59,7 @@ def shards_of(case: Case, operands: Mapping[str, Tensor], group: Group) -> dict[
 def whole_gradients(
     case: Case, group: Group, gradients: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """Return the whole gradients of the operands that are trained, from those of the shards."""
+    """Return whole gradients from those of shards."""
     found: list[Tensor | None] = []
     for name, gradient in zip(case.spec.trained, gradients, strict=False):
         dim = CUTS[case.loss].get(name)
@@ -76,11 +72,7 @@ def whole_gradients(
 
 
 def check_equal(group: Group, what: str, result: object) -> None:
-    """Compare the bits of a result that all ranks have to have.
-
-    Raises:
-        SubjectError: on all ranks; it names one that differs from the first.
-    """
+    """Raise SubjectError on all ranks unless a result is bitwise equal on them."""
     bits = group.gather(f"compares a {what}", _bits(result))
     other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
     if other is not None:
@@ -96,16 +88,16 @@ def _bits(result: object) -> tuple[object, ...]:
 
 
 class _Shared(torch.autograd.Function):
-    """Passes on an operand that all ranks have, and compares its gradient between them."""
+    """An identity that compares the operand's gradient between ranks."""
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, name: str, group: Group) -> Tensor:
-        """Return the same."""
+        """Return the operand."""
         ctx.name, ctx.group = name, group
         return whole.view_as(whole)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient, if it is the same on all ranks."""
+        """Return the gradient if it is the same on all ranks."""
         check_equal(ctx.group, f"{ctx.name} gradient", gradients[0])
         return gradients[0], None, None

@@ -85,18 +85,36 @@ class KnownLoss:
     """What computes the truth of a Model: the loss has its own."""
 
     def __init__(
-        self, job: Job, device: str, candidate: Implementation, loss: str, seed: int
+        self,
+        job: Job,
+        device: str,
+        candidate: Implementation,
+        loss: str,
+        seed: int,
+        model: Implementation | None = None,
     ) -> None:
-        """Find what the candidate's file defines; NotJudgeableError where it takes too little."""
+        """Find what the candidate's file defines; NotJudgeableError where it takes too little.
+
+        ``model``: the reference that computes the loss, beside which it is timed.
+        """
+        self.model = model
         self.job, self.device, self.candidate, self.loss = job, device, candidate, loss
         self.seed = seed
         assert candidate.file
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, tuple(job.arguments))
+        self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
+        """The parameters that it is judged at, where the file or the job says which."""
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         """The dtypes in which all checks are made and times are taken."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
         """The dtypes that a candidate need not take."""
+
+    @property
+    def usual_reductions(self) -> tuple[str, ...]:
+        """The reductions that it is for, where it takes others."""
+        reductions = EVERY_LOSS[self.loss].reductions
+        return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
 
     def start(self) -> None:
         """Start what knows the truth: the loss is there."""
@@ -159,12 +177,14 @@ class KnownLoss:
             passes=passes if trains else (FORWARD,),
             implementations=(
                 self.job.file,
-                *((REFERENCE,) if quick else (*self.compared, CUSTOM)),
+                self.model.name if self.model else REFERENCE,
+                *(() if quick else (*self.compared[1:], CUSTOM)),
             ),
             timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
-        files = {self.candidate.name: self.candidate}
-        return [worth_processes(task) for task in plan_bench(config, self.device, files)]
+        files = {each.name: each for each in (self.candidate, self.model) if each}
+        tasks = plan_bench(config, self.device, files)
+        return [replace(worth_processes(task), limited=not quick) for task in tasks]
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
         """Leave out a dtype that a candidate need not take; else return None."""
@@ -175,7 +195,7 @@ class KnownLoss:
 
     def called(self, implementation: str) -> str:
         """Return what a verdict calls an implementation that was timed."""
-        return implementation
+        return REFERENCE if self.model and implementation == self.model.name else implementation
 
     def _checks(
         self,
@@ -224,21 +244,20 @@ class KnownLoss:
         job, spec = self.job, EVERY_LOSS[self.loss]
         takes = self.definition.takes
         absent = {p.name: p.absent for p in spec.parameters if not takes(p.name)}
-        given = {n: v for n, v in absent.items() if v is not None} | {**job.parameters}
+        given = {n: v for n, v in absent.items() if v is not None} | self.parameters
         fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given.items()}
         choices = [LossChoice(self.loss, fixed)]
         if every:
             for name in (*forms(self.loss, self.definition), self.loss):
                 others = dict(fixed)
-                if not job.parameters:
+                if not self.parameters:
                     defaults = off_default(EVERY_LOSS[name])
                     others |= {n: (v,) for n, v in defaults.items() if takes(n)}
                 if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
-            if drawn and not job.parameters:
+            if drawn and not self.parameters:
                 choices += [LossChoice(self.loss, fixed | each) for each in self._drawn()]
-        usual = "mean" if "mean" in spec.reductions else spec.reductions[0]
-        reductions: tuple[Any, ...] = (job.reduction or usual,)
+        reductions: tuple[Any, ...] = self.usual_reductions
         if every and not job.reduction and takes("reduction"):
             reductions = spec.reductions
         return Config(
@@ -307,6 +326,14 @@ def check_arguments(
         raise NotJudgeableError(Code.SIGNATURE, text)
 
 
+def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
+    """Return the parameters of a loss with which ``get_init_inputs`` makes a module."""
+    names = definition.constructor.names if definition.constructor else ()
+    given = dict(zip(names, file.parsed.made_with or (), strict=False))
+    known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
+    return {n: float(v) for n, v in given.items() if n in known and isinstance(v, int | float)}
+
+
 def loss_of(file: Source) -> str:
     """Return the loss that a file defines by its name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
@@ -317,12 +344,11 @@ def loss_of(file: Source) -> str:
     found = [_form_of(file, losses) for losses in named.values()]
     if len(found) == 1:
         return found[0]
-    losses = ", ".join(sorted(EVERY_LOSS))
     if found:
         text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
         raise NotJudgeableError(Code.AMBIGUOUS, text)
-    text = f"{file.named} does not say which loss it is. Choose one with --loss: {losses}"
-    raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}; or name a file with a class Model")
+    text = f"{file.named} does not say which loss it computes, and its values are those of none"
+    raise NotJudgeableError(Code.UNKNOWN_LOSS, text)
 
 
 def _form_of(file: Source, losses: list[str]) -> str:

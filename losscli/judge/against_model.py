@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from msgspec import structs
@@ -105,6 +105,10 @@ class AnyModel:
                 f"{_listed(own)}, so that those of the reference cannot be given to it. Use the "
                 "same names and shapes"
             )
+
+    parameters: ClassVar[Mapping[str, float]] = {}
+    usual_reductions: tuple[str, ...] = ()
+    """The reductions that it is for: it has one."""
 
     def firsts(self) -> list[Case]:
         """Return the smallest case of each dtype."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from losscli.cases.case import Case
+from losscli.config.check_names import FACET_OF
 from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
-from losscli.reasons import Code
-from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.reasons import FACETS, HOME, Code, Facet
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.verify.repeating import line
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
@@ -22,6 +23,12 @@ RENAMED: dict[Code, Code] = {
     Code.NONE: Code.WRONG,
 }
 """The codes of results that a verdict calls otherwise."""
+_KINDS: dict[Code, str] = {
+    Code.LIMITED: "limited",
+    Code.REFUSES: "raises",
+    Code.NO_WORSE_THAN_TORCH: "",
+    Code.SLOWER: "",
+}
 AT_EDGE: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
 """What they are called where a parameter is at an end of its domain."""
 ASSERTED = "device-side assert"
@@ -48,7 +55,55 @@ class Draft:
     """The dtypes that were looked at."""
     optional: Collection[str] = ()
     """The dtypes that a candidate need not take."""
+    cases: list[Case] = field(default_factory=list)
+    """Those whose results were wrong, the smallest first."""
+    cause: str = ""
+    """What wrong results are, where that is known."""
+    notes: list[str] = field(default_factory=list)
+    """What was found out about how to judge it."""
+    tested: dict[Facet, None] = field(default_factory=dict)
+    """The facets that something was asked about."""
+    given: Mapping[str, float] = field(default_factory=dict)
+    """The parameters that the job asks for."""
+    usual: Collection[str] = ()
+    """The reductions that a file is for, where it takes others."""
     now: Stage = "parse"
+
+    @property
+    def facets(self) -> dict[Facet, str]:
+        """What is known of each facet: ``ok``, ``limited: how``, ``raises: how`` and so on."""
+        found: dict[Facet, str] = {}
+        for facet in FACETS:
+            own = [reason for reason in self.reasons if reason.facet == facet]
+            if own:
+                worst = min(own, key=lambda reason: [*Code].index(reason.code))
+                kind = _KINDS.get(worst.code, "wrong")
+                text = worst.text.removeprefix("raised ")
+                found[facet] = f"{kind}: {text}" if kind else "ok"
+            else:
+                found[facet] = "ok" if facet in self.tested else "not tested"
+        return found
+
+    def _facet_of(self, result: VerifyResult) -> Facet:
+        """Return the facet of a result: that of its check, or of what is unusual of its case."""
+        case = result.case
+        facet = FACET_OF.get(result.check, "gradient")
+        if result.code == Code.OVERWROTE:
+            return "inputs"
+        if facet not in ("value", "gradient"):
+            return facet
+        if result.code == Code.LIMITED:
+            return "extreme_values"
+        if case.dtype in self.optional:
+            return "dtypes"
+        if self.usual and case.reduction not in self.usual:
+            return "reductions"
+        parameters = {each.name: each for each in case.spec.parameters}
+        unusual = (
+            value not in (parameters[name].default, parameters[name].absent, self.given.get(name))
+            for name, value in case.params.items()
+        )
+        return "parameters" if any(unusual) else facet
 
     @property
     def failures(self) -> list[JudgeReason]:
@@ -68,7 +123,7 @@ class Draft:
         finally:
             self.seconds[name] = round(time.monotonic() - start, 3)
 
-    def add(self, code: Code, text: str, **more: str) -> None:
+    def add(self, code: Code, text: str, **more: Any) -> None:
         """Add a reason; ``more`` are its other fields."""
         self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
 
@@ -77,7 +132,7 @@ class Draft:
         if not any((each.code, each.check) == (code, check) for each in self.reasons):
             self.add(code, text, check=check, case=case)
 
-    def end(self, code: Code, text: str, **more: str) -> NoReturn:
+    def end(self, code: Code, text: str, **more: Any) -> NoReturn:
         """Add the reason that ends the judging; raises Ended."""
         self.add(code, text, **more)
         raise Ended
@@ -88,13 +143,20 @@ class Draft:
         if not result.shrunk_from:
             self.checks[status] = self.checks.get(status, 0) + 1
         optional = result.case.dtype in self.optional
+        facet = self._facet_of(result)
+        if status != SKIPPED:
+            self.tested[facet] = None
         if not optional:  # units of another dtype are no larger or smaller
             self.accuracy = _worst(self.accuracy, result)
         mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH
         if status != FAIL and not mild:
             return
-        code, repeat = code_of(result, self.now, optional=optional), line(result)
-        reason = JudgeReason(code, self.now, result.told, result.check, result.case.name, repeat)
+        code = code_of(result, self.now, facet, optional=optional)
+        check, case = result.check, result.case.name
+        if code == Code.WRONG:
+            self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
+        told, repeat = result.told, line(result)
+        reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
         known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:
             self.reasons[self.reasons.index(known[0])] = reason
@@ -102,10 +164,13 @@ class Draft:
             self.reasons.append(reason)
 
 
-def code_of(result: VerifyResult, stage: Stage, *, optional: bool = False) -> Code:
+def code_of(
+    result: VerifyResult, stage: Stage, facet: Facet = "value", *, optional: bool = False
+) -> Code:
     """Return the code of the reason that a result is which did not pass.
 
-    ``optional``: of a dtype that a candidate need not take.
+    ``facet``: what it concerns; ``optional``: whether it is of a dtype that a candidate need not
+    take.
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
@@ -113,6 +178,8 @@ def code_of(result: VerifyResult, stage: Stage, *, optional: bool = False) -> Co
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     if code == Code.RAISED and stage == "checks" and not has_to:
         return Code.REFUSES
+    if code == Code.OVERWROTE or (code == Code.WRONG and facet not in HOME):
+        return Code.LIMITED
     if not _is_at_edge(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.

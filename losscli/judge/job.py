@@ -14,14 +14,19 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     """What ``losscli judge`` is asked for one file."""
 
     file: str
-    """``FILE``, ``FILE:NAME``, ``FILE@REVISION`` or ``FILE@REVISION:NAME``."""
+    """``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``FILE@REVISION:NAME`` or
+    ``PACKAGE.MODULE:NAME``."""
     id: str = ""
     """Comes back in the verdict; the file's name where there is none."""
     loss: str = ""
-    """The loss whose oracle is the truth; empty where a reference is."""
+    """The loss whose oracle is the truth; found by name or by value where it is empty."""
     reference: str = ""
     """A file whose ``Model`` is the truth; the candidate's own where both are empty."""
     device: str = "auto"
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
+    call: str = ""
+    """How to call it: an expression over the names of the loss's operands, its parameters and
+    ``reduction``, in the file's namespace; empty to find it."""
     arguments: tuple[str, ...] = ()
     """The order of the forward's arguments, as ``input,target``, where names do not tell."""
     sizes: tuple[Shape, ...] = ()
@@ -39,8 +44,11 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     quick: bool = False
     """Whether small checks and a short timing are enough."""
     timed: bool = True
+    """Whether it is timed."""
     until_first: bool = False
     """Whether the first reason ends the judging, not the first that leaves nothing to judge."""
     require_isolation: bool = False
     """Whether the file is not to run where a part of the isolation is missing."""
     limits: Allowance = Allowance()
+    """What it may take: ``build_seconds``, ``call_seconds``, ``total_seconds``, ``memory_bytes``,
+    ``tuning_seconds``."""

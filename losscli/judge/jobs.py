@@ -23,6 +23,8 @@ from losscli.reasons import Code
 from losscli.runs.encoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
 
+OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
+"""The keys that are options of the command by another name; both are taken."""
 _BLOCK = 2**16
 _LONGEST = 2**20
 """The most bytes of a line."""
@@ -72,6 +74,7 @@ def read_job(value: Mapping[str, Any]) -> Job:
         UsageError: there is a key that no job has.
         RecordError: a field is missing or of another type.
     """
+    value = {OPTIONS.get(key, key): given for key, given in value.items()}
     _refuse_unknown(value, Job)
     if isinstance(value.get("limits"), dict):
         _refuse_unknown(value["limits"], Allowance)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from losscli.files.record import Record
-from losscli.reasons import Code, Word
+from losscli.reasons import Code, Facet, Word
 
 REFERENCE = "reference"
 """The implementation that a file's times are compared with."""
@@ -15,6 +15,8 @@ RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
 """The words of candidates whose results are right, of ordinary operands at least."""
+SAME = 0.04
+"""The width of the interval of a ratio of two that are as fast."""
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 
@@ -32,6 +34,8 @@ class JudgeReason(Record, frozen=True):
     """The smallest case that shows it."""
     repeat: str = ""
     """The line of Python that repeats it."""
+    facet: Facet | Literal[""] = ""
+    """The side of the kernel that it concerns; empty where that is none."""
 
 
 class Speed(Record, frozen=True):

@@ -1,12 +1,15 @@
-"""Finds out which loss a ``Model`` computes, and on which shapes a file wants it judged.
+"""Finds out by value which loss a file computes, with which parameters and reduction.
 
-The model runs in float64, in a worker of its own, on small inputs of the judge. Where its value and
-gradients are those of a loss that losscli has, losscli's oracle is the truth, with all its checks.
+It runs in a worker of its own, on small inputs of the judge. Where its value and gradients are
+those of a loss that losscli has, losscli's oracle is the truth, with all its checks. Parameters are
+looked for among the numbers that the file has.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
 
 import torch
 
@@ -17,21 +20,37 @@ from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
-from losscli.implementations.sandbox.requests import Inputs
-from losscli.implementations.source import Source
-from losscli.implementations.subject import Subject, bind, subject_of
-from losscli.losses import LOSSES, REDUCTIONS, Reduction, Shape
+from losscli.implementations.sandbox.requests import Inputs as InputShapes
+from losscli.implementations.subject import bind, subject_of
+from losscli.losses import (
+    CLASS_NUMBERS,
+    EVERY_LOSS,
+    HIDDEN_STATE,
+    MASK,
+    Reduction,
+    Shape,
+    Spec,
+)
+from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 
-SMALL = (7, 33)
-CLOSE = 1e-9
-"""Relative distance of two results in float64 that are the same formula."""
+Inputs = list[tuple[Shape, str]]
+"""Shape and dtype of what ``get_inputs`` gives."""
+
+SMALL = {2: (7, 33), 3: (7, 12, 33)}
+"""The shapes of cases of two and of three dimensions."""
+CLOSE = {"float64": 1e-9, "float32": 1e-4}
+"""Relative distance of two results that are the same formula."""
+MOST_NUMBERS = 8
+"""The numbers of a file that are tried as parameters."""
+MOST_TRIES = 80
+"""Values of the parameters of a loss that are tried."""
 
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a model computes, and where."""
+    """What a file computes, and where."""
 
     loss: str
     reduction: Reduction
@@ -39,75 +58,134 @@ class Recognised:
     """The shape of the input that ``get_inputs`` gives; None where there is none."""
     dtype: DType
     """The dtype of the first floating one; float32 where there is none."""
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    """Those that are not the loss's defaults."""
+
+    def __str__(self) -> str:
+        """Return what a person reads: ``smooth_l1, beta=0.5, mean``."""
+        parameters = [f"{name}={value:g}" for name, value in self.parameters.items()]
+        return ", ".join([self.loss, *parameters, self.reduction])
 
 
 class UnknownLossError(WrongReferenceError):
-    """A reference is none of the losses that losscli knows, or takes other arguments."""
+    """A file computes none of the losses that losscli knows, or takes other arguments."""
 
 
-def recognise(reference: Implementation, device: str) -> Recognised:
-    """Return which loss the ``Model`` of a file computes.
+def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
+    """Return which loss a file computes.
+
+    Args:
+        found: what the file defines: a ``Model``, or a candidate.
+        device: where it runs.
+        dtype: float64, or float32 for what need not take float64.
 
     Raises:
         UnknownLossError: it is no loss that losscli has.
         WrongReferenceError: it cannot be imported, or its process dies.
     """
-    named, file = reference.name, reference.file
+    named, file = found.name, found.file
     assert file
+    try:
+        signature = file.definition("").signature
+        signature.order()
+    except NotJudgeableError as error:
+        raise UnknownLossError(f"{named}: {error}") from None
     failure = ""
     try:
-        file.definition("").signature.order()
-    except NotJudgeableError as error:
-        raise UnknownLossError(f"the reference {named}: {error}") from None
-    try:
-        for loss, spec in LOSSES.items():
-            for reduction in REDUCTIONS:
-                params = spec.resolve({})
-                target = spec.default_target_shape(SMALL)
-                case = Case(
-                    *(loss, SMALL, target, "float64", reduction, "cpu", params, "normal", 11, 2.0)
-                )
-                try:
-                    # Bound as a mean: a model takes no reduction.
-                    subject = bind(reference, case)
-                    problem = Problem.of(case)
-                    if _same(subject, problem):
-                        return Recognised(loss, reduction, *_first_input(file))
-                except SandboxError:
-                    raise
-                except SubjectError as error:
-                    failure = failure or str(error)
+        inputs = _inputs(found, device)
+        for loss, spec in _possible(len(signature.names), signature.anything, inputs):
+            try:
+                if file.misfit(file.definition(loss), spec):
+                    continue
+                known = _recognised(found, loss, spec, device, dtype)
+            except SandboxError:
+                raise
+            except (SubjectError, NotJudgeableError) as error:
+                failure = failure or str(error)
+                continue
+            if known:
+                parameters, reduction = known
+                return Recognised(loss, reduction, *_first_input(inputs), parameters)
     except SubjectError as error:
-        raise WrongReferenceError(f"the reference {named} does not run: {error}") from None
+        raise WrongReferenceError(f"{named} does not run: {error}") from None
     finally:
         remote.workers.end(file)
     if failure:
-        raise UnknownLossError(f"the reference {named} {failure}")
-    raise UnknownLossError(
-        f"the reference {named} is none of the losses that losscli knows: {', '.join(LOSSES)}"
-    )
+        raise UnknownLossError(f"{named} {failure}")
+    raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
-def _same(subject: Subject, problem: Problem) -> bool:
-    """Tell whether a model gives the loss of a problem, and its gradients."""
+def _possible(count: int, anything: bool, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
+    """Yield the losses that take as many operands of such kinds."""
+    kinds = [dtype in DTYPES for _, dtype in inputs]
+    for loss, spec in EVERY_LOSS.items():
+        integers = [operand.kind != CLASS_NUMBERS for operand in spec.operands]
+        if MASK in {operand.kind for operand in spec.operands}:
+            continue
+        fits = anything or len(integers) == count
+        if fits and (not kinds or sorted(kinds) == sorted(integers)):
+            yield loss, spec
+
+
+def _recognised(
+    found: Implementation, loss: str, spec: Spec, device: str, dtype: DType
+) -> tuple[dict[str, float], Reduction] | None:
+    """Return the parameters and the reduction with which a file computes a loss; None without."""
+    assert found.file
+    shape = SMALL[3 if spec.unit == HIDDEN_STATE else 2]
+
+    def case_of(reduction: Reduction, given: Mapping[str, float]) -> Case:
+        target = spec.default_target_shape(shape)
+        params = spec.resolve(given)
+        return Case(loss, shape, target, dtype, reduction, device, params, "normal", 11, 2.0)
+
+    # Bound once, as a mean at the defaults: a model takes neither.
+    first = case_of(spec.reductions[-2:][0], {})
+    problem = Problem.of(first)
+    subject = bind(found, first)
     answer = subject.send(Forward(problem.operands))
-    truth = subject_of("reference", problem.case)
-    if not _close(answer, truth.send(Forward(problem.operands))):
-        return False
-    incoming = problem.usual
-    got, due = (each.send(problem.call(incoming)).gradients for each in (subject, truth))
-    return all(_close(got[name], due[name]) for name in incoming.wrt)
+    for given, reduction in product(_tries(spec, found.file.parsed.numbers), spec.reductions):
+        case = case_of(reduction, given)
+        own = problem.like(problem.operands, case)
+        truth = subject_of("reference", case)
+        if not _close(answer, truth.send(Forward(own.operands)), dtype):
+            continue
+        incoming = own.usual
+        try:
+            got, due = (each.send(own.call(incoming)).gradients for each in (subject, truth))
+        except SubjectError as error:
+            if error.code != Code.NO_GRADIENT:
+                raise
+            return given, reduction
+        wrt = incoming.wrt[:1] if dtype != "float64" else incoming.wrt
+        if all(_close(got[name], due[name], dtype) for name in wrt):
+            return given, reduction
+    return None
 
 
-def _close(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+def _tries(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
+    """Return values of the parameters of a loss: its defaults, and numbers that a file has."""
+    options: list[list[tuple[str, float]]] = []
+    for each in spec.parameters:
+        taken = [n for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]
+        options.append([(each.name, value) for value in taken])
+    singles = [{name: value} for own in options for name, value in own]
+    pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
+    return [{}, *singles, *pairs][:MOST_TRIES]
+
+
+def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -> bool:
     if one is None or other is None or one.shape != other.shape:
         return False
-    return bool((one - other).abs().max() <= CLOSE * other.abs().max().clamp(min=1e-300))
+    return bool((one - other).abs().max() <= CLOSE[dtype] * other.abs().max().clamp(min=1e-300))
 
 
-def _first_input(file: Source) -> tuple[Shape | None, DType]:
+def _inputs(found: Implementation, device: str) -> Inputs:
+    """Return the shape and the dtype of what a file's ``get_inputs`` gives."""
+    return remote.workers.of(found, device).ask(InputShapes(), case=None)
+
+
+def _first_input(inputs: Inputs) -> tuple[Shape | None, DType]:
     """Return the shape of the first input that a file gives, and the first floating dtype."""
-    (worker,) = remote.workers.known(file)
-    inputs = worker.ask(Inputs(), case=None)
     dtype = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
     return inputs[0][0] if inputs else None, dtype

@@ -12,20 +12,25 @@ follow:
 - ``# needs: MODULE``: needs a package that is not losscli's.
 
 What several files share is in modules of the folder ``bases`` beside them, which they import.
+Short files that differ in a few lines are in ``changes.yaml``, which ``changes.py`` reads.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
+from losscli.judge.changes import changed
 from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
@@ -162,6 +167,8 @@ class Judged(Record, frozen=True):
     """The first reason in words, where the verdict is not as expected."""
     as_expected: bool
     seconds: float
+    cause: str = ""
+    """What its wrong results are, where the judge found out."""
 
     @property
     def exit_code(self) -> int:
@@ -171,7 +178,7 @@ class Judged(Record, frozen=True):
         return EXIT_UNFIT if {*self.codes} & OF_MACHINE else EXIT_FAILED
 
 
-def root() -> Path:
+def source() -> Path:
     """Return the folder of the files: inside an installed package, or among the tests."""
     package = Path(__file__).parents[1]
     for folder in (package / "candidates", package.parent / "tests" / "candidates"):
@@ -179,6 +186,22 @@ def root() -> Path:
             return folder
     missing = package / "candidates"
     raise UnfitError(f"the files to be judged are missing from {missing}. Reinstall losscli.")
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """Return a folder of all files, which goes with this process."""
+    folder = TemporaryDirectory(prefix="losscli-candidates-")
+    shutil.copytree(source(), folder.name, dirs_exist_ok=True)
+    changes = (source() / "changes.yaml").read_text(encoding="utf-8")
+    for name, text in changed(changes).items():
+        Path(folder.name, f"{name}.py").write_text(text, encoding="utf-8")
+    return folder
+
+
+def root() -> Path:
+    """Return the folder in which each file is whole, those of ``changes.yaml`` as well."""
+    return Path(_folder().name)
 
 
 def candidates(device: str) -> list[Candidate]:
@@ -203,13 +226,14 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
             verdict.reasons[0].text if verdict.reasons and not due else "",
             due,
             round(sum(verdict.seconds.values()), 1),
+            verdict.cause,
         )
 
 
-def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int]]:
-    """Return how many files of each kind there are, and how many got the verdict that is due."""
-    counts = dict.fromkeys((HONEST, *_KINDS), (0, 0))
+def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:
+    """Return how many files of each kind there are, got the verdict that is due, and a cause."""
+    counts = dict.fromkeys((HONEST, *_KINDS), (0, 0, 0))
     for each in found:
-        files, right = counts[each.kind]
-        counts[each.kind] = files + 1, right + each.as_expected
+        files, right, caused = counts[each.kind]
+        counts[each.kind] = files + 1, right + each.as_expected, caused + bool(each.cause)
     return {kind: count for kind, count in counts.items() if count[0]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -48,23 +49,28 @@ from losscli.judge import beside
 from losscli.judge.against_loss import KnownLoss, loss_of
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
+from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
 from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE, Speed, word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.verdict import Verdict
+from losscli.losses import EVERY_LOSS
 from losscli.machine import devices, memory
 from losscli.machine.description import describe
 from losscli.processes.lock import HeldError
-from losscli.reasons import Code
+from losscli.reasons import Code, Facet
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
+from losscli.truth.inputs import may_be_labels
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem, ThirdParty
 from losscli.verify.runner import Checks
 from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
+MOST_CAUSES = 2
+"""Cases on which the cause of wrong results is looked for."""
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
@@ -83,7 +89,16 @@ SURELY_SLOW_SECONDS = 0.05
 UNMARKED = "in a process that does not look like a judge's: "
 _known: beside.Known = {}
 """Of the losses' references, in this process."""
+_OF_GRADIENTS: tuple[Facet, ...] = ("repeated_backward", "second_derivatives")
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
+LEFT = "left behind: "
+SEVERAL = ("returned a tuple", "returned a list")
+MISSING = re.compile(
+    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required"
+    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
+)
+"""What errors say where a machine lacks a compiler, a GPU or a language."""
+LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 LOG_CHARACTERS = 4000
 
 
@@ -110,17 +125,17 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         if trouble := canary.trouble():
             draft.end(Code.QUARANTINED, trouble)
         with draft.stage("parse"):
-            file = Source.read(job.file)
+            file = Source.read(job.file).called(job.call)
             draft.languages = file.languages
-            job, model = _recognised(job, file, device)
-            named = (job.reference or REFERENCE_MODULE) if model else job.loss or loss_of(file)
+            job, file, model, timed = _recognised(job, file, device, draft.notes)
+            named = (job.reference or REFERENCE_MODULE) if model else job.loss
             setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
                 against = AnyModel(job, device, candidate, of_file(model, setting), seed)
             else:
-                against = KnownLoss(job, device, candidate, named, seed)
+                against = KnownLoss(job, device, candidate, named, seed, timed)
         judging = _Judging(job, device, file, against, draft, notify)
         judging.run()
     except Ended:
@@ -150,6 +165,9 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         against=named,
         device=device,
         reasons=tuple(draft.reasons),
+        cause=draft.cause,
+        notes=tuple(draft.notes),
+        facets=_explained(draft, job, device),
         speed=tuple(draft.speed),
         accuracy=draft.accuracy,
         checks=draft.checks,
@@ -168,28 +186,90 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     )
 
 
-def _recognised(job: Job, file: Source, device: str) -> tuple[Job, Source | None]:
-    """Return the job with the loss, reduction, size and dtype of its reference, if it is known.
+def _explained(draft: Draft, job: Job, device: str) -> dict[Facet, str]:
+    """Return the facets, with why those that were not tested were not."""
+    if not draft.tested:
+        return {}
+    why = "judging ended before" if draft.failures else "--quick" if job.quick else ""
+    reasons: dict[Facet, str] = {}
+    if device == "cpu":
+        reasons["streams_and_graphs"] = "needs a GPU"
+    if draft.trains is False:
+        reasons |= dict.fromkeys(("gradient", *_OF_GRADIENTS), "it has no gradient")
+    found = {}
+    for facet, text in draft.facets.items():
+        told = reasons.get(facet) or why or "nothing applies"
+        found[facet] = f"{text}: {told}" if text == "not tested" else text
+    return found
 
-    And the source of a reference that computes something else.
+
+def _recognised(
+    job: Job, file: Source, device: str, notes: list[str]
+) -> tuple[Job, Source, Source | None, Implementation | None]:
+    """Return the job with the loss, parameters, reduction, size and dtype of its reference.
+
+    Those of the file itself where it names no loss and has no reference.
+
+    Returns:
+        The job; the file with what it has where it takes no reduction or parameters; the source
+        of a reference that computes something else; and the reference that computes the loss,
+        beside which the file is timed.
+
+    Raises:
+        NotJudgeableError: nothing says which loss it is, or the file cannot be imported.
     """
-    if job.loss or not (job.reference or file.defines(REFERENCE_MODULE)):
-        return job, None
-    given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
-    reference = given.of_module(REFERENCE_MODULE)
-    _ = reference.parsed
-    setting = Setting(require_isolation=job.require_isolation)
+    file = file.having(job.reduction, {})
+    if job.loss:
+        return job, file, None, None
+    setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
+    reference: Source | None = None
+    if job.reference or file.defines(REFERENCE_MODULE):
+        given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
+        reference = given.of_module(REFERENCE_MODULE)
+        _ = reference.parsed
+        found = of_file(reference, Setting(require_isolation=job.require_isolation))
+    else:
+        try:
+            return msgspec.structs.replace(job, loss=loss_of(file)), file, None, None
+        except NotJudgeableError as error:
+            if error.code != Code.UNKNOWN_LOSS:
+                raise
+            unknown = error
+        found = of_file(file, setting)
+        try:
+            remote.workers.of(found, device)
+        except SubjectError as error:
+            raise NotJudgeableError(*why_not_imported(error, file)) from None
     try:
-        known = recognise(of_file(reference, setting), device)
+        known = recognise(found, *(("cpu",) if reference else (device, "float32")))
     except UnknownLossError:
-        return job, reference
+        if reference is None:
+            raise unknown from None
+        return job, file, reference, None
+    notes.append(f"computes {known}")
     sizes = job.sizes or ((known.size,) if known.size else ())
     fields: dict[str, Any] = {
         "loss": known.loss,
         "reduction": job.reduction or known.reduction,
         "dtypes": job.dtypes or (known.dtype,),
+        "parameters": {**known.parameters, **job.parameters},
     }
-    return msgspec.structs.replace(job, sizes=sizes, **fields), None
+    has = fields["reduction"], known.parameters
+    timed = of_file(reference.having(*has)) if reference else None
+    return msgspec.structs.replace(job, sizes=sizes, **fields), file.having(*has), None, timed
+
+
+def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
+    """Return why a file cannot be imported; of a compiler, what it wrote."""
+    text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
+    if isinstance(error, NotBuiltError):
+        if error.compiler:
+            remote.workers.end(file)
+            log = remote.workers.logs.get(file, "")
+            text = placed_error(log, file.text, file.path.name) or text
+        else:
+            code = Code.IMPORT_FAILED
+    return (Code.MISSING_TOOL, text) if MISSING.search(text) else (code, text)
 
 
 class _Judging:
@@ -206,7 +286,8 @@ class _Judging:
     ) -> None:
         self.job, self.device, self.file, self.against = job, device, file, against
         self.draft, self.notify = draft, notify
-        draft.optional = against.others
+        draft.optional, draft.given = against.others, against.parameters
+        draft.usual = against.usual_reductions
         self.over = time.monotonic() + job.limits.total_seconds
         self.waited = 0.0
         """Seconds of waiting for the device."""
@@ -230,6 +311,7 @@ class _Judging:
                         self._look_at(case)
                     self._check(against.small(trains=bool(draft.trains)))
                     self._look_unmarked(against.firsts()[0])
+                    self._tell_first()
                 with draft.stage("checks"):
                     for jobs in against.rounds(trains=bool(draft.trains)):
                         self._check(jobs)
@@ -237,6 +319,7 @@ class _Judging:
                         self._look_at(case)
                     self._check(against.of_others(trains=bool(draft.trains)))
                 ended = False
+            self._find_cause()
             self._take_tuning()
             self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
         if ended:
@@ -289,25 +372,54 @@ class _Judging:
                 bind(self.implementation, case)
             self.draft.isolation = remote.workers.of(self.implementation, self.device).reached
             self.against.candidate = remote.share_build(self.implementation, self.device)
+            self._settle_reduction()
             self.against.check()
         except SubjectError as error:
-            code: Code = Code.IMPORT_FAILED
             if isinstance(error, SandboxError):
-                code, self.draft.isolation = error.code, error.reached or self.draft.isolation
-            if isinstance(error, NotBuiltError) and not error.compiler:
-                code = Code.IMPORT_FAILED
-            self.draft.end(code, self._told(error), case=case.name)
+                self.draft.isolation = error.reached or self.draft.isolation
+            code, text = why_not_imported(error, self.file)
+            self.draft.end(code, text, case=case.name)
         if changed := remote.changes_of(self.file):
             reason = reason_of(changed)
-            self.draft.end(reason.code, reason.text)
+            if reason.code != Code.LEFT_BEHIND:
+                self.draft.end(reason.code, reason.text)
+            text = f"its import changes {reason.text.removeprefix(LEFT)}"
+            self.draft.add(Code.LIMITED, text, facet="global_state")
 
-    def _told(self, error: SubjectError) -> str:
-        """Return the text of an error; of a compiler that wrote to the output, what it wrote."""
-        if isinstance(error, NotBuiltError) and error.compiler:
-            remote.workers.end(self.file)
-            log = remote.workers.logs.get(self.file, "")
-            return placed_error(log, self.file.text, self.file.path.name) or str(error)
-        return str(error)
+    def _tell_first(self) -> None:
+        """Say that value and gradient are right, where other checks follow."""
+        what = "value and gradient are" if self.draft.trains else "the value is"
+        if self.job.id == self.job.file and not self.draft.failures:
+            taken = sum(self.draft.seconds.values())
+            self.notify(f"{self.job.file}: {what} right, after {taken:.0f} s; other checks follow")
+
+    def _find_cause(self) -> None:
+        """Find out what wrong results are."""
+        if word_of(self.draft.reasons) != "WRONG" or isinstance(self.against, AnyModel):
+            return
+        for case in self.draft.cases[:MOST_CAUSES]:
+            self.draft.cause = cause_of(self._problem(case), self.implementation)
+            if self.draft.cause:
+                return
+
+    def _settle_reduction(self) -> None:
+        """Judge without a reduction what takes none and returns a loss for each unit."""
+        against, job = self.against, self.job
+        if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
+            return
+        reductions = EVERY_LOSS[against.loss].reductions
+        case = against.firsts()[0]
+        if case.reduction == "none" or "none" not in reductions:
+            return
+        problem = self._problem(case)
+        with contextlib.suppress(SubjectError):
+            loss = bind(self.implementation, case).send(Forward(problem.operands))
+            if loss.shape == problem.oracle.unreduced_shape != problem.oracle.loss_shape():
+                self.draft.notes.append("it takes no reduction and returns one for each: none")
+                against.job = self.job = msgspec.structs.replace(job, reduction="none")
+                self.draft.usual = against.usual_reductions
+                own = self.file.having("none", self.file.parameters)
+                against.candidate = of_file(own, self.implementation.setting)
 
     def _look_at(self, case: Case) -> None:
         """Find out whether it has a gradient; if its value is wrong, that says most.
@@ -321,6 +433,8 @@ class _Judging:
         try:
             subject = bind(self.implementation, case)
             subject = self._check_value(problem, subject)
+            if self.implementation.setting.labels:
+                problem = self._problem(case)
             if not draft.failures:
                 for name, values in problem.sibling().operands.items():
                     problem.operands[name].copy_(values)
@@ -346,7 +460,8 @@ class _Judging:
 
     def _problem(self, case: Case) -> Problem:
         """Return the problem of a case, of a kernel of others."""
-        third_party = ThirdParty(self.implementation.setting.lacking, self.against.reference)
+        setting = self.implementation.setting
+        third_party = ThirdParty(setting.lacking, self.against.reference, setting.labels)
         return Problem.of(case, third_party=third_party)
 
     def _look_unmarked(self, case: Case) -> None:
@@ -382,7 +497,6 @@ class _Judging:
                 if not error.refused:
                     raise
                 self.against.candidate = self.implementation.but(lacking=lacking)
-                self.draft.add(Code.REFUSES, str(error), check="gradients", case=problem.case.name)
 
     def _check_value(self, problem: Problem, subject: Subject, where: str = "") -> Subject:
         """Take a value that is wrong; an operand that was overwritten ends the judging.
@@ -390,27 +504,63 @@ class _Judging:
         Returns:
             The subject, whose results are mended where they did not fit.
         """
+        before = {name: each.clone() for name, each in problem.operands.items()}
         problem.mark()
-        loss, case = subject.send(Forward(problem.operands)), problem.case.name
+        case, mends = problem.case.name, self.implementation.setting.mends
+        try:
+            loss = subject.send(Forward(problem.operands))
+        except SubjectError as error:
+            if not str(error).startswith(SEVERAL) or "results" in mends:
+                raise
+            self.draft.notes.append("it returns several results: the first that fits is the loss")
+            self.against.candidate = self.implementation.but(mends=(*mends, "results"))
+            return self._check_value(problem, bind(self.implementation, problem.case), where)
         if name := problem.spoiled():
-            text = f"{where}overwrote its {name}"
-            self.draft.end(Code.OVERWROTE, text, check="value", case=case)
+            if "operands" in mends:
+                self.draft.end(
+                    Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case
+                )
+            text = f"it overwrites its {name}, so each call gets copies, which its times include"
+            self.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case)
+            self.against.candidate = self.implementation.but(mends=(*mends, "operands"))
+            for each, values in before.items():
+                problem.operands[each].copy_(values)
+            return self._check_value(problem, bind(self.implementation, problem.case), where)
         verdict, errors = problem.judge_loss(loss)
         misfits = verdict.status == FAIL and errors is None
         if misfits and problem.case.dtype in self.against.others:
             raise SubjectError(verdict.reason, Code.MISFIT)
         if misfits and self._can_mend(loss, problem):
-            self.draft.add(Code.MISFIT, verdict.reason, check="value", case=case)
+            self.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
             if self.job.until_first:
                 raise Ended
-            self.against.candidate = self.implementation.but(mends=True)
+            self.against.candidate = self.implementation.but(mends=(*mends, "results"))
             return self._check_value(problem, bind(self.implementation, problem.case), where)
+        if verdict.status == FAIL and self._is_right_for_labels(problem.case):
+            text = f"{LABELS_ALONE}: {verdict.reason}"
+            self.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
+            lacking = [o.name for o in problem.case.spec.operands[1:] if may_be_labels(o)]
+            lacking += self.implementation.setting.lacking
+            self.against.candidate = self.implementation.but(labels=True, lacking=tuple(lacking))
+            return bind(self.implementation, problem.case)
         if verdict.status == FAIL:
-            self.draft.add(Code.WRONG, where + verdict.reason, check="value", case=case)
+            text = where + verdict.reason
+            self.draft.cases.append(problem.case)
+            self.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
             # What its gradient does may say less, unless nothing else is known of the formula.
             if errors is None or not isinstance(problem.case, ModelCase):
                 raise Ended
         return subject
+
+    def _is_right_for_labels(self, case: Case) -> bool:
+        """Tell whether a value that is wrong is right where targets are labels 0 and 1."""
+        setting = self.implementation.setting
+        if setting.labels or not any(map(may_be_labels, case.spec.operands[1:])):
+            return False
+        third_party = ThirdParty(setting.lacking, self.against.reference, labels=True)
+        problem = Problem.of(case, third_party=third_party)
+        loss = bind(self.implementation, case).send(Forward(problem.operands))
+        return problem.judge_loss(loss)[0].status != FAIL
 
     def _can_mend(self, loss: torch.Tensor, problem: Problem) -> bool:
         """Tell whether a loss that does not fit is one number, or one for each due, of the device.
@@ -423,7 +573,7 @@ class _Judging:
             loss.numel() == due.numel() == 1
         )
         return (
-            not self.implementation.setting.mends
+            "results" not in self.implementation.setting.mends
             and not isinstance(problem.case, ModelCase)
             and fits
             and loss.is_floating_point()

@@ -10,18 +10,25 @@ import msgspec
 from msgspec.structs import replace
 
 from losscli import __version__
+from losscli.errors import EXIT_BUILD, EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.files.record import Record
 from losscli.implementations.source import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
-from losscli.judge.parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed
-from losscli.reasons import Code, Word
+from losscli.judge.parts import REFERENCE, RIGHT_WORDS, SAME, Accuracy, JudgeReason, Speed
+from losscli.reasons import Code, Facet, Word
 
 
 class Verdict(Record, frozen=True):
     """The verdict on one file."""
 
-    derived: ClassVar = {"reasons": "feedback"}
+    derived: ClassVar = {
+        "word": "correct",
+        "correct": "has_gradient",
+        "has_gradient": "reward",
+        "reasons": "feedback",
+        "speed": "speedup",
+    }
 
     id: str
     """The id of the job; the path where the job has none."""
@@ -32,6 +39,13 @@ class Verdict(Record, frozen=True):
     """What it was judged against: the name of a loss, or ``Model``, or another file."""
     device: str
     reasons: tuple[JudgeReason, ...] = ()
+    cause: str = ""
+    """What its wrong results are: those of a known mistake, or the right ones times a number."""
+    notes: tuple[str, ...] = ()
+    """What was found out about how to judge it: which loss it computes, for example."""
+    facets: dict[Facet, str] = msgspec.field(default_factory=dict)
+    """The sides of the kernel, in a fixed order: each ``ok``, ``limited: how``, ``raises: how``,
+    ``wrong: how`` or ``not tested: why``."""
     speed: tuple[Speed, ...] = ()
     accuracy: Accuracy = Accuracy()
     checks: dict[str, int] = msgspec.field(default_factory=dict)
@@ -67,9 +81,40 @@ class Verdict(Record, frozen=True):
     def feedback(self) -> str:
         """What to change, in sentences made for a model, or for a person, to act on."""
         name = self.file or self.id
-        return feedback(
-            name, self.word, self.against, self.reasons, self.speed, self.accuracy.deterministic
-        )
+        deterministic = self.accuracy.deterministic
+        told = feedback(name, self.word, self.against, self.reasons, self.speed, deterministic)
+        return f"{told} Its results are those of a mistake: {self.cause}." if self.cause else told
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether what it computes is right; None where it was not judged."""
+        return None if self.word == "NOT JUDGED" else self.right
+
+    @property
+    def has_gradient(self) -> bool | None:
+        """Whether it has a gradient; None where that was not reached."""
+        return self.trains
+
+    @property
+    def speedup(self) -> float | None:
+        """The geometric mean of the ratios to the reference that samples decide; None without."""
+        return speedup(self)
+
+    @property
+    def reward(self) -> float | None:
+        """One number for a search, from 0 to 1; None where it was not judged.
+
+        0 for what is not right; else half the mean of its tested facets (1 for ok, 0.75 where it
+        raises, 0.5 where it is limited) and half s / (1 + s) of its speedup s, which counts as 1
+        where samples decide nothing.
+        """
+        if not self.correct:
+            return None if self.correct is None else 0.0
+        kinds = [text.partition(":")[0] for text in self.facets.values()]
+        known = [_WORTH[kind] for kind in kinds if kind in _WORTH]
+        facets = sum(known) / len(known) if known else 1.0
+        faster = self.speedup or 1.0
+        return round(0.5 * facets + 0.5 * faster / (1 + faster), 4)
 
     @property
     def right(self) -> bool:
@@ -86,8 +131,14 @@ class Verdict(Record, frozen=True):
     def exit_code(self) -> int:
         """The exit code of ``losscli judge`` for this file alone."""
         if self.right:
-            return 0
-        return {"DOES NOT BUILD": 3, "NOT JUDGED": 4}.get(self.word, 1)
+            return EXIT_OK
+        if any(reason.code == Code.UNKNOWN_LOSS for reason in self.reasons):
+            return EXIT_USAGE
+        known = {"DOES NOT BUILD": EXIT_BUILD, "NOT JUDGED": EXIT_UNFIT}
+        return known.get(self.word, EXIT_FAILED)
+
+
+_WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
@@ -130,7 +181,7 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
     """Return how many times as fast as another implementation a file is, over all cases.
 
-    The geometric mean of the ratios; None where nothing was timed.
+    The geometric mean of the ratios that samples decide; None where there is none.
 
     Args:
         verdict: on the file.
@@ -140,9 +191,14 @@ def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float 
     ratios = [
         timed.ratios[other][0]
         for timed in verdict.speed
-        if other in timed.ratios and pass_ in ("", timed.pass_)
+        if other in timed.ratios and pass_ in ("", timed.pass_) and decided(*timed.ratios[other])
     ]
     return geometric_mean(ratios) if ratios else None
+
+
+def decided(value: float, low: float, high: float) -> bool:
+    """Tell whether the interval of a ratio lies on one side of 1, or closely around it."""
+    return not low < 1 < high or high - low < SAME
 
 
 def score(verdict: Verdict) -> float:

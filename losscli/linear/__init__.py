@@ -1,4 +1,4 @@
-"""Losses of hidden states: the product with a vocabulary's weight and the loss of its logits."""
+"""Fused linear losses: the product with a vocabulary's weight and the loss of its logits."""
 
 from losscli.losses.operators import OPERATORS
 

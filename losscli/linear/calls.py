@@ -1,4 +1,4 @@
-"""The calls of the losses of hidden states: checks, the choice of a plan, results as asked for."""
+"""Calls of fused linear losses: checks, choice of a plan, and reduction."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from .products import Layer
 from .rows import Rows
 
 _SMALL = 1 / 16
-"""The share of a GPU's memory up to which a loss takes its logits whole without looking."""
+"""The fraction of a GPU's memory up to which logits are computed whole without checking."""
 _FEW_BYTES = 2**26
-"""The same on a CPU."""
+"""The same on a CPU, in bytes."""
 _NO_TOKEN = int(NO_INDEX)
-"""What rows that a mask leaves out have in place of their token."""
+"""Replaces the token of masked rows."""
 
 
 class Given(NamedTuple):
-    """What all losses of hidden states are given."""
+    """The arguments that all fused linear losses share."""
 
     hidden: Tensor
     linear_weight: Tensor
     numbers: Tensor
     linear_bias: Tensor | None
     of_shard: Callable[..., Shard] | None = None
-    """Returns what a rank knows of others, from its hidden states as rows and all that the ranks
-    have to call alike; None for no ranks."""
+    """Returns a rank's shard, from its hidden states and everything that ranks must agree on; None
+    without ranks."""
     wide: bool = False
-    """Whether the loss of 16 bits is left in float32, in which it was computed."""
+    """Whether a 16-bit loss stays in float32."""
 
 
 def settings_of(
@@ -51,7 +51,7 @@ def settings_of(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Settings:
-    """Return the settings of a cross entropy as its caller gives them."""
+    """Return a cross entropy's settings from public arguments."""
     ignored = -100 if ignore_index is None else ignore_index
     return Settings(ignored, label_smoothing, temperature, softcap, z_loss)
 
@@ -67,7 +67,7 @@ def compute_cross_entropy(
     memory_budget: int | None,
     **of_logits: Any,
 ) -> Any:
-    """Return what :func:`losscli.linear.linear_cross_entropy` does; ``of_logits``: its settings."""
+    """Compute :func:`losscli.linear.linear_cross_entropy`; ``of_logits`` are its settings."""
     settings = settings_of(**of_logits)
     check_settings(name, settings, reduction)
     hidden, linear_weight, target, bias, of_shard, wide = given
@@ -109,7 +109,7 @@ def compute_token_log_probs(
     entropy: bool,
     memory_budget: int | None,
 ) -> Any:
-    """Return what :func:`losscli.linear.linear_token_log_probs` does."""
+    """Compute :func:`losscli.linear.linear_token_log_probs`."""
     hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
@@ -128,14 +128,14 @@ def compute_token_log_probs(
 
 
 def check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
-    """Raise what cross entropy does for a reduction or a setting out of its domain."""
+    """Raise cross entropy's error for an invalid reduction or setting."""
     calls = Calls(name)
     calls.parameters = find_loss("cross_entropy").parameters
     calls.check({"reduction": reduction, **settings._asdict()})
 
 
 def check_class_weight(name: str, weight: Tensor | None) -> None:
-    """Raise ValueError for weights of classes that want a gradient, which no kernel has."""
+    """Raise ValueError for class weights that require grad, which no kernel computes."""
     if weight is not None and weight.requires_grad:
         raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
 
@@ -155,7 +155,7 @@ def _compute(
     *,
     with_log_sums: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the losses, of rows in the shape of the hidden states without their width."""
+    """Return the losses; unreduced ones have the hidden states' shape without the width."""
     hidden, target = operands.hidden, operands.class_numbers
     classes = len(operands.weight) if shard is None else shard.classes
     kept = None
@@ -211,7 +211,7 @@ def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -
         classes=len(operands.weight),
         item=hidden.element_size(),
         gradients=wanted,
-        # Before other ranks have been asked, forward knows no gradient.
+        # Forward knows no gradient before the ranks' exchange.
         whole=not rows.settings.entropy and shard is None,
         reduced=rows.reduction != "none" and not rows.weigh_apart(hidden.dtype),
         bent=rows.settings.softcap != 0,
@@ -220,7 +220,7 @@ def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -
 
 def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Plan:
     if budget is None:
-        # To ask for what is free takes longer than a small loss.
+        # Querying free memory takes longer than a small loss.
         few = _FEW_BYTES
         if device.type == "cuda":
             few = int(torch.cuda.get_device_properties(device).total_memory * _SMALL)
@@ -251,7 +251,6 @@ def _weighted(
     reduction: str,
     shard: Shard | None,
 ) -> Tensor:
-    """Return the losses times the weights of their rows, reduced."""
     weights = token_weight.to(losses.dtype)
     losses = losses * weights
     if reduction == "none":

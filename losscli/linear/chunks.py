@@ -1,4 +1,4 @@
-"""The plan of some rows at a time: forward makes the gradients, of one number for all rows."""
+"""The plan of chunks of rows, in which forward computes the gradients of a reduced loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rows import Rows
 def forward(
     rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-    """Return the losses, the logarithms of the sums, and gradients with sums in float32."""
+    """Return the losses, the log-sum-exps, and gradients accumulated in float32."""
     hidden, weight, _ = layer
     of_weight = of_bias = None
     losses, log_sums, of_hidden = [], [], []
@@ -53,7 +53,7 @@ def backward(
     kept: list[Tensor],
     wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
-    """Return what forward made, times what has come in."""
+    """Return forward's gradients times grad_output."""
     *gradients, factor = kept
     by = incoming * factor
     return [

@@ -1,4 +1,4 @@
-"""Computes losses of hidden states by a plan, and their gradients."""
+"""Computes fused linear losses and their gradients by a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLANS: dict[str, Any] = {WHOLE: whole, CHUNKS: chunks, SLICES: slices}
 
 
 class Losses(torch.autograd.Function):
-    """The losses of rows; second derivatives are those of PyTorch's operators."""
+    """The losses of rows; second derivatives use PyTorch's operators."""
 
     @staticmethod
     def forward(
@@ -33,7 +33,7 @@ class Losses(torch.autograd.Function):
         plan: Plan,
         shard: Shard | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the losses, and of the gradients what the plan makes at once."""
+        """Compute the losses and the gradients that the plan computes during forward."""
         wanted = ctx.needs_input_grad[:3]
         with _without_autocast(hidden):
             forward = _PLANS[plan.kind].forward
@@ -61,7 +61,7 @@ class Losses(torch.autograd.Function):
                 return (*found, None, None, None)
             for shard in ctx.of_ranks:
                 refuse_second_derivatives(shard.name)
-            # Views, so that what one operand has to do with another is no part of the gradient.
+            # Views, so that relations between operands do not enter the gradient.
             views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
             losses, _ = composed(rows, Layer(*views))
             places = [k for k, wants in enumerate(wanted) if wants]
@@ -77,10 +77,7 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 
 
 def composed(rows: Rows, layer: Layer) -> tuple[Tensor, Tensor | None]:
-    """Return the losses by operators that can be traced and transformed, of all logits at once.
-
-    And the logarithms of the sums of exponentials, if they are asked for.
-    """
+    """Return losses and, if requested, log-sum-exps, with traceable operators on all logits."""
     logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
     bent = logits / settings.temperature
     if settings.softcap:

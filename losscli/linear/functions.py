@@ -1,4 +1,4 @@
-"""The public functions and modules of the losses of hidden states."""
+"""The public functions and module of fused linear losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from losscli.losses.kinds import explained, refuse_script
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
 
 _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_weight"}
-"""Arguments of the function that the module has itself, or takes with each call."""
+"""Arguments that the module has itself, or takes in each call."""
 
 
 @explained
@@ -37,40 +37,39 @@ def linear_cross_entropy(
 ) -> Any:
     """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, without its memory.
 
-    As torch.nn.functional.linear_cross_entropy of PyTorch 2.13, with the same names. The logits are
-    made in parts, as far as the memory asks for it; gradients are those of the whole: no gradient
-    is left out, and nothing is added up in 16 bits. Rows that are ignored are taken out before the
-    products, for which the host waits for their number, but not while a CUDA graph is captured.
+    As torch.nn.functional.linear_cross_entropy of PyTorch 2.13, with the same names. Logits are
+    computed in slices if memory requires it. Gradients are complete, and sums are never accumulated
+    in 16 bits. Ignored rows are removed before the products, for which the host waits for their
+    number, except while a CUDA graph is captured.
 
     Args:
         input: hidden states, ``(D)`` or ``(..., D)``; differentiable.
         linear_weight: ``(C, D)`` for C classes, in the dtype of ``input``; differentiable.
-        target: the number of each row's class in int64, int32 or uint8, ``(...)``.
+        target: class indices in int64, int32 or uint8, ``(...)``.
         linear_bias: ``(C)``; differentiable.
-        weight: a number for each class, ``(C)``, that multiplies its loss; in the dtype of the
-            logits.
+        weight: a factor for each class, ``(C)``; in the dtype of the logits.
         reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``). The mean
-            divides by the sum of what multiplies the losses: of ``weight`` and ``token_weight``.
-        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
-            does not count; None is -100.
-        label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
+            divides by the sum of the factors ``weight`` and ``token_weight``.
+        ignore_index: class index of rows with loss and gradient 0, which the mean does not count;
+            None is -100.
+        label_smoothing: share of each target spread equally over all classes, from 0 to 1.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: multiplies the square of each row's log of the sum of exponentials, which is added.
-        token_weight: a number for each row, ``(...)``, that multiplies its loss.
-        return_lse: also return the logarithm of each row's sum of exponentials, ``(...)``, in
-            float32 (of float64 in float64), without a gradient. Then ignored rows are computed too.
-        memory_budget: bytes that the logits and the sums of gradients may take, besides operands
-            and gradients. None is half of what is free: the same call may then be computed in other
-            parts, and round otherwise. Within torch.compile and transforms all logits are made.
+        z_loss: factor of each row's squared log-sum-exp, which is added.
+        token_weight: a factor for each row, ``(...)``.
+        return_lse: also return each row's log-sum-exp, ``(...)``, in float32 (float64 for float64),
+            without a gradient. Ignored rows are then computed too.
+        memory_budget: bytes for the logits and the sums of gradients, besides operands and
+            gradients. None is half of the free memory, so the same call may be sliced and rounded
+            differently. Under torch.compile and transforms all logits are computed at once.
 
     Returns:
-        The loss in the dtype of the logits, under autocast in float32; with ``return_lse`` also
-        that.
+        The loss in the dtype of the logits, under autocast in float32; with ``return_lse`` also the
+        log-sum-exps.
 
     Raises:
-        ValueError: a setting is out of its domain, shapes do not fit, or the budget is too small.
-        TypeError: hidden states are no floating tensor, or those dtypes do not fit.
+        ValueError: a setting is invalid, shapes do not fit, or the budget is too small.
+        TypeError: hidden states are not floating-point, or dtypes do not fit.
         IndexError: on the CPU, a target is out of range. On a GPU the loss and the gradients are
             NaN.
         torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
@@ -110,26 +109,27 @@ def linear_token_log_probs(
     entropy: bool = False,
     memory_budget: int | None = None,
 ) -> Any:
-    """Log-probability of each row's token from hidden states, and the entropy of the row.
+    """Log-probability of each row's token from hidden states, and the row's entropy.
 
-    What policy gradients take of a language model: any gradient for each token is exact. With
-    entropies the logits are made twice, as PyTorch's checkpointing would.
+    This is what policy gradients of a language model need; a gradient for each token is exact. With
+    entropies, the logits are computed twice, as with checkpointing.
 
     Args:
         hidden: hidden states, ``(..., D)``; differentiable.
         linear_weight: ``(C, D)`` for C tokens, in the dtype of ``hidden``; differentiable.
-        tokens: the number of each row's token in int64, int32 or uint8, ``(...)``.
+        tokens: token indices in int64, int32 or uint8, ``(...)``.
         linear_bias: ``(C)``; differentiable.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        mask: whether a row counts, ``(...)``, bool. What does not count is taken out before the
-            products; its results and its gradient are 0.
-        entropy: whether to return the entropies as well.
+        mask: the rows that count, ``(...)``, bool. The others are removed before the products;
+            their results and gradients are 0.
+        entropy: whether to return the entropies too.
         memory_budget: as in :func:`linear_cross_entropy`.
 
     Returns:
-        The log-probabilities, ``(...)``, in float32 (of float64 in float64), or with ``entropy``
-        these and the entropies.
+        The log-probabilities, ``(...)``, in float32 (float64 for float64), or with ``entropy``
+            these and
+        the entropies.
 
     Raises:
         As :func:`linear_cross_entropy`.
@@ -157,8 +157,8 @@ _TOKEN_LOG_PROBS = tuple(inspect.signature(linear_token_log_probs).parameters)
 class LinearCrossEntropyLoss(torch.nn.Module):
     """A linear layer and the cross entropy of its logits; see :func:`linear_cross_entropy`.
 
-    The arguments are those of torch.nn.LinearCrossEntropyLoss of PyTorch 2.13, then settings of the
-    function. Its parameters have the same names.
+    The arguments are those of torch.nn.LinearCrossEntropyLoss in PyTorch 2.13, then settings of the
+    function. Parameters have the same names.
     """
 
     weight: Tensor | None
@@ -184,7 +184,7 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         self.settings = settings
 
     def forward(self, input: Tensor, target: Tensor, token_weight: Tensor | None = None) -> Any:
-        """Return what :func:`linear_cross_entropy` does, of ``input`` ``(..., in_features)``."""
+        """Return :func:`linear_cross_entropy` of ``input`` ``(..., in_features)``."""
         return linear_cross_entropy(
             input,
             self.linear.weight,
@@ -196,5 +196,5 @@ class LinearCrossEntropyLoss(torch.nn.Module):
         )
 
     def extra_repr(self) -> str:
-        """Show the settings where the module is printed."""
+        """Show the settings when the module is printed."""
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items())

@@ -1,4 +1,4 @@
-"""What the kernels over rows make of logits: losses, sums of exponentials and gradients."""
+"""Row kernels applied to logits: losses, log-sum-exps and gradients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from losscli.losses.formulas import widened
 from . import products
 
 _OF_PART = 2.0
-"""How many values the kernel returns of a row besides the first, where others have some classes:
-the largest logit, and the logarithm of the sum of exponentials beside that one's. One more is the
-entropy."""
+"""Further values of a part of a row: the largest logit, and the log-sum-exp relative to it. One
+more is the entropy."""
 _CHUNK = 16 * 2**20
-"""Bytes of logits that are bent at a time: what the L2 cache of an H100 holds beside others."""
+"""Bytes of logits per step, which fit an H100's L2 cache with others."""
 
 
 class Settings(NamedTuple):
@@ -29,15 +28,15 @@ class Settings(NamedTuple):
     softcap: float = 0.0
     z_loss: float = 0.0
     entropy: bool = False
-    """Whether each row has its entropy besides, in place of all but temperature and softcap."""
+    """Whether each row also has its entropy; only temperature and softcap then apply."""
 
     @property
     def divisor(self) -> float:
-        """Return what divides logits once a softcap has bent them."""
+        """What divides the logits after a softcap."""
         return 1.0 if self.softcap else self.temperature
 
     def bent(self, logits: Tensor) -> Tensor:
-        """Return logits as a softcap bends them, over the temperature."""
+        """Return logits after softcap and temperature."""
         return self.softcap * torch.tanh(logits / (self.temperature * self.softcap))
 
 
@@ -48,7 +47,7 @@ def losses_in_place(
     settings: Settings,
     reduction: str = "none",
 ) -> Tensor:
-    """Return cross entropy, and write its gradient over the logits."""
+    """Return cross entropy; overwrite the logits with its gradient."""
     loss: Tensor = torch.ops.losscli.cross_entropy_with_grad_(
         logits, target, weight, reduction, *map(float, settings[:5])
     )
@@ -56,16 +55,10 @@ def losses_in_place(
 
 
 def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
-    """Return what the probabilities of a part of the classes are made of, ``(3, N)``.
+    """Return the numbers of a part of the classes, ``(3, N)``, from logits before the softcap.
 
-    The log-probability of a class of each row among these, the largest logit before the
-    temperature divides it and the logarithm of the sum of exponentials beside that one's; where it
-    is asked for, also the entropy among these classes.
-
-    Args:
-        logits: ``(N, c)``, of at least one class; a softcap bends them.
-        number: a class of each row.
-        settings: of the loss.
+    They are the log-probability of a row's class within the part, the largest logit before the
+    temperature, and the log-sum-exp relative to it; if requested, also the entropy within the part.
     """
     call = torch.ops.losscli.token_log_probs
     rest = ("none", settings.divisor, _OF_PART + settings.entropy)
@@ -77,7 +70,7 @@ def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
 
 
 def weighed_logits(logits: Tensor, weight: Tensor | None, settings: Settings) -> Tensor:
-    """Return the sum of each row's logits times the weights of classes, as a loss takes them."""
+    """Return each row's sum of logits, after softcap and temperature, times class weights."""
     if settings.softcap:
         plain = settings._replace(softcap=0.0, temperature=1.0)
         parts = [weighed_logits(bent, weight, plain) for _, bent in _some_bent(logits, settings)]
@@ -89,14 +82,14 @@ def weighed_logits(logits: Tensor, weight: Tensor | None, settings: Settings) ->
 
 
 def log_sums_of(logits: Tensor, settings: Settings) -> Tensor:
-    """Return the logarithm of each row's sum of exponentials."""
+    """Return each row's log-sum-exp."""
     number = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
     found = part_numbers(logits, number, settings._replace(entropy=False))
     return found[1] / settings.divisor + found[2]
 
 
 def _some_bent(logits: Tensor, settings: Settings) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows, so many that a cache holds them in float32, and their logits, bent."""
+    """Yield slices of rows that fit a cache in float32, with their softcapped logits."""
     dtype = widened(logits.dtype)
     for rows in products.parts(len(logits), max(_CHUNK // max(logits.shape[1] * 4, 1), 1)):
         yield rows, settings.bent(logits[rows].to(dtype))

@@ -1,4 +1,4 @@
-"""The operands of the losses of hidden states as rows, and what operands of any loss have to be."""
+"""Operands of fused linear losses as rows, and checks of any loss's operands."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from losscli.losses.shapes import remedy
 
 
 class Operands(NamedTuple):
-    """Hidden states as rows, and the linear layer that makes logits of them."""
+    """Hidden states as rows, and the linear layer."""
 
     hidden: Tensor
     weight: Tensor
     bias: Tensor | None
     class_numbers: Tensor
     shape: torch.Size
-    """Of the hidden states, without their width."""
+    """The hidden states' shape without the width."""
     dtype: torch.dtype
-    """Of a loss in the dtype of the logits."""
+    """A loss's dtype, from the logits."""
 
 
 def operands_of(
     name: str, hidden: Tensor, weight: Tensor, numbers: Tensor, bias: Tensor | None, said: str
 ) -> Operands:
-    """Return the operands as rows, under autocast in its dtype."""
+    """Return the operands as rows, in autocast's dtype if it is on."""
     first = "hidden" if said == "tokens" else "input"
     check_floating(name, first, hidden)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
@@ -58,31 +58,31 @@ def operands_of(
                 f"{other.dtype}"
             )
     rows = hidden.reshape(numbers.numel(), hidden.shape[-1])
-    # In uint8 numbers would be compared with others modulo 256.
+    # uint8 indices would be compared modulo 256.
     return Operands(rows, weight, bias, numbers.reshape(-1).long(), shape, dtype)
 
 
 def is_autocast(tensor: Tensor) -> bool:
-    """Tell whether autocast is on for the device of a tensor."""
+    """Tell whether autocast is on for a tensor's device."""
     device = tensor.device.type
-    # PyTorch 2.11 cannot compile the question of whether a device has autocast.
+    # PyTorch 2.11 cannot compile a check for whether a device has autocast.
     return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
 
 
 def loss_dtype(*tensors: Tensor) -> torch.dtype:
-    """Return the dtype of a loss of logits or hidden states: under autocast float32 at least."""
+    """Return a loss's dtype: promoted, and under autocast at least float32."""
     dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     return widened(dtype) if is_autocast(tensors[0]) else dtype
 
 
 def check_floating(name: str, said: str, tensor: Tensor) -> None:
-    """Raise TypeError for an operand of a loss that is no floating tensor."""
+    """Raise TypeError for an operand that is not floating-point."""
     if not tensor.is_floating_point():
         raise TypeError(f"{name}: {said} {not_floating(tensor.dtype)}")
 
 
 def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> None:
-    """Raise TypeError for class numbers of another dtype; ``advice`` follows the message."""
+    """Raise TypeError for class indices of another dtype; ``advice`` ends the message."""
     if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
         raise TypeError(
             f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
@@ -93,10 +93,7 @@ def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> No
 def check_shape(
     name: str, said: str, tensor: Tensor | None, shape: torch.Size, of: str, way: str = ""
 ) -> None:
-    """Raise ValueError for a tensor, if there is one, of another shape than ``of`` something.
-
-    ``way``: what to do, where that is known better than from the two shapes.
-    """
+    """Raise ValueError for a tensor of another shape; ``of`` and ``way`` complete the message."""
     if tensor is not None and tensor.shape != shape:
         raise ValueError(
             f"{name}: {said} must have {of} {list(shape)}, but is {list(tensor.shape)}"
@@ -105,7 +102,7 @@ def check_shape(
 
 
 def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> None:
-    """Raise ValueError for a mask, if there is one, of other rows or another dtype."""
+    """Raise ValueError for a mask of another shape or dtype."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise ValueError(
             f"{name}: mask must be bool and have the shape of {of} {list(shape)}, but is "
@@ -114,14 +111,7 @@ def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> No
 
 
 def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bool = True) -> None:
-    """Raise IndexError for class numbers that are no class, but where they do not count.
-
-    Args:
-        name: of the loss.
-        numbers: ``(N)``, or ``(N, k)`` for several of each row.
-        classes: how many there are.
-        counted: which numbers count, in the shape of ``numbers``.
-    """
+    """Raise IndexError for an out-of-range class index that counts; several per row are allowed."""
     wrong = ((numbers < 0) | (numbers >= classes)) & counted
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())
@@ -132,7 +122,7 @@ def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bo
 
 
 def is_eager(*tensors: Tensor | None) -> bool:
-    """Tell whether tensors have memory and nothing transforms or traces their operators."""
+    """Tell whether tensors have memory and no transform or tracing is active."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     plain = (Tensor, torch.nn.Parameter)

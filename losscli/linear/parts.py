@@ -1,9 +1,9 @@
-"""Some of the classes: what they are to the loss of each row, how parts make a whole, gradients.
+"""Parts of the classes: their numbers, joining parts, and gradients.
 
-A part is a slice of the classes, made in turn, or the shard of a rank. Of each row it has the
-log-probability of the row's own class among its classes, the largest logit, and the logarithm of
-the sum of exponentials beside that one's: three numbers, from which parts make those of all
-classes, and from those each part makes the gradient of its logits. The formulas are in csrc/parts.
+A part is a slice of the classes or a rank's shard. For each row it has three numbers: the
+log-probability of the row's class within the part, the largest logit, and the log-sum-exp relative
+to it. Joining parts gives the same for all classes, from which each part computes its gradient. The
+formulas are in csrc/parts.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ from .rows import Rows
 
 @dataclass(frozen=True)
 class Shard:
-    """Which of all classes a rank has, and how the ranks put together what each of them knows."""
+    """A rank's classes, and how ranks combine their numbers."""
 
     name: str
-    """The loss that messages name."""
+    """The loss, for messages."""
     first: int
-    """The number of its first class."""
     classes: int
-    """How many classes all ranks have."""
+    """The number of classes on all ranks."""
     exchange: Callable[[Rows, Tensor], Whole]
-    """Makes the numbers of this rank's classes those of all."""
+    """Combines this rank's numbers with all others."""
     summed: Callable[[Tensor], Tensor]
-    """Returns the sum of a tensor over the ranks."""
+    """Sums a tensor over the ranks."""
 
 
 def refuse_second_derivatives(name: str) -> None:
-    """Raise NotImplementedError in a backward pass of ranks that is to be differentiated."""
+    """Raise NotImplementedError if backward over ranks is to be differentiated."""
     if torch.is_grad_enabled():
         raise NotImplementedError(
             f"{name}: losses over ranks have first derivatives alone: call backward without "
@@ -51,19 +50,19 @@ def refuse_second_derivatives(name: str) -> None:
 
 
 class Whole(NamedTuple):
-    """Rows, of the numbers of all parts."""
+    """Rows, from the numbers of all parts."""
 
     numbers: Tensor
-    """``(numbers, N)``, as a part has them."""
+    """``(numbers, N)``, as for a part."""
     values: Tensor
-    """``(3, N)``: the loss of each row, what it counts in a mean, and whether it counts; with
-    entropies ``(2, N)``, the log-probabilities and these."""
+    """``(3, N)``: each row's loss, weight in a mean, and whether it counts; with entropies ``(2,
+    N)``, log-probabilities and entropies."""
     total_weight: Tensor | None
-    """The sum of the weights of all classes, where label smoothing asks for it."""
+    """The sum of all class weights, if label smoothing needs it."""
 
 
 def operators(tensor: Tensor) -> Any:
-    """Return the operators of csrc/torch/parts.cpp, loaded for the device of a tensor."""
+    """Return the operators of csrc/torch/parts.cpp, loaded for a tensor's device."""
     _load(tensor.device.type)
     return torch.ops.losscli
 
@@ -81,16 +80,16 @@ def join(
     total_weight: Tensor | None,
     rank: int = -1,
 ) -> Whole:
-    """Return the rows of all parts.
+    """Join the parts of rows.
 
     Args:
         rows: the rows.
-        numbers: of each part, ``(parts, numbers, N)``.
-        widths: how many classes each part has, ``(parts)``; behind the last one there are none.
-        classes: the numbers of the classes of all parts.
-        total_weight: the sum of their weights, where label smoothing asks for it.
-        rank: which part's first class has to be that of the rows; where it is not, or other classes
-            are left, the rows are NaN. -1 where that is known.
+        numbers: the parts' numbers, ``(parts, numbers, N)``.
+        widths: each part's number of classes, ``(parts)``.
+        classes: the range of classes that all parts cover.
+        total_weight: the sum of class weights, if label smoothing needs it.
+        rank: the part whose first class must be that of the rows, or -1. If it is another, or
+            classes are left over, the rows are NaN.
     """
     if total_weight is not None:
         total_weight = total_weight.to(numbers.dtype)
@@ -102,25 +101,21 @@ def join(
 
 
 class Found(NamedTuple):
-    """What backward needs of the rows, besides the logits."""
+    """What backward needs besides the logits."""
 
     numbers: Tensor
     total_weight: Tensor | None
     totals: Tensor | None
-    """Of a mean: the sums over the rows of the values of :class:`Whole`, in float64."""
+    """For a mean: the sums over rows of :class:`Whole`'s values, in float64."""
 
 
 def finished(
     rows: Rows, parts: list[Tensor], width: int, classes: int, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, Found]:
-    """Return the losses of rows, the logarithms of their sums, and what backward needs.
+    """Return the losses, the log-sum-exps, and what backward needs, from the parts' numbers.
 
-    Args:
-        rows: the rows.
-        parts: the numbers of each part of this rank's classes.
-        width: how many classes each part has, but for the last one, which may have fewer.
-        classes: how many all of them have.
-        shard: where other ranks have classes too.
+    ``width`` is each part's number of classes, except the last's; ``shard`` is set if ranks have
+    others.
     """
     if shard is not None and len(parts) == 1:
         whole = shard.exchange(rows, parts[0])
@@ -147,24 +142,24 @@ def finished(
 
 @dataclass
 class Part:
-    """Some classes' logits."""
+    """The logits of some classes."""
 
     rows: Rows
     logits: Tensor
     """``(N, c)``."""
     classes: slice
-    """Their numbers among all classes."""
+    """Their range among all classes."""
 
     @cached_property
     def number(self) -> Tensor:
-        """Return the place of each row's class, of rows whose class is another any."""
+        """The position of each row's class, or any position if it is in another part."""
         first = self.classes.start
         number = self.rows.target.clamp(first, self.classes.stop - 1)
         return number - first if first else number
 
     @property
     def weight(self) -> Tensor | None:
-        """Return the weights of these classes."""
+        """The weights of these classes."""
         first = self.rows.first
         if self.rows.class_weight is None:
             return None
@@ -172,7 +167,7 @@ class Part:
         return weight.to(widened(self.logits.dtype)).contiguous()
 
     def numbers(self) -> Tensor:
-        """Return what these classes are to the loss of each row: see csrc/parts/kernels.h."""
+        """Return the numbers of this part; see csrc/parts/kernels.h."""
         settings, weight = self.rows.settings, self.weight
         if self.logits.numel() == 0:
             count = 3 + settings.entropy + bool(settings.label_smoothing) + (weight is not None)
@@ -206,10 +201,10 @@ class Part:
 def scaled(
     rows: Rows, incoming: Tensor, found: Found, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """Return grad_output over a power of two for each row, and these powers.
+    """Return grad_output divided by a power of two per row, and these powers.
 
-    A float16 then holds the gradients of the logits of all rows, however small a row's grad_output
-    and the weight of its class are. Other dtypes need no powers: None.
+    In float16 the gradients of all rows' logits then stay representable, however small grad_output
+    and the class weight are. Other dtypes need no powers: None.
     """
     if dtype != torch.float16:
         return incoming, None

@@ -1,4 +1,4 @@
-"""Matrix products, of 16 bits with sums that leave in float32."""
+"""Matrix products; products of 16 bits return float32 sums."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from losscli.losses.aten import linear
 
 NARROW = (torch.float16, torch.bfloat16)
 _MOST = 2.0**14
-"""A power of two that a float16 holds, and twice of it."""
+"""A power of two that float16 holds, also doubled."""
 _LEAST = 2.0**-64
-"""What is smaller makes no gradient that a float16 holds."""
+"""Smaller numbers make no gradient that float16 holds."""
 
 
 class Layer(NamedTuple):
-    """Hidden states, and the weight and the bias that make logits of them."""
+    """A linear layer and its hidden states."""
 
     hidden: Tensor
     weight: Tensor
@@ -29,17 +29,17 @@ class Layer(NamedTuple):
         return linear(self.hidden, self.weight, self.bias)
 
     def of_rows(self, rows: slice) -> Layer:
-        """Return the layer of some rows."""
+        """Return the layer with some rows."""
         return self._replace(hidden=self.hidden[rows])
 
     def of_classes(self, classes: slice) -> Layer:
-        """Return the layer of some classes."""
+        """Return the layer with some classes."""
         bias = None if self.bias is None else self.bias[classes]
         return self._replace(weight=self.weight[classes], bias=bias)
 
 
 def wide(first: Tensor, second: Tensor) -> Tensor:
-    """Return ``first @ second``, of 16 bits in float32."""
+    """Return ``first @ second``, in float32 for 16 bits."""
     if first.dtype not in NARROW:
         return first @ second
     if first.is_cuda:
@@ -48,7 +48,7 @@ def wide(first: Tensor, second: Tensor) -> Tensor:
 
 
 def add(total: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
-    """Return ``total + first @ second``, which is added in place; None is a total of zeros."""
+    """Add ``first @ second`` to ``total`` in place; None is a total of zeros."""
     if total is None:
         return wide(first, second)
     if first.is_cuda and first.dtype in NARROW:
@@ -61,7 +61,7 @@ def add(total: Tensor | None, first: Tensor, second: Tensor) -> Tensor:
 
 
 def row_sums(of: Tensor, factors: Tensor) -> Tensor:
-    """Return the sum of the rows, each times its factor, in the dtype of the factors."""
+    """Return the weighted sum of rows, in the dtype of the factors."""
     if of.dtype in NARROW and not of.is_cuda:
         return factors @ of.to(factors.dtype)
     power = power_that_fits(factors, of.dtype)
@@ -70,15 +70,15 @@ def row_sums(of: Tensor, factors: Tensor) -> Tensor:
 
 
 def power_of(numbers: Tensor) -> Tensor:
-    """Return the power of two below each number's magnitude; 1 of 0 and what is not finite."""
+    """Return the power of two at or below each magnitude; 1 for 0 and non-finite numbers."""
     size = numbers.abs().nan_to_num(0.0, 0.0, 0.0)
     return torch.exp2(torch.floor(torch.log2(torch.where(size == 0, 1.0, size))))
 
 
 def power_that_fits(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the power of two over which the largest number takes all of a float16's range.
+    """Return the power of two that scales the largest number to float16's range.
 
-    Numbers that are smaller by a factor of up to 2**28 then keep their digits. Other dtypes: 1.
+    Numbers up to 2**28 times smaller then keep their digits. Other dtypes: 1.
     """
     if dtype != torch.float16 or numbers.numel() == 0:
         return numbers.new_ones(())
@@ -87,7 +87,7 @@ def power_that_fits(numbers: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def times_rows(rows: Tensor, factors: Tensor, out: Tensor) -> Tensor:
-    """Write rows times their factors over a power of two, which is returned."""
+    """Write scaled rows divided by a power of two; return the power."""
     largest = factors
     if rows.dtype == torch.float16 and rows.numel() > 0:
         largest = torch.linalg.vector_norm(rows, torch.inf, dim=1) * factors
@@ -97,16 +97,16 @@ def times_rows(rows: Tensor, factors: Tensor, out: Tensor) -> Tensor:
 
 
 def weight_gradient(gradient: Tensor, hidden: Tensor, power: Tensor, to: Tensor) -> None:
-    """Write one product over all rows, times a number: nothing is added up in 16 bits."""
+    """Write the product over all rows times a number, without accumulating in 16 bits."""
     if gradient.dtype != torch.float16:
         torch.mm(gradient.t(), hidden, out=to)
         return
-    # Before they are multiplied, the sums may be too large for a float16.
+    # Before the multiplication, the sums may overflow float16.
     for classes in parts(gradient.shape[1], max(gradient.shape[1] // 8, 128)):
         to[classes] = wide(gradient[:, classes].t(), hidden).mul_(power)
 
 
 def parts(count: int, size: int) -> Iterator[slice]:
-    """Yield slices of so many things of ``count``, the last of what is left; at least one."""
+    """Yield slices of ``size`` items of ``count``; at least one."""
     for first in range(0, max(count, 1), size):
         yield slice(first, min(first + size, count))

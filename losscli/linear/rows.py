@@ -1,4 +1,4 @@
-"""What is known of the rows of a call: their classes, what they count, and what is asked for."""
+"""The rows of a call: their classes, weights, and the requested results."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ class Rows:
     settings: Settings
     reduction: str
     may_ignore: bool
-    """Whether there may be rows that do not count."""
+    """Whether some rows may not count."""
     with_log_sums: bool
-    """Whether the logarithms of the sums of exponentials are asked for."""
+    """Whether log-sum-exps are requested."""
     first: int = 0
-    """The number of the first class of which logits and weights are here; others have the rest."""
+    """The first class whose logits and weights are here."""
 
     @cached_property
     def known(self) -> Tensor:
-        """Return class numbers, in place of those that are none the first."""
+        """Class indices, with 0 in place of invalid ones."""
         inside = (self.target >= 0) & (self.target < self.classes)
         return torch.where(inside, self.target, 0)
 
     @cached_property
     def ignored(self) -> Tensor | None:
-        """Return which rows do not count, if there may be some."""
+        """Which rows are ignored, or None if none can be."""
         return self.target == self.settings.ignore_index if self.may_ignore else None
 
     @cached_property
     def own_weight(self) -> Tensor | None:
-        """Return the weight of each row's class."""
+        """The weight of each row's class."""
         return None if self.class_weight is None else self.class_weight[self.known]
 
     def weighted(self, values: Tensor) -> Tensor:
-        """Return numbers of rows times the weights of their classes, 0 where a row is ignored."""
+        """Return row values times class weights, 0 for ignored rows."""
         if self.own_weight is not None:
             values = values * self.own_weight.to(values.dtype)
         return values if self.ignored is None else values.masked_fill(self.ignored, 0.0)
 
     def weigh_apart(self, dtype: torch.dtype) -> bool:
-        """Tell whether class weights multiply whole rows, of logits whose gradient is ``dtype``.
+        """Tell whether class weights multiply whole rows, for a gradient of ``dtype``.
 
-        A small one would cost the gradient of a row's logits its digits in float16. With label
-        smoothing and z_loss other terms have other weights, or none.
+        In float16 a small weight would cost a row's gradient its digits. With label smoothing or
+        z_loss, terms have different weights, so this does not apply.
         """
         alone = not (self.settings.label_smoothing or self.settings.z_loss)
         return dtype == torch.float16 and self.class_weight is not None and alone
 
     def reduced(self, losses: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses as they are asked for, and what that multiplies gradients by."""
+        """Return the reduced losses, and the factor for gradients."""
         one = losses.new_ones(())
         if self.reduction == "none":
             return losses, one
@@ -70,7 +70,7 @@ class Rows:
         if self.reduction == "sum":
             return total.to(losses.dtype), one
         count = self.weighted(losses.new_ones(len(losses))).sum(dtype=torch.float64)
-        # Where no row counts, the mean is NaN and its gradient 0, as PyTorch's.
+        # If no row counts, the mean is NaN and its gradient 0, as in PyTorch.
         ignored = losses.new_zeros(len(losses), dtype=torch.bool)
         nothing = (ignored if self.ignored is None else self.ignored).all()
         factor = torch.where(nothing, 0.0, 1 / count)
@@ -78,14 +78,14 @@ class Rows:
 
     @cached_property
     def total_weight(self) -> Tensor | None:
-        """Return the sum of these classes' weights, where label smoothing asks for it."""
+        """The sum of these classes' weights, if label smoothing needs it."""
         if self.class_weight is None or not self.settings.label_smoothing:
             return None
         return self.class_weight.sum(dtype=widened(self.class_weight.dtype))
 
     @property
     def of_parts(self) -> tuple[float | None, ...]:
-        """Return what the operators of parts take of the rows: see csrc/torch/parts.cpp."""
+        """The arguments of the operators of parts; see csrc/torch/parts.cpp."""
         _, *numbers, entropy = self.settings
         ignored = self.settings.ignore_index if self.may_ignore else None
         return (self.classes, ignored, *numbers, entropy, self.class_weight is not None)

@@ -1,4 +1,4 @@
-"""The plan of some classes at a time: backward makes the logits again that were not kept."""
+"""The plan of slices of classes, in which backward recomputes logits that were not kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def forward(
     wanted: tuple[bool, ...],
     shard: Shard | None = None,
 ) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
-    """Return the losses, the logarithms of the sums, and what backward needs of each row."""
+    """Return the losses, the log-sum-exps, and what backward needs."""
     numbers, kept_logits = [], []
     for k, classes in enumerate(products.parts(len(layer.weight), plan.part)):
         logits = layer.of_classes(classes).logits()
@@ -41,7 +41,7 @@ def backward(
     wanted: tuple[bool, ...],
     shard: Shard | None = None,
 ) -> list[Tensor | None]:
-    """Return the gradients of the hidden states, the weight and the bias."""
+    """Return the gradients of hidden states, weight and bias."""
     hidden, weight, _ = layer
     fields = len(Found._fields)
     found, kept_logits = Found(*kept[:fields]), kept[fields:]
@@ -78,5 +78,4 @@ def backward(
 
 
 def _among_all(rows: Rows, classes: slice) -> slice:
-    """Return the numbers that classes of the layer have among those of all ranks."""
     return slice(rows.first + classes.start, rows.first + classes.stop)

@@ -1,6 +1,6 @@
-"""Composes the divergence from k classes of a teacher of the kernels for rows.
+"""Composes the top-k divergence from row kernels.
 
-``losscli/losses/rows/topk_kl_divergence.py`` says what it is, and has its public function.
+``losscli/losses/rows/topk_kl_divergence.py`` defines it and has the public function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from losscli.operators import registration as registration  # defines torch.ops.
 
 _NAME = "topk_kl_divergence"
 _CHUNK = 32 * 2**20
-"""Bytes of logits that are copied at a time: what the L2 cache of an H100 holds beside others."""
+"""Bytes of logits copied per step, which fit an H100's L2 cache with others."""
 
 
 def _loss(
@@ -39,7 +39,7 @@ def _loss(
     reverse: float,
     temperature: float,
 ) -> Tensor:
-    """Return the loss; traced and transformed, of PyTorch's operators."""
+    """Return the loss; under tracing and transforms, from PyTorch's operators."""
     _check(input, classes, target, mask)
     classes, target = harmless(classes, target, mask)
     rows = input.reshape(-1, input.shape[-1])
@@ -68,7 +68,6 @@ OPERATORS[_NAME] = _loss
 
 
 def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) -> None:
-    """Raise an error for operands that do not fit."""
     check_floating(_NAME, "input", input)
     check_floating(_NAME, "target", target)
     check_numbers(_NAME, "classes", classes)
@@ -83,7 +82,7 @@ def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) 
 
 
 class _Bins(torch.autograd.Function):
-    """The bins of rows; second derivatives are those of PyTorch's operators."""
+    """The bins of rows; second derivatives use PyTorch's operators."""
 
     @staticmethod
     def forward(
@@ -109,12 +108,12 @@ class _Bins(torch.autograd.Function):
             (found,) = torch.autograd.grad(bins, logits, incoming, create_graph=True)
             return found, None, None, None
         of_classes = (incoming[:, :-1] / ctx.temperature).to(logits.dtype)
-        # Where no other class is possible, their probabilities are those of one that is.
+        # If no other class is possible, one of them gets the probability.
         others_than = torch.full_like(of_classes, -torch.inf)
         others_than[:, 0].masked_fill_(is_empty, 0.0)
         gradient = None
         for rows, others in _others(logits, classes, others_than, mask):
-            # The kernel has -1 times the probabilities of all but one class, which is written over.
+            # The kernel gives minus the probabilities except for one class, which is overwritten.
             part = torch.ops.losscli.token_log_probs_backward(
                 *(-incoming[rows, -1], others, classes[rows, 0], "none", ctx.temperature, 0.0),
                 [True],
@@ -130,14 +129,7 @@ class _Bins(torch.autograd.Function):
 def _others(
     logits: Tensor, classes: Tensor, instead: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield rows, so many that a cache holds them, and their logits but those of the classes.
-
-    Args:
-        logits: ``(N, C)``.
-        classes: ``(N, k)``.
-        instead: what the copy has in place of their logits, ``(N, k)``.
-        mask: the rows that count, ``(N)``; the others are 0.
-    """
+    """Yield slices of rows that fit a cache; the classes' logits are replaced by ``instead``."""
     size = max(_CHUNK // max(logits.shape[1] * logits.element_size(), 1), 1)
     for first in range(0, len(logits), size):
         rows = slice(first, first + size)

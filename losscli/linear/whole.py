@@ -1,4 +1,4 @@
-"""The plan that has all logits at once: forward writes their gradient over them."""
+"""The plan with all logits at once, in which forward overwrites them with their gradient."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .rows import Rows
 def forward(
     rows: Rows, _: Plan, layer: Layer, __: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-    """Return the losses, the logarithms of the sums, and the gradient of the logits.
+    """Return the losses, the log-sum-exps, and the gradient of the logits.
 
-    That is of each row's loss, or for a mean of the mean. Small class weights would cost a float16
-    its digits: they multiply the rows.
+    The gradient is that of each row's loss or of the mean. In float16, class weights multiply rows
+    instead, because small ones would cost digits.
     """
     logits = layer.logits()
     log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
-    # A gradient of float16 over the number of rows would be 0 for most classes.
+    # A float16 gradient divided by the number of rows would underflow for most classes.
     divided = rows.reduction == "mean" and logits.dtype != torch.float16
     reduction = "mean" if divided else "none"
     apart = rows.weigh_apart(logits.dtype)
@@ -42,7 +42,7 @@ def backward(
     kept: list[Tensor],
     wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
-    """Return the gradients of the hidden states, the weight and the bias: two products."""
+    """Return the gradients of hidden states, weight and bias: two products."""
     hidden, weight, _ = layer
     gradient, factor = kept
     of_rows = (incoming * factor).expand(len(hidden))
@@ -52,7 +52,7 @@ def backward(
         of_rows = of_rows.masked_fill(rows.ignored, 0.0)
     column = of_rows.unsqueeze(1)
     found: list[Tensor | None] = [None, None, None]
-    # The hidden states times their factors, then their gradient.
+    # First the scaled hidden states, then their gradient.
     scaled = torch.empty_like(hidden)
     if wanted[1]:
         found[1] = of_weight = gradient.new_empty((gradient.shape[1], hidden.shape[1]))

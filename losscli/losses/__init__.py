@@ -1,4 +1,4 @@
-"""The registry of losses: each spec in a file of ``elementwise``, ``rows`` or ``linear`` is one."""
+"""The registry of losses; each has one spec in ``elementwise``, ``rows`` or ``linear``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
-    """Return the specs of a kind in the files of a package, by name."""
     files = [
         import_module(f"{package.__name__}.{module.name}")
         for module in pkgutil.iter_modules(package.__path__)
@@ -57,30 +56,28 @@ LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
 WEIGHTED: dict[str, LossSpec] = {
     spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
 }
-"""Each loss with a weight, ``weighted_NAME``: to be chosen by name, and no part of ``all``."""
+"""Weighted losses ``weighted_NAME``, chosen by name and not part of ``all``."""
 
 
 EVERY_ROW_LOSS: dict[str, RowSpec] = {
     each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)
 }
-"""The losses over rows: with class numbers, with probabilities."""
+"""Row-wise losses: with class indices, with probabilities."""
 ROW_LOSSES = {name: spec for name, spec in EVERY_ROW_LOSS.items() if not spec.composed_of}
-"""Those with operators and kernels of their own."""
+"""Those with their own operators and kernels."""
 
 
 _FORMS = {name: list(forms(spec)) for name, spec in EVERY_ROW_LOSS.items()}
 ROW_FORMS: dict[str, RowSpec] = {form.name: form for found in _FORMS.values() for form in found}
-"""The losses over rows in each form that is tested: to be chosen by name, and no part of ``all``.
-"""
+"""Row-wise losses in each tested form, chosen by name and not part of ``all``."""
 LINEAR_LOSSES: dict[str, LinearSpec] = {
     form.name: form for spec in _find(LinearSpec, linear).values() for form in linear_forms(spec)
 }
-"""The losses of hidden states, without a bias and with it: to be chosen by name, and no part of
-``all``."""
+"""Fused linear losses, with and without a bias, chosen by name and not part of ``all``."""
 EVERY_LOSS: Mapping[str, Spec] = ChainMap(
     *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS, LINEAR_LOSSES])
 )
-"""All that a case may name."""
+"""Every loss that a case may name."""
 
 
 _OPERATORS = {
@@ -90,19 +87,16 @@ _OPERATORS = {
 
 
 def operators_for(name: str) -> tuple[str, ...]:
-    """Return the operators whose kernels compute a loss.
+    """Return the operators that compute a loss.
 
-    Those of a form over rows are the loss's own, those of hidden states the losses of logits.
+    A form of a row-wise loss uses that loss's operators; a fused linear loss uses those of its
+    logits.
     """
     return _OPERATORS.get(name, (name,))
 
 
 def find_loss(name: str) -> Spec:
-    """Return the spec of a loss, with a weight or without, of elements, rows or hidden states.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Look up the spec of any loss; UsageError if the name is unknown."""
     found = EVERY_LOSS.get(name)
     if found is None:
         every = (*LOSSES, *WEIGHTED, *ROW_FORMS, *LINEAR_LOSSES)

@@ -1,10 +1,9 @@
 """PyTorch's own functions, below ``torch.nn.functional``.
 
-A program may replace functions of ``torch.nn.functional``, by losscli's for example. What losscli
-computes with PyTorch calls the operators below them, so that no function of losscli ends up calling
-itself, and references and baselines stay PyTorch's. A copy of ``torch.nn.functional`` made at
-import would not do: where a torch function mode is active, as in ``with torch.device(...)``, each
-function of it looks up its own name again.
+A program may replace functions of ``torch.nn.functional``, for example by losscli's. References and
+baselines call these operators so that they stay PyTorch's and never recurse. A copy made at import
+would not help: under a torch function mode such as ``with torch.device(...)``, each function looks
+up its own name again.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ if TYPE_CHECKING:
 
 
 def _number(reduction: str) -> Any:
-    """Return what the operators call a reduction; PyTorch's stubs say that it is a string."""
     return REDUCTIONS.index(reduction)
 
 
 def softplus(input: Tensor) -> Tensor:
-    """``log(1 + exp(input))``, which is ``input`` from 20 on."""
+    """``log(1 + exp(input))``, or ``input`` from 20 on."""
     import torch
 
     return torch._C._nn.softplus(input)
@@ -117,7 +115,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: int
 ) -> Tensor:
-    """Negative log-likelihood of class numbers."""
+    """Negative log-likelihood of class indices."""
     import torch
 
     return torch._C._nn.nll_loss_nd(input, target, weight, _number(reduction), ignore_index)
@@ -177,11 +175,7 @@ def triplet_margin_loss(
 
 
 def linear_cross_entropy(*operands: Tensor, **settings: Any) -> Tensor:
-    """The one function that is more than an operator, and is taken from ``torch.nn.functional``.
-
-    Raises:
-        RuntimeError: the program has replaced it.
-    """
+    """Call PyTorch's function, which has no operator below it; RuntimeError if it was replaced."""
     import torch
 
     own: Any = torch.nn.functional.linear_cross_entropy

@@ -1,12 +1,10 @@
-"""Calls the operators of a loss for its functions and its module.
+"""Calls a loss's operators for its functions and module.
 
-A public function of a loss is written as a function that returns its :class:`Arguments`;
-:meth:`Calls.function` makes the loss of it, and :meth:`Calls.with_grad` the function that returns
-the gradient as well, with the same arguments and ``grad_output``.
+The file of a loss has a function that returns :class:`Arguments`. :meth:`Calls.function` and
+:meth:`Calls.with_grad` make the public functions from it.
 
-A call with a weight goes to the loss ``weighted_NAME``: an operator and a library of its own, built
-at the first use of a weight. Where a mean is not divided by the number of elements, the kernel
-divides by it all the same, and its result is divided by what is left.
+A weighted call uses ``weighted_NAME``, a separate operator that is built on first use. If the mean
+has another divisor than the number of elements, the kernel's mean is corrected afterwards.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ if TYPE_CHECKING:
     from .shapes import Shapes
 
 WEIGHTED = "weighted_"
-"""How the names of losses with a weight begin."""
+"""The prefix of weighted losses' names."""
 
 
 class Arguments(NamedTuple):
-    """The arguments of one call of a loss, as its operator takes them."""
+    """The arguments of one call, as the operator takes them."""
 
     operands: tuple[Tensor, ...]
     """The operands without the weight."""
@@ -43,22 +41,22 @@ class Arguments(NamedTuple):
     """The parameters in the order of the spec."""
     weight: Tensor | None = None
     divisor: float | Tensor | None = None
-    """What the result is divided by besides."""
+    """A further divisor of the result."""
     operator: str = ""
-    """The name of the operator, where it is not that of the loss."""
+    """The operator's name, if it is not the loss's."""
     dtype: torch.dtype | None = None
-    """The dtype of the loss, where it is not that of the operator."""
+    """The loss's dtype, if it is not the operator's."""
     restored: Callable[[Tensor], Tensor] | None = None
-    """Makes the gradient of the first operand that of the tensor which the caller gave, where the
-    operand is a view of it."""
+    """Maps the gradient of the first operand to the caller's tensor, if the operand is a view of
+    it."""
     added: Added | None = None
-    """Another loss of the same first operand, which is added."""
+    """Another loss of the same first operand to add."""
     composed: bool = False
-    """Whether the kernels do not take these operands, and PyTorch's operators compose the loss."""
+    """Whether PyTorch's operators compose the loss, because kernels reject these operands."""
 
 
 class Added(NamedTuple):
-    """A call of another loss, whose multiple is added to the loss of a call."""
+    """A multiple of another loss to add."""
 
     factor: float
     calls: Calls
@@ -68,7 +66,7 @@ class Added(NamedTuple):
 def reduction_of(
     reduction: str, size_average: bool | None, reduce: bool | None, *, stacklevel: int = 4
 ) -> str:
-    """Return the reduction that PyTorch's two deprecated arguments ask for, with its warning."""
+    """Convert PyTorch's deprecated ``size_average`` and ``reduce``, with its warning."""
     if size_average is None and reduce is None:
         return reduction
     averages, reduces = size_average is not False, reduce is not False
@@ -80,7 +78,7 @@ def reduction_of(
 
 
 class Further(NamedTuple):
-    """What a function that returns the gradient takes besides, by keyword."""
+    """An extra keyword argument of a ``_with_grad`` function."""
 
     name: str
     default: Any
@@ -92,8 +90,8 @@ GRAD_OUTPUT = Further(
     "grad_output",
     1.0,
     "Tensor | float",
-    """what the gradient is multiplied by: a number, or a tensor of one element; with
-        reduction ``none`` also a tensor of the loss's shape.""",
+    """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
+        also a tensor of the loss's shape.""",
 )
 
 
@@ -101,36 +99,41 @@ class Calls:
     """The calls of one loss."""
 
     parameters: tuple[Parameter, ...] = ()
-    """Those of the spec, once there is one."""
+    """The spec's parameters, once there is a spec."""
     further: tuple[Further, ...] = (GRAD_OUTPUT,)
 
     def __init__(
-        self, name: str, *, by_weights: bool = False, shapes: Shapes | None = None
+        self,
+        name: str,
+        *,
+        by_weights: bool = False,
+        shapes: Shapes | None = None,
+        reductions: Sequence[str] = REDUCTIONS,
     ) -> None:
         """Describe the calls of a loss.
 
-        Args:
-            name: of the loss.
-            by_weights: divide the mean of a weighted loss by the sum of the weights, not by the
-                number of elements. Then the incoming gradient of the kernel changes with the
-                weights, and where they are new in each step forward soon writes no gradient ahead.
-            shapes: those that the function takes, as PyTorch's of its name; None for any that
-                broadcast.
+        ``by_weights``: divide a weighted mean by the sum of the weights. grad_output then changes
+        with them, so forward soon stops computing gradients. ``shapes``: PyTorch's accepted shapes,
+        if not all.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
+        self.reductions = reductions
         self._unweighted = shapes if shapes and shapes.of_operands else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for an unknown reduction or a parameter that is out of its domain."""
+        """Raise ValueError for an unknown reduction or an invalid parameter."""
         reduction = settings.get("reduction", "mean")
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction must be 'none', 'mean' or 'sum', but is {reduction!r}")
+        if reduction not in self.reductions:
+            *others, last = map(repr, self.reductions)
+            raise ValueError(
+                f"reduction must be {', '.join(others)} or {last}, but is {reduction!r}"
+            )
         for parameter in self.parameters:
             if parameter.name in settings and (wrong := parameter.check(settings[parameter.name])):
                 raise ValueError(f"{self.name}: {wrong}")
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
-        """Return the loss; ``site`` is the number of a module."""
+        """Return the loss; ``site`` identifies a module."""
         operands, reduction, parameters, weight, *_ = given
         self._check_shapes(operands, weight)
         name = given.operator or self.name
@@ -148,7 +151,7 @@ class Calls:
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient for the first operand, in one launch."""
+        """Return the loss and the gradient of the first operand, from one launch."""
         operands, reduction, parameters, weight, *_ = given
         self._check_shapes(operands, weight)
         divisor = self._divisor(given)
@@ -166,7 +169,7 @@ class Calls:
         return loss + factor * further, gradient + slope
 
     def function(self, arguments: Callable[..., Arguments]) -> Callable[..., Tensor]:
-        """Return the public function whose arguments these are."""
+        """Return the public function with these arguments."""
 
         @wraps(arguments)
         def loss(*given: Any, **named: Any) -> Tensor:
@@ -180,7 +183,7 @@ class Calls:
         return loss
 
     def with_grad(self, function: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-        """Return the function that returns the gradient as well, of one made by ``function``."""
+        """Return the public ``_with_grad`` function of one made by ``function``."""
         arguments: Callable[..., Arguments] = inspect.unwrap(function)
         further = self.further
 
@@ -216,10 +219,10 @@ class Calls:
         if shapes is None:
             return
         first = operands[0].shape
-        # No compiler traces a warning, and each comparison would become a guard.
+        # Compilers cannot trace warnings, and each comparison would become a guard.
         if not (shapes.warns and operators.is_compiling()):
             for other in operands[1:]:
-                # Lengths first: tuples of other lengths are compared by their extents.
+                # Lengths first, because comparing tuples compares extents.
                 if other.dim() != len(first) or other.shape != first:
                     shapes.check(self.name, operands, weight)
                     return
@@ -227,7 +230,6 @@ class Calls:
             shapes.check(self.name, operands, weight)
 
     def _divisor(self, given: Arguments) -> Tensor | float | None:
-        """Return what the kernel's result is to be divided by."""
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
             return given.divisor
         return _mean(given.weight, *given.operands)
@@ -236,10 +238,10 @@ class Calls:
 def named_call(
     function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a public function with its settings fixed, to be called with operands by position.
+    """Return a public function with fixed settings, called with operands by position.
 
-    Settings that are the function's defaults are left out, as people leave them out. The last
-    operand is given by name where it does not follow the others in the function's arguments.
+    Default settings are left out, as users do. The last operand is passed by keyword if it does not
+    follow the others in the signature.
     """
     own = inspect.signature(function).parameters
     given = {name: value for name, value in settings.items() if own[name].default != value}
@@ -265,20 +267,20 @@ Returns:
 
 
 def show(function: Any, signature: inspect.Signature, returns: str) -> None:
-    """Have a public function shown and pickled as what it is to its users."""
+    """Make a public function appear and pickle as a function of ``losscli.functional``."""
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
     function.__prepare_scriptable__ = partial(refuse_script, function)
 
 
 def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
-    """Return the quotient, as that of sums whose size float16 may not hold, in the dtype asked."""
+    """Divide before the cast to the final dtype: a sum may overflow float16."""
     loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
     return loss if dtype is None else loss.to(dtype)
 
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
-    """Return the mean of the weights, in float32 or, where one of the others is, float64."""
+    """Return the mean weight, in float32 or, if an operand is float64, in float64."""
     import torch
 
     wide = weight.dtype if weight.is_floating_point() else torch.float32

@@ -1,4 +1,4 @@
-"""The domains of operands: the values that a loss takes, and how draws become such values."""
+"""The domains of operands: which values a loss accepts, and how to draw them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SMALLEST_POSITIVE = 2.0**-10
-"""The smallest value that is drawn for a positive operand: every dtype holds it and its square."""
+"""The smallest value drawn for a positive operand: every dtype holds it and its square."""
 COUNTS_PER_UNIT = 8.0
-"""How many counts a draw of 1 becomes."""
+"""The count for a draw of 1."""
 
 
 def _into_unit_interval(values: Tensor) -> Tensor:
-    """Fold numbers into [0, 1]; those inside stay as they are."""
     rest = values.abs().remainder(2.0)
     return rest.minimum(2.0 - rest)
 
 
 def _into_shares(values: Tensor) -> Tensor:
-    """Make each row the log-probabilities of some classes, which leave from 1/32 to 31/32.
+    """Make each row the log-probabilities of some classes, leaving from 1/32 to 31/32.
 
-    A smaller rest has the digits of a difference alone.
+    A smaller remainder would only have the digits of a difference.
     """
     rest = (values[..., :1].sigmoid() * 30 + 1) / 32
     return values.log_softmax(-1) + (-rest).log1p()
@@ -33,33 +32,33 @@ def _into_shares(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Domain:
-    """The values of an operand that inputs and checks may give to a loss."""
+    """The values that inputs and checks may give an operand."""
 
     name: str
-    """The values as people say it: ``0 to 1``."""
+    """The values in words: ``0 to 1``."""
     of_draws: Callable[[Tensor], Tensor] = lambda values: values
-    """Turns draws of a distribution, any numbers, into values of the domain."""
+    """Maps draws of a distribution to values of the domain."""
     low: float = -math.inf
     """The smallest number for which the formula is defined, inclusive."""
     high: float = math.inf
     """The largest."""
     short: tuple[float, ...] = (0.0, 1.0, -0.5, 0.25)
-    """Values of so few bits that a prediction at a kink beside them is exact in every dtype."""
+    """Values with few bits, so that a prediction at a kink near them is exact in every dtype."""
     at_least_loss: float = 0.0
-    """The value beside which a prediction has its smallest loss."""
+    """The value at which a prediction has its smallest loss."""
     discrete: bool = False
-    """Whether there are numbers between the values; one of these has no meaning of its own."""
+    """Whether numbers between the values have no meaning."""
     always_uniform: bool = False
-    """Whether values are drawn from uniform numbers in every distribution."""
+    """Whether all distributions draw from uniform numbers."""
 
     @property
     def is_real(self) -> bool:
-        """Whether the formula is defined for all numbers, of both signs."""
+        """Whether the formula is defined for all real numbers."""
         return self.low == -math.inf and self.high == math.inf
 
     @property
     def ends(self) -> tuple[float, ...]:
-        """The ends that are numbers, which every distribution reaches."""
+        """The finite ends; every distribution reaches them."""
         return tuple(end for end in (self.low, self.high) if math.isfinite(end))
 
     def holds(self, value: float) -> bool:
@@ -67,7 +66,7 @@ class Domain:
         return self.low <= value <= self.high
 
     def inside(self, values: Tensor, margin: float = 0.0) -> Tensor:
-        """Return values no nearer than a margin to the ends; those farther inside as they are."""
+        """Clamp values to the domain, at least ``margin`` away from its ends."""
         if self.is_real:
             return values
         return values.clamp(self.low + margin, self.high - margin)
@@ -75,7 +74,7 @@ class Domain:
 
 REAL = Domain("any number")
 WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), at_least_loss=1.0)
-"""What multiplies a loss."""
+"""Factors of a loss."""
 SIGNS = Domain(
     "-1 or 1",
     lambda uniform: uniform.mul(2).floor().mul(2).sub(1),
@@ -84,7 +83,7 @@ SIGNS = Domain(
     discrete=True,
     always_uniform=True,
 )
-"""The formula takes the numbers between them as well."""
+"""The formula also accepts numbers in between."""
 PROBABILITIES = Domain(
     "0 to 1", _into_unit_interval, 0.0, 1.0, short=(0.0, 1.0, 0.5, 0.25), at_least_loss=1.0
 )
@@ -107,10 +106,10 @@ LOG_PROBABILITIES = Domain(
     "at most 0", lambda values: -values.abs(), high=0.0, short=(0.0, -1.0, -0.5, -0.25)
 )
 CLASSES = Domain("a class: 0, 1, ...", low=0.0, discrete=True, always_uniform=True)
-"""The numbers of the classes of a row, which are drawn where the number of classes is known."""
+"""Class indices of a row, drawn once the number of classes is known."""
 SHARES = Domain("log-probabilities of a row", _into_shares)
-"""Those of some classes; where their exponentials have a sum above 1 they are divided by it."""
+"""Log-probabilities of some classes; if they sum to more than 1, they are normalized."""
 DISTINCT_CLASSES = replace(CLASSES, name="different classes of a row")
 MASKS = Domain("true or false", low=0.0, high=1.0, discrete=True, always_uniform=True)
-"""The rows of a loss that count; most do."""
+"""The rows that count; most do."""
 DOMAINS = (REAL, WEIGHTS, SIGNS, PROBABILITIES, POSITIVE, COUNTS, LOG_PROBABILITIES)

@@ -1,4 +1,4 @@
-"""What the formulas of several losses share: the reductions, and operands of one dtype."""
+"""What formulas share: reductions, and promotion of operands."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def reduce(elements: Tensor, reduction: str) -> Tensor:
-    """Apply a reduction of ``REDUCTIONS``; the mean of nothing is NaN, its sum 0, as in PyTorch."""
+    """Apply a reduction; as in PyTorch, the mean of nothing is NaN and its sum 0."""
     if reduction == "mean":
         return elements.mean()
     return elements.sum() if reduction == "sum" else elements
 
 
 def widened(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of sums of a dtype: at least float32."""
+    """Return the dtype to accumulate in: at least float32."""
     import torch
 
     return torch.promote_types(dtype, torch.float32)
 
 
 def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
-    """Return the operands in their promoted dtype, at least float32, and that of the loss.
+    """Return the operands in at least float32, and the promoted dtype of the loss.
 
-    For references of many steps, which would round 16 bits after each.
+    A reference of many steps would round 16 bits after each.
     """
     dtype = _promoted(operands)
     wide = widened(dtype)
@@ -38,10 +38,7 @@ def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype
 
 
 def alike(*operands: Tensor) -> tuple[Tensor, ...]:
-    """Return the operands in one dtype and one shape, as some functions of PyTorch ask for.
-
-    Operands that have both already are not copied.
-    """
+    """Return the operands in one dtype and shape, without copies if they agree."""
     import torch
 
     dtype = _promoted(operands)
@@ -50,7 +47,7 @@ def alike(*operands: Tensor) -> tuple[Tensor, ...]:
 
 
 def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return a loss of ``aten.py``, which gets its operands in one dtype and shape."""
+    """Return a loss of ``aten.py`` that first promotes and broadcasts its operands."""
 
     def functional(*operands: Tensor, reduction: str) -> Tensor:
         return loss(*alike(*operands), reduction=reduction)
@@ -59,7 +56,6 @@ def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
-    """Return the dtype that PyTorch promotes the operands to."""
     import torch
 
     dtype = operands[0].dtype

@@ -1,7 +1,6 @@
-"""What is wrong with the arguments of a call that failed, in one sentence.
+"""Explains which argument of a failed call is wrong, from the annotations.
 
-A call looks at the kinds of its arguments only once it has failed, so that one that works pays
-nothing. Annotations say what an argument may be.
+Arguments are examined only after a failure, so a successful call costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def explained(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Return a function whose errors say which of its arguments is of another kind."""
+    """Return a function whose errors explain wrong argument types."""
 
     @wraps(function)
     def called(*given: Given.args, **named: Given.kwargs) -> Result:
@@ -36,12 +35,12 @@ def explained(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Raise an error for the first argument of a kind that a function does not take.
+    """Raise an error for the first argument of a wrong type.
 
     Raises:
-        TypeError: it is no tensor, or no number.
-        ValueError: it is no name of a reduction.
-        NotImplementedError: it is a tensor that no kernel takes.
+        TypeError: it must be a tensor or a number.
+        ValueError: it must be a reduction.
+        NotImplementedError: no kernel accepts this tensor.
     """
     import torch
 
@@ -68,7 +67,7 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
 
 
 def no_kernel_takes(tensor: Tensor) -> str:
-    """Say why no kernel takes a tensor, after its name; empty where one may."""
+    """Return why no kernel accepts a tensor, to follow its name, or an empty string."""
     import torch
 
     if tensor.is_nested:
@@ -86,7 +85,7 @@ def no_kernel_takes(tensor: Tensor) -> str:
 
 
 def not_floating(*dtypes: torch.dtype) -> str:
-    """Say that operands of dtypes have no loss, and what to do, after their names."""
+    """Return the message for operands of unsupported dtypes, to follow their names."""
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):
         way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"
@@ -99,7 +98,7 @@ def _is(several: Sequence[Any]) -> str:
 
 
 def refuse_script(self: Any) -> Any:
-    """Refuse torch.jit.script, which asks for this before it compiles a function or a module."""
+    """Raise for torch.jit.script, which calls this before it compiles."""
     name = getattr(self, "__name__", None) or type(self).__name__
     raise NotImplementedError(
         f"{name} is not compiled by torch.jit.script; use torch.compile or torch.export"
@@ -118,7 +117,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a str such as 'mean'", lambda value: isinstance(value, str)),
     "None": ("None", lambda value: value is None),
 }
-"""What annotations stand for, in words, and whether a value that is no tensor is one of it."""
+"""Descriptions of annotations, and checks for values that are not tensors."""
 
 
 def _shown(value: Any) -> str:
@@ -129,7 +128,6 @@ def _shown(value: Any) -> str:
 
 
 def _advice(kinds: Sequence[str], value: Any, parameter: inspect.Parameter) -> str:
-    """Return what to write instead, to follow a message."""
     if "Tensor" in kinds and value is not None:
         return f"; make a tensor of it with torch.as_tensor({parameter.name})"
     if parameter.default is not inspect.Parameter.empty and parameter.default is not None:

@@ -1,8 +1,8 @@
-"""Makes the spec of a loss from its public function, as that is written in the file of the loss.
+"""Makes a spec from the public function in the file of a loss.
 
-The function returns its :class:`~losscli.losses.calling.Arguments`. From it come the functions that
-users call, with the same arguments, and the module, whose settings are those of the function. Its
-docstring describes the arguments that it has to itself; those that all losses have are added here.
+The function returns :class:`~losscli.losses.calling.Arguments`. It determines the public functions
+and the module with its settings. Its docstring describes its own arguments; common ones are added
+here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from .spec import LossSpec, Operand
 
 OPERANDS = (Operand("input", "predictions"), Operand("target", "values to predict"))
 _DEPRECATED = {
-    "size_average": "deprecated, as PyTorch's: say it with ``reduction``.",
+    "size_average": "deprecated, as in PyTorch; use ``reduction``.",
     "reduce": "deprecated, as ``size_average``.",
 }
 _OF_ELEMENTS = {
     "input": "predictions, any shape.",
-    "target": "broadcastable with ``input``; its last dimension meets the last of ``input``.",
+    "target": "broadcastable with ``input``, aligned at the last dimension.",
     **_DEPRECATED,
     "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
 }
@@ -47,23 +47,23 @@ def element_loss(
     operands: Sequence[Operand] = OPERANDS,
     **fields: Any,
 ) -> LossSpec:
-    """Return the spec of a loss of elements.
+    """Return the spec of an elementwise loss.
 
     Args:
-        arguments: the public function as it is written: ``NAME`` or ``NAME_loss``.
-        module: the name of the module.
-        calls: where they are not just :class:`Calls`.
-        kept: the tensors that the module has as buffers.
-        operands: those of the spec, where they are not a prediction and a value to predict.
+        arguments: the function in the loss's file, ``NAME`` or ``NAME_loss``.
+        module: the module's name.
+        calls: the loss's calls, unless plain :class:`Calls`.
+        kept: tensors that the module stores as buffers.
+        operands: the spec's operands, unless a prediction and a target.
         fields: further fields of the spec.
     """
     fields["operands"] = tuple(operands)
     calls = calls or Calls(_name(arguments))
-    mean = "divides by the number of elements, as that of PyTorch's Huber loss"
+    mean = "divides by the number of elements, as in PyTorch's Huber loss"
     if calls.by_weights:
-        mean = "is then the weighted sum over the sum of the weights, as PyTorch's"
+        mean = "is then the weighted sum over the sum of the weights, as in PyTorch"
     elif "weight" in kept:
-        mean = "divides by the number of elements, as PyTorch's"
+        mean = "divides by the number of elements, as in PyTorch"
     fits = "broadcastable with the others"
     if calls.shapes is not None:
         fits = "broadcasts to the shape of the loss"
@@ -82,20 +82,14 @@ def row_loss(
     kept: Sequence[str] = (),
     **fields: Any,
 ) -> RowSpec:
-    """Return the spec of a loss over rows; the arguments are those of :func:`element_loss`."""
+    """Return the spec of a row-wise loss; arguments as in :func:`element_loss`."""
     calls = calls or RowCalls(_name(arguments))
     describe(arguments, _OF_ROWS)
     return RowSpec(in_place=calls.in_place, **_public(arguments, module, calls, kept, fields))
 
 
 def describe(arguments: Callable[..., Any], common: Mapping[str, str], returns: str = "") -> None:
-    """Complete the docstring of a function: all of its arguments, and what it returns.
-
-    Args:
-        arguments: the function.
-        common: what arguments are that its docstring does not describe.
-        returns: the section of its docstring, where it has no other.
-    """
+    """Complete a function's docstring with common arguments and the result."""
     head, *sections = re.split(
         r"\n\n(?=Args:|Returns:|Raises:)", inspect.cleandoc(arguments.__doc__ or "")
     )
@@ -129,7 +123,6 @@ def _public(
     kept: Sequence[str],
     fields: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the fields of a spec, with its functions and its module."""
     calls.parameters = tuple(fields.get("parameters", ()))
     loss = calls.function(arguments)
     names = [operand.name for operand in fields["operands"]]

@@ -1,6 +1,6 @@
-"""The modules of the losses, made from the arguments of their functions.
+"""Modules of losses, made from the signatures of their functions.
 
-``losscli.nn`` combines them with torch.nn.Module, so that describing a loss needs no torch.
+``losscli.nn`` combines them with torch.nn.Module, so describing a loss needs no torch.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from .calling import Arguments, Calls, reduction_of
 from .kinds import explain, refuse_script
 
 _sites = itertools.count(1)
-"""Numbers of the modules of this process; the functions have number 0."""
+"""Numbers of this process's modules; functions have number 0."""
 _DEPRECATED = ("size_average", "reduce")
 
 
 class LossModule:
-    """A loss with its settings, which raise ValueError when they are invalid.
-
-    Each has a number of its own, by which its calls are told from others.
-    """
+    """A loss with validated settings and a number that identifies its calls."""
 
     settings: ClassVar[tuple[str, ...]]
     _site: int
@@ -39,7 +36,7 @@ class LossModule:
     __prepare_scriptable__ = refuse_script
 
     def extra_repr(self) -> str:
-        """Show the settings where the module is printed."""
+        """Show the settings when the module is printed."""
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.settings)
 
 
@@ -50,14 +47,9 @@ def module_of(
     operands: Sequence[str],
     kept: Sequence[str] = (),
 ) -> type[LossModule]:
-    """Return the module of a loss: its settings are those of the function, in the same order.
+    """Return a loss's module class, whose settings are the function's in the same order.
 
-    Args:
-        name: of the class.
-        arguments: the public function, as it is written.
-        calls: what calls the operator.
-        operands: the names of the first tensors of ``forward``, where the function has others.
-        kept: the tensors that the module has as buffers, such as PyTorch's ``weight``.
+    ``operands`` renames the first tensors of ``forward``; ``kept`` tensors become buffers.
     """
     every = inspect.signature(arguments).parameters
     tensors = tuple(each for each in every if "Tensor" in str(every[each].annotation))

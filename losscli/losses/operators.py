@@ -1,9 +1,9 @@
-"""The operators of the losses, which their functions and modules call.
+"""The operators that functions and modules call.
 
-Without torch the losses are only described, and nothing is here. Whoever defines an operator adds
-it: ``losscli.operators.registration`` those with kernels, as ``NAME`` and ``NAME_with_grad``;
-``losscli.linear``, ``losscli.linear.topk_kl_divergence`` and ``losscli.sharded.dtensors`` what they
-compose. ``losscli.functional`` and ``losscli.nn`` import them all.
+This registry is empty until torch is needed. ``losscli.operators.registration`` adds ``NAME`` and
+``NAME_with_grad`` for losses with kernels; ``losscli.linear``,
+``losscli.linear.topk_kl_divergence`` and ``losscli.sharded.dtensors`` add composed ones.
+``losscli.functional`` and ``losscli.nn`` import them all.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 OPERATORS: dict[str, Callable[..., Any]] = {}
 """By name; each is added once."""
 OF_DTENSORS: dict[str, Callable[..., Any]] = {}
-"""What computes losses over ``rows`` and of ``hidden_states`` where operands are DTensors."""
+"""Compute ``rows`` and ``hidden_states`` losses of DTensors."""
 DTensor: type | None = None
-"""PyTorch's class, once ``losscli.sharded.dtensors`` has been imported, as it is with that."""
+"""PyTorch's class, once ``losscli.sharded.dtensors`` is imported."""
 incoming: Callable[..., tuple[Any, ...]]
-"""Returns what an operator is told of the incoming gradient that is expected."""
+"""Returns an operator's arguments for grad_output."""
 is_compiling: Callable[[], bool]
 """``torch.compiler.is_compiling``."""
 
 
 def are_distributed(tensors: Iterable[Any]) -> bool:
-    """Tell whether some of these are DTensors."""
+    """Tell whether any tensor is a DTensor."""
     return DTensor is not None and any(isinstance(tensor, DTensor) for tensor in tensors)
 
 

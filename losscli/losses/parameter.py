@@ -1,4 +1,4 @@
-"""The scalar parameters of a loss."""
+"""Scalar parameters of a loss."""
 
 from __future__ import annotations
 
@@ -16,25 +16,22 @@ class Parameter:
     name: str
     default: float
     minimum: float
-    """Smallest value allowed."""
     description: str
     example: float
-    """A value for the tests: neither the default nor a power of two, which would hide a factor that
-    is rounded twice."""
+    """A value for tests: neither the default nor a power of two, which would hide a double
+    rounding."""
     maximum: float = math.inf
-    """Largest value allowed."""
     open: bool = False
-    """Whether the smallest and the largest value are not allowed themselves."""
+    """Whether the minimum and maximum themselves are excluded."""
     is_switch: bool = False
     """Whether it is 0 or 1, for off or on."""
     is_integer: bool = False
-    """Whether it is an integer."""
     is_bytes: bool = False
-    """Whether it is a number of bytes, of which 0 stands for no limit."""
+    """Whether it is a number of bytes, where 0 means no limit."""
     other: float | None = None
-    """The value that differs from the default in generated cases; None for 0.1 more."""
+    """The value in generated cases other than the default; None for 0.1 more."""
     absent: float | None = None
-    """The value of kernels that do not take it, where that is not the default."""
+    """The value for kernels without the parameter, if not the default."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
@@ -46,7 +43,7 @@ class Parameter:
         return f"{self.name} must be {self.domain}, but is {value:g}"
 
     def given_as(self, value: float) -> float | None:
-        """Return a value as a person gives it."""
+        """Return a value as users pass it."""
         if self.is_switch:
             return bool(value)
         if self.is_bytes:
@@ -54,7 +51,7 @@ class Parameter:
         return int(value) if self.is_integer else value
 
     def written(self, value: float) -> str:
-        """Return a value as names of cases and tables have it."""
+        """Return a value as printed in case names and tables."""
         if self.is_bytes:
             return format_memory(value) if value else "none"
         return f"{value:g}"
@@ -66,7 +63,7 @@ class Parameter:
 
     @property
     def domain(self) -> str:
-        """The values allowed, in words."""
+        """The allowed values, in words."""
         if self.is_switch:
             return "0 or 1"
         if self.is_integer and self.maximum < math.inf:
@@ -82,21 +79,21 @@ class Parameter:
 
     @property
     def off_default(self) -> float:
-        """Another value than the default, which a kernel may assume.
+        """A value that differs from the default and is not exact in float32.
 
-        float32 cannot represent it: a kernel that rounds it to float32 first is off.
+        A kernel that assumes the default, or rounds to float32 first, fails.
         """
         if self.other is not None:
             return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1
 
     def is_edge(self, value: float) -> bool:
-        """Tell whether a formula may have no meaning at a value: a domain's end, no default."""
+        """Tell whether a value is a domain's end, where a formula may be undefined."""
         is_number = not self.is_switch and not self.is_integer
         return is_number and value in self.ends and value != self.default
 
     def drawn(self, random: Random) -> list[float]:
-        """Return values all over the domain: its ends, and others between, small and large ones."""
+        """Return values across the domain, including its ends."""
         if self.is_bytes:  # of a size that no small case reaches: a smaller one may be refused
             return [self.default, self.off_default]
         ends = [end for end in self.ends if math.isfinite(end)]
@@ -109,13 +106,13 @@ class Parameter:
         else:
             small, large = 10 ** random.uniform(-3, -1), 10 ** random.uniform(0.3, 1.5)
             scale = abs(self.default) or 1.0
-            # Of a large negative margin the hinge is 0 everywhere, whatever a kernel does.
+            # With a large negative margin the hinge is 0 everywhere, which tests nothing.
             others = [scale * small, scale * large, -scale * random.uniform(0, 2)]
         values = (*ends, *others)
         return [value for value in values if self.check(value) is None]
 
 
 def switch(name: str, default: bool, description: str) -> Parameter:
-    """Return a parameter that is off or on."""
+    """Return a boolean parameter."""
     own, other = float(default), float(not default)
     return Parameter(name, own, 0.0, description, other, maximum=1.0, is_switch=True)

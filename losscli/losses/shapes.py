@@ -1,8 +1,7 @@
-"""The shapes that a function with the name of one of torch's takes: those that torch's takes.
+"""Shape checks for functions named after PyTorch's, which accept what PyTorch accepts.
 
-Torch refuses some shapes that would broadcast, because the loss of all pairs of elements is seldom
-meant: ``(N, 1)`` against ``(N)`` has N x N of them. A function that only losscli has takes any
-shapes that broadcast.
+PyTorch rejects some shapes that broadcast, such as ``(N, 1)`` and ``(N)``, because a loss of all N
+x N pairs is rarely intended. Functions that only losscli has accept any shapes that broadcast.
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ Shape = tuple[int, ...]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that shapes broadcast to.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Return the broadcast shape; ValueError if the shapes do not broadcast."""
     dimensions = max(map(len, shapes), default=0)
     whole = []
     full = [(1,) * (dimensions - len(shape)) + tuple(shape) for shape in shapes]
@@ -40,7 +35,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def broadcasts_to(shape: Shape, whole: Shape) -> bool:
-    """Tell whether a shape broadcasts to another one, which stays as it is."""
+    """Tell whether a shape broadcasts to exactly ``whole``."""
     missing = len(whole) - len(shape)
     if missing < 0:
         return False
@@ -49,10 +44,7 @@ def broadcasts_to(shape: Shape, whole: Shape) -> bool:
 
 
 def remedy(name: str, shape: Shape, due: Shape) -> str:
-    """Return what makes a tensor of one shape one of another, to follow a message.
-
-    csrc/torch/rows_checks.cpp says it of operands of kernels. Empty where no plain way is known.
-    """
+    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string."""
     shape, due = tuple(shape), tuple(due)
     for dim in range(max(len(shape), len(due))):
         if shape[dim : dim + 1] == (1,) and shape[:dim] + shape[dim + 1 :] == due:
@@ -70,15 +62,7 @@ def remedy(name: str, shape: Shape, due: Shape) -> str:
 
 
 def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int) -> str:
-    """Return how classes come to the dimension that they belong to, to follow a message.
-
-    Args:
-        first: the name of the logits.
-        whole: their shape.
-        name: of the class numbers, whose shape is that of logits without another dimension.
-        shape: that of the class numbers.
-        classes: the dimension of the classes.
-    """
+    """Return code that moves classes to dimension ``classes``, to end a message."""
     last = len(whole) - 1
     for dim in range(last, -1, -1):
         if dim == classes or (*whole[:dim], *whole[dim + 1 :]) != tuple(shape):
@@ -96,11 +80,7 @@ def class_remedy(first: str, whole: Shape, name: str, shape: Shape, classes: int
 def broadcast_tensors(
     loss: str, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """Return tensors in the shape that they broadcast to.
-
-    Raises:
-        RuntimeError: they do not broadcast.
-    """
+    """Broadcast tensors; RuntimeError if they do not broadcast."""
     import torch
 
     try:
@@ -115,41 +95,41 @@ def broadcast_tensors(
 
 @dataclass(frozen=True)
 class Rule:
-    """What the shape of an operand has to be."""
+    """The required shape of an operand."""
 
     fits: Callable[[Shape, Shape], bool]
-    """Tells whether it fits the shape of the input."""
+    """Tells whether it fits the input's shape."""
     due: str
-    """The shapes that fit, in words, before that of the input."""
+    """The required shapes in words, before the input's."""
     error: type[Exception]
-    """What torch raises for others."""
+    """PyTorch's error for other shapes."""
     of_loss: bool = False
-    """Whether it has to fit the shape of the loss of each element, not that of the input."""
+    """Whether it must fit the elementwise loss's shape, not the input's."""
 
 
 _OF_LOSS = "a shape that broadcasts to that of the loss"
 WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
-"""More elements than the loss has are not meant by a weight."""
+"""A weight must not enlarge the loss."""
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """The shapes of its operands that a function takes, where not all that broadcast."""
+    """The operand shapes that a function accepts, if it rejects some that broadcast."""
 
     rules: Mapping[str, Rule] = field(default_factory=lambda: {"weight": WEIGHT})
-    """By the names of operands; those without a rule broadcast."""
+    """By operand name; operands without a rule broadcast."""
     names: tuple[str, ...] = ("input", "target")
-    """The operands without the weight, in their order."""
+    """The operands without the weight, in order."""
     warns: bool = False
-    """Whether torch warns of a target that broadcasts."""
+    """Whether PyTorch warns of a target that broadcasts."""
 
     @property
     def of_operands(self) -> bool:
-        """Whether there is more to look at than a weight."""
+        """Whether operands other than the weight need a check."""
         return self.warns or any(name != "weight" for name in self.rules)
 
     def wrong(self, loss: str, names: Sequence[str], shapes: Sequence[Shape]) -> Exception | None:
-        """Return the error for shapes of a loss's operands, the input's first; None if they fit."""
+        """Return the error for operand shapes, the input's first, or None if they fit."""
         for k, (name, shape) in enumerate(zip(names, shapes, strict=True)):
             rule = self.rules.get(name)
             if rule is None or rule.fits(shape, shapes[0]):
@@ -169,7 +149,7 @@ class Shapes:
         return None
 
     def check(self, loss: str, operands: Sequence[Tensor], weight: Tensor | None) -> None:
-        """Raise torch's error for shapes that it refuses, and warn as torch does."""
+        """Raise PyTorch's error or give its warning for operand shapes."""
         shapes, names = [each.shape for each in operands], self.names[: len(operands)]
         if self.warns and not operators.is_compiling() and shapes[0] != shapes[1]:
             warnings.warn(

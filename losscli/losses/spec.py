@@ -1,4 +1,4 @@
-"""The spec of a loss in Python, beside its C++ header of the same name."""
+"""The spec of a loss in Python, next to its C++ header of the same name."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ DtypeKind = Literal["floating", "class numbers", "mask"]
 FLOATING: DtypeKind = "floating"
 CLASS_NUMBERS: DtypeKind = "class numbers"
 MASK: DtypeKind = "mask"
-"""The dtype of an operand: that of the case, integers that name one class of each row, or bool."""
+"""An operand's dtype: the case's, integers that are class indices, or bool."""
 Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
 ROW: Unit = "row"
 HIDDEN_STATE: Unit = "hidden state"
 MODEL: Unit = "model"
-"""What has a loss of its own: each element, each row, each hidden state, or all that a ``Model`` is
-called with."""
+"""What has its own loss: an element, a row, a hidden state, or a whole ``Model`` call."""
 LossFunction = Callable[..., "Tensor"]
-"""``f(*operands, reduction, **parameters) -> loss``, with the operands in the spec's order."""
+"""``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
 
 
 def same_shape(shape: Shape) -> Shape:
@@ -44,67 +43,62 @@ def same_shape(shape: Shape) -> Shape:
 
 
 def last_dimension(shape: Shape) -> Shape:
-    """The operand is one row, which repeats over the batch."""
+    """The operand is one row, repeated over the batch."""
     return shape[-1:]
 
 
 @dataclass(frozen=True)
 class Operand:
-    """One tensor that a loss takes, in the order of the C++ header's signature."""
+    """One tensor operand, in the order of the C++ header's signature."""
 
     name: str
     description: str = ""
-    """Its role, as a person says it: ``predictions``."""
+    """Its role in words: ``predictions``."""
     differentiable: bool = True
-    """Whether it has a gradient."""
     torch_differentiates: bool = True
-    """Whether PyTorch's own function has a gradient of it, where that raises else."""
+    """Whether PyTorch's own function computes its gradient rather than raising."""
     shape: Callable[[Shape], Shape] = same_shape
-    """Its shape in a generated case, from the shape of the case, which is that of the prediction
-    except in losses of hidden states."""
+    """Maps a generated case's shape (the prediction's, except for hidden states) to its own."""
     factor: Callable[[Shape], float] = lambda shape: 1.0
-    """What multiplies its values in a generated case, from the shape of the case."""
+    """Maps a generated case's shape to a factor of its values."""
     domain: Domain = REAL
-    """The values that it takes, from which inputs are drawn and which checks do not leave."""
+    """The values that inputs are drawn from and checks stay within."""
     refused: bool = False
-    """Whether PyTorch refuses values outside the domain: on a GPU by an assertion, after which the
-    process cannot use the GPU any more."""
+    """Whether PyTorch rejects values outside the domain; on a GPU by an assertion that makes it
+    unusable."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
     least: float = -math.inf
-    """The smallest value that the public function takes; the loss of those below is NaN, on the CPU
-    it raises ValueError."""
+    """The smallest value that the public function accepts; below, the loss is NaN, or ValueError on
+    the CPU."""
     smooth: Domain | None = None
-    """Where the loss has the finite derivatives that differences of it show, if that is not the
-    whole domain."""
+    """Where finite differences approximate the derivatives, if not in the whole domain."""
     kind: DtypeKind = FLOATING
-    """Its kind of dtype. Class numbers have no gradient and no domain: the case has the classes."""
+    """Its kind of dtype. Class indices have no gradient or domain; the case has the classes."""
     shared: bool = False
-    """Whether all rows of a loss over rows share it; the others have the rows in their first
-    dimension."""
+    """Whether all rows of a row-wise loss share it."""
     optional: bool = False
-    """Whether calls may leave it out."""
     composed: bool = False
-    """Whether PyTorch's operators compose its gradient, which the kernels do not give."""
+    """Whether PyTorch's operators, not kernels, compute its gradient."""
     roundings: int = 0
-    """The roundings that it adds to the four of a loss over rows, or of its gradient."""
+    """Roundings it adds to the four of a row-wise loss or its gradient."""
 
     def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
-        """Return values where the loss is smooth, by a margin; those farther inside as they are."""
+        """Clamp values to where the loss is smooth, with a margin."""
         return (self.smooth or self.domain).inside(values, margin)
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A looser tolerance of a loss than 4 ulp per element, with the reason."""
+    """A looser tolerance than 4 ulp per element, with the reason."""
 
     factor: float
-    """What multiplies the 4 ulp; at least 1."""
+    """Multiplies the 4 ulp; at least 1."""
     reason: str
-    """The part of the formula that loses digits; shown beside the results."""
+    """The part of the formula that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
-        """Refuse a tolerance below 4 ulp, or one that does not say why it is larger."""
+        """Reject a factor below 1 or an empty reason."""
         if not (self.factor >= 1 and math.isfinite(self.factor)):
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:
@@ -113,29 +107,29 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a loss that is a difference, or whose derivatives are, with the reason.
+    """The terms that cancel in a loss or its derivatives, with the reason.
 
-    Where two terms nearly cancel, what is left is smaller than the rounding of either, and no
-    arithmetic of the dtype gives its last digits. An error is measured in ulp of the largest term
-    there, or of the result where that is larger: so the same 4 ulp hold for the rounding of each
-    operation, and a term that is left out, or off by a few of its own ulp, still shows.
+    If two terms nearly cancel, the result is smaller than their rounding errors, and its last
+    digits cannot be computed. Errors are then measured in ulp of the largest term, or of the result
+    if that is larger. The same 4 ulp thus apply to each operation, and a missing or wrong term
+    still shows.
     """
 
     of: Callable[..., Mapping[str, Tensor]]
-    """``of(*operands, **parameters)``: the magnitude of the largest term of each element, in the
-    dtype of the operands, by ``LOSS`` for the loss, and by an operand's name for the first
-    derivative for it, for an incoming gradient of 1. What is left out has no such terms."""
+    """``of(*operands, **parameters)``: the magnitude of each element's largest term, in the
+    operands' dtype: ``LOSS`` for the loss, an operand's name for its derivative at grad_output 1.
+    Missing ones have no such terms."""
     reason: str
-    """The difference that loses digits; shown beside the results."""
+    """The difference that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
-        """Refuse terms that do not say what cancels."""
+        """Reject an empty reason."""
         if not self.reason:
             raise ValueError("terms need a reason")
 
 
 class LazyTerms(Mapping[str, "Tensor"]):
-    """Terms that are computed when they are asked for, one by one."""
+    """Terms that are computed on access."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
         self._makers = makers
@@ -151,7 +145,7 @@ class LazyTerms(Mapping[str, "Tensor"]):
 
 
 LOSS = "loss"
-"""The name of the loss itself among its terms and derivatives."""
+"""The loss itself, among terms and derivatives."""
 
 
 def _not_offered(*operands: Any, **settings: Any) -> Any:
@@ -160,89 +154,85 @@ def _not_offered(*operands: Any, **settings: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One loss: its name everywhere, its formula, and the PyTorch code that defines it.
+    """One loss: its name, its formula, and the PyTorch code that defines it.
 
-    From this the operators are defined, and from this inputs, oracle, checks, configs and tables
-    follow. The reference is the oracle: computed in float64, its value and its own gradients (those
-    that autograd derives from it) have to be right within 4 ulp of float64, or the checks blame the
-    kernels for the reference's error. Write it so that nothing cancels and nothing overflows early.
-
-    :class:`LossSpec` is a loss of each element, ``RowSpec`` one of each row.
+    Operators, inputs, the oracle, checks, configs and tables follow from it. The reference is the
+    oracle: in float64, its value and autograd gradients must be right within 4 ulp, or checks blame
+    kernels for its errors. Write it so that nothing cancels and nothing overflows early.
+    :class:`LossSpec` is an elementwise loss, ``RowSpec`` a row-wise one.
     """
 
     unit: ClassVar[Unit]
-    """What has a loss of its own."""
+    """What has its own loss."""
     composed_of: tuple[str, ...] = ()
-    """The losses whose kernels compute it, where it has no header and no operators of its own."""
+    """The losses whose kernels compute it, if it has none of its own."""
     chooses_order: ClassVar[bool] = False
-    """Whether a library chooses the order of its sums on a GPU: cuBLAS takes other kernels on
-    another stream or in a capture, where it has other memory to work in."""
+    """Whether a library chooses the order of sums on a GPU: cuBLAS uses other kernels on another
+    stream or in a capture, with another workspace."""
     name: str
     """Stem of the header, name of the op, YAML key and command-line argument."""
     formula: str
-    """One element's loss, or one row's, as a person writes it."""
+    """An element's or row's loss, as a person writes it."""
     operands: tuple[Operand, ...]
-    """The tensors that it takes, the prediction first."""
+    """Its operands, the prediction first."""
     parameters: tuple[Parameter, ...] = ()
     reductions: tuple[Reduction, ...] = REDUCTIONS
-    """The reductions that it has."""
     wide: bool = False
-    """Whether 16-bit operands give a loss in float32."""
+    """Whether 16-bit operands give a float32 loss."""
     reference: LossFunction
-    """The plain PyTorch formula that defines the loss, differentiable, any floating dtype."""
+    """The differentiable PyTorch formula that defines the loss, for any floating dtype."""
     functional_takes: frozenset[str] | None = None
-    """The parameters of which ``functional`` takes other values than the default; None for all."""
+    """The parameters that ``functional`` supports; None for all."""
     functional: LossFunction | None = None
-    """What PyTorch has, or what one writes with it, where it differs from the reference.
-
-    PyTorch's own where there is one, by ``aten.py``, without what makes the reference a truth:
-    it computes 16 bits in 16, and may lose digits that the reference keeps. So it is what losscli's
-    kernels are compared with in time. It has the gradients of the reference's operands."""
+    """PyTorch's usual implementation, if not the reference: its own function through ``aten.py``,
+    which computes 16 bits in 16 and may lose digits. It is the baseline for timing, and has the
+    gradients of the reference's operands."""
     loss: LossFunction
-    """The public function, ``losscli.functional.NAME_loss``: losscli's own kernel."""
+    """The public function, ``losscli.functional.NAME_loss``, with losscli's kernel."""
     form_of: str = ""
-    """The function of PyTorch's that computes it where it is given the last operand as well."""
+    """The PyTorch function that computes it if given the last operand too."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
-    """Fix the reduction and parameters of ``loss`` as a person writes such a call; None where that
-    takes the operands of the spec in their order."""
+    """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
     loss_with_grad: Callable[..., tuple[Tensor, Tensor]] = _not_offered
-    """The public function that returns the gradient of the prediction as well."""
+    """The public function that also returns the prediction's gradient."""
     module: type[Any] = object
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = NO_KINKS
     """Where the derivative jumps, in units of ``branch_coordinate``."""
     branch_coordinate: Callable[..., Tensor] = difference
-    """The scalar that selects the branch of each element, from the operands in their order."""
+    """The scalar that selects each element's branch."""
     branches: Callable[[Mapping[str, float]], tuple[str, ...]] = SMOOTH
-    """Names of the branches below, between and above the kinks: one more than kinks."""
+    """Names of the branches below, between and above the kinks."""
     stops_gradient: Callable[[Mapping[str, float]], bool] = never
-    """Whether, for parameters, the formula holds a factor constant that depends on the prediction:
-    then the gradient is not what the loss changes by."""
+    """Whether the formula treats a factor that depends on the prediction as constant, so that the
+    gradient is not the loss's change."""
     picks: bool = False
-    """Whether the loss of a row takes one element of the prediction, that of its class: forward
-    reads no other one, and backward none."""
+    """Whether a row's loss uses only its class's element of the prediction: forward reads one, and
+    backward none."""
     temporaries: int = 4
     """Most tensors of ``temporary_elements`` that the reference holds at once beside its operands,
     loss and gradients, for the memory plan. The tests measure it; the default is what mse takes."""
+    squares: bool = False
+    """Whether the loss adds up squares of its operands, which have to be in range."""
     widens: bool = False
-    """Whether the reference computes 16-bit operands in float32, and so holds larger tensors."""
+    """Whether the reference computes 16 bits in float32, and so needs larger tensors."""
     second_order: LossFunction | None = None
-    """The formula inside the domains, where the second derivatives that autograd gives of the
-    reference are not exact; called as the reference."""
+    """The formula inside the domains, if autograd's second derivatives of the reference are not
+    exact."""
     tolerance: Tolerance | None = None
     """The looser tolerance of this loss; None for 4 ulp."""
     terms: Terms | None = None
-    """The terms that cancel in the loss or its derivatives; None where errors are measured at the
-    results themselves."""
+    """The terms that cancel in the loss or its derivatives; None to measure errors at the
+    results."""
     relations: Relations = field(default_factory=Relations)
-    """What the checks of a loss over rows may take for granted beside the formula."""
+    """Properties of a row-wise loss that checks may use."""
 
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
-    """The operands for parameters, where their domains depend on these."""
+    """The operands for given parameters, if their domains depend on them."""
     _given: dict[tuple[tuple[str, float], ...], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """The specs that were made for parameters: a case asks for its own thousands of times."""
+    """Cached specs per parameters: a case asks for its own thousands of times."""
 
     def given(self, parameters: Mapping[str, float]) -> Self:
         """Return the spec with the operands for these parameters."""
@@ -256,10 +246,7 @@ class Spec:
         return found
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with its reduction and parameters fixed.
-
-        All names are bound here, so that a call of it costs what a person's own call costs.
-        """
+        """Return the public function with fixed settings, as fast as a user's call."""
         if self.bind_loss:
             return self.bind_loss(reduction, parameters)
         return named_call(
@@ -267,16 +254,16 @@ class Spec:
         )
 
     def given_as(self, parameters: Mapping[str, float]) -> dict[str, Any]:
-        """Return values of parameters as a person gives them: True for 1 where that means on."""
+        """Return parameter values as users pass them: True for an enabled switch."""
         kinds = {parameter.name: parameter for parameter in self.parameters}
         return {name: kinds[name].given_as(value) for name, value in parameters.items()}
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return every parameter with its value, defaults filled in, in order."""
+        """Return all parameters in order, with defaults filled in."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
-        """Return the dtype of the loss of operands: promoted, of some losses at least float32."""
+        """Return the loss's dtype: promoted, and for some losses at least float32."""
         import torch
 
         found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
@@ -284,85 +271,79 @@ class Spec:
 
     @property
     def function_name(self) -> str:
-        """The name of the public function, which is torch's where torch has it."""
+        """The public function's name, which is PyTorch's if PyTorch has it."""
         return str(getattr(self.loss, "__name__", f"{self.name}_loss"))
 
     @property
     def function_names(self) -> tuple[str, ...]:
-        """The names under which others define it."""
+        """The names under which third-party files define it."""
         return (self.function_name, self.form_of) if self.form_of else (self.function_name,)
 
     def default_target_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the target in a generated case, from that of the prediction."""
+        """Return a generated target's shape, from the prediction's."""
         return self.operands[1].shape(shape)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the operands in their order, the prediction's first."""
+        """The operand names in order, the prediction first."""
         return tuple(operand.name for operand in self.operands)
 
     @property
     def differentiable(self) -> tuple[str, ...]:
-        """The names of the operands that have a gradient, in their order."""
+        """The names of the differentiable operands, in order."""
         return tuple(operand.name for operand in self.operands if operand.differentiable)
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The names of the operands whose gradients a step of training asks for."""
+        """The names of the operands that a training step differentiates."""
         return self.differentiable[:1]
 
     @property
     def promoted(self) -> tuple[str, ...]:
-        """The names of the operands whose promoted dtype the loss has."""
+        """The names of the operands that determine the loss's dtype."""
         return tuple(o.name for o in self.operands if o.kind == FLOATING and not o.shared)
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the loss without a reduction, from those of the operands."""
+        """Return the unreduced loss's shape from the operands' shapes."""
         raise NotImplementedError
 
     def refused(self, shapes: Sequence[Shape]) -> str:
-        """Return why the public function refuses shapes of its operands; empty if it does not."""
+        """Return why the public function rejects operand shapes, or an empty string."""
         return ""
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return how many terms the loss of one unit sums, from the shape of the case."""
+        """Return how many terms one unit's loss sums."""
         raise NotImplementedError
 
     @property
     def size_example(self) -> str:
-        """The size of a case, as an error shows it."""
+        """An example size for errors."""
         return "any, such as 1024x1024"
 
     def takes(self, size: Shape) -> bool:
-        """Tell whether a case may have a size."""
+        """Tell whether a case may have this size."""
         return True
 
     def temporary_elements(self, shape: Shape) -> int:
-        """Return the elements of the largest tensor that the reference makes."""
+        """Return the elements of the reference's largest tensor."""
         return math.prod(shape)
 
     def operations(self, shape: Shape, *, backward: bool) -> int:
-        """Return the additions and multiplications that limit a pass; 0 where memory does."""
+        """Return the operations that limit a pass; 0 if memory does."""
         return 0
 
     @property
     def term_tensors(self) -> int:
-        """How many float64 tensors of a block the oracle's terms take, for the memory plans.
-
-        One for the loss and each gradient, and four for what they are computed from.
-        """
+        """Number of the oracle's float64 term tensors: loss, gradients and four intermediates."""
         return 5 + len(self.differentiable) if self.terms else 0
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """The domain of each operand by its name."""
+        """The domain of each operand, by name."""
         return {operand.name: operand.domain for operand in self.operands}
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return intercept and slope of the branch coordinate, which is affine in the prediction.
-
-        ``others``: the operands after the prediction, of shapes that broadcast.
-        """
+        """Return intercept and slope of the branch coordinate, affine in the prediction."""
         import torch
 
         zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
@@ -370,10 +351,7 @@ class Spec:
         return intercept, self.branch_coordinate(zeros + 1, *others) - intercept
 
     def input_at(self, coordinate: Tensor | float, *others: Tensor) -> Tensor:
-        """Return the prediction that has a branch coordinate beside the other operands.
-
-        Where that is outside the domain of the prediction, another one that is inside.
-        """
+        """Return a prediction with the given branch coordinate, or another inside the domain."""
         intercept, slope = self.branch_line(*others)
         found: Tensor = (coordinate - intercept) / slope
         domain = self.operands[0].domain
@@ -382,24 +360,24 @@ class Spec:
 
 @dataclass(frozen=True, kw_only=True)
 class LossSpec(Spec):
-    """A loss of each element of its operands, which broadcast."""
+    """An elementwise loss of operands that broadcast."""
 
     unit: ClassVar[Unit] = ELEMENT
     by_weights: bool = False
-    """Whether the public function divides the mean of a loss with a weight by the weights' sum."""
+    """Whether a weighted mean divides by the sum of the weights."""
     shapes: Shapes | None = None
-    """The shapes that the public function takes; None for any that broadcast."""
+    """The shapes that the public function accepts; None for any that broadcast."""
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape that the operands broadcast to."""
+        """Return the broadcast shape."""
         return broadcast(shapes)
 
     def refused(self, shapes: Sequence[Shape]) -> str:
-        """Return why the public function refuses shapes; empty also where they do not broadcast."""
+        """Return why the public function rejects shapes; also empty if they do not broadcast."""
         if self.shapes is None:
             return ""
         return str(self.shapes.wrong(self.name, self.names, shapes) or "")
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return 1: an element has its loss to itself."""
+        """Return 1."""
         return 1

@@ -1,1 +1,1 @@
-"""This machine: its devices and memory, its description, and the differences of two machines."""
+"""This machine: devices, memory, description, and differences between machines."""

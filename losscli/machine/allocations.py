@@ -1,4 +1,4 @@
-"""The memory of calls: the peak by PyTorch's own count, and what a process goes on holding."""
+"""The memory of calls: the peak by PyTorch's count, and what a process keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GPU_BLOCK_BYTES = 512
 
 
 def measure_peak(call: Callable[[], object], device: str) -> int:
-    """Return the most bytes that a call holds at once beyond what was there before."""
+    """Return a call's peak memory beyond what was allocated before."""
     return _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
 
 
@@ -32,7 +32,7 @@ def _cuda_peak(call: Callable[[], object], device: str) -> int:
 
 
 def _cpu_peak(call: Callable[[], object]) -> int:
-    """Sum the allocations and frees of the CPU allocator that torch's profiler saw."""
+    """Sum the CPU allocations and frees that torch's profiler recorded."""
     from torch.autograd.profiler import profile
 
     with _silent_stderr(), profile(profile_memory=True) as profiler:
@@ -50,7 +50,6 @@ def _cpu_peak(call: Callable[[], object]) -> int:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Discard what torch's profiler writes to the file descriptor when it starts and stops."""
     kept = os.dup(2)
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 2)
@@ -64,14 +63,14 @@ def _silent_stderr() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Footprint:
-    """The memory of a device, and the size of a significant change."""
+    """A device's memory use, and what counts as a change."""
 
     device: str
     operand_bytes: int
     """Bytes of the largest operand of the calls."""
 
     def settle(self) -> None:
-        """Give the host's free memory back, so that what is kept from here on comes on top."""
+        """Return the host's free memory to the system, so that kept memory shows."""
         if self.device == "cpu":
             give_back()
 
@@ -84,9 +83,6 @@ class Footprint:
         return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 
     def noise(self, calls: int) -> int:
-        """Return insignificant growth: on a GPU, less than a block per call.
-
-        On the host, where other threads allocate as well, a quarter of an operand per call.
-        """
+        """Return insignificant growth: below a GPU block, or a quarter operand, per call."""
         least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
         return calls * least

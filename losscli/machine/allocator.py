@@ -1,9 +1,9 @@
-"""The allocator of a CPU process: whether it keeps freed memory or returns it to the system.
+"""Whether a CPU process keeps freed memory or returns it to the system.
 
-By default glibc returns a large block to the system when it is freed, so that each call of a
-formula that makes temporaries pays for their page faults again. A long-running program keeps such
-blocks after a while, and implementations with blocks of their own never pay. To compare them
-fairly, the processes that measure start with settings that keep all freed memory.
+By default glibc returns large freed blocks, so a formula with temporaries pays for page faults in
+each call. A long-running program keeps such blocks eventually, and implementations with their own
+blocks never pay. For a fair comparison, measuring processes start with settings that keep freed
+memory.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import os
 import platform
 
 TOP_PAD = "MALLOC_TOP_PAD_"
-"""The variable for how much more a process takes than it needs, so that it asks rarely."""
+"""The variable for memory requested in advance."""
 KEEPING: dict[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     TOP_PAD: "1000000000",
 }
-"""Environment variables of glibc that make a process keep freed memory."""
+"""glibc's environment variables to keep freed memory."""
 SMALL_PAD = {TOP_PAD: "1000000"}
-"""The variable of a process whose memory is limited, where what it does not need would count."""
+"""The setting under a memory limit, where unneeded memory counts."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
-"""The names of the allocators in a record."""
+"""Allocator names in a record."""
 
 
 def unsettable() -> str:
-    """Return why the allocator of a new process cannot be set; empty where it can."""
+    """Return why a new process's allocator cannot be configured, or an empty string."""
     if platform.system() != "Linux":
         return f"{platform.system()} has another allocator than glibc's"
     if platform.libc_ver()[0] != "glibc":
@@ -44,19 +44,19 @@ def keeps() -> bool:
 
 
 def environment(*, keeps: bool) -> dict[str, str]:
-    """Return the environment of a new process that keeps freed memory, or that does not."""
+    """Return the environment of a process that keeps freed memory, or does not."""
     own = {name: value for name, value in os.environ.items() if KEEPING.get(name) != value}
     return own | KEEPING if keeps else own
 
 
 def fresh_bytes() -> int:
-    """Return the bytes that the system has handed out to this process, page by page, so far."""
+    """Return the bytes of pages that the system has given this process so far."""
     import resource  # not on Windows
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
 
 
 def give_back() -> None:
-    """Return all freed memory to the system, so that a waiting process holds none."""
+    """Return all freed memory to the system."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,7 +1,7 @@
-"""The control groups that this process lives in: how many cores they let it use.
+"""The control groups of this process: how many cores it may use.
 
-A container sees its own group at the root of the mount, whatever path the kernel names. So every
-ancestor is read and missing ones are ignored.
+A container sees its own group at the mount's root, whatever path the kernel names. So every
+ancestor is read, and missing ones are ignored.
 """
 
 from __future__ import annotations
@@ -14,11 +14,7 @@ from losscli.machine import kernel_files
 
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:
-    """Yield the version (2 or 1) and the folder of each group, from the innermost outwards.
-
-    Args:
-        controller: ``memory`` or ``cpu``, by which version 1 has a tree of its own.
-    """
+    """Yield version (2 or 1) and folder of each group of ``memory`` or ``cpu``, innermost first."""
     try:
         lines = (kernel_files.PROC / "self/cgroup").read_text().splitlines()
     except OSError:
@@ -40,10 +36,10 @@ def groups(controller: str) -> Iterator[tuple[int, Path]]:
 
 
 def core_quota() -> float | None:
-    """Return how many cores' time the groups allow, the tightest of all; None without a limit."""
+    """Return the tightest limit on cores, or None."""
     quotas = []
     for version, group in groups("cpu"):
-        # Not there, "max" or, in version 1, -1.
+        # Missing, "max" or, in version 1, -1.
         with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
             if version == 2:
                 quota, period = map(int, (group / "cpu.max").read_text().split())

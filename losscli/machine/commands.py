@@ -1,4 +1,4 @@
-"""Runs commands: those that environment variables name, and the output that they print."""
+"""Runs commands and returns their output."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from losscli.errors import UnfitError
 
 SECONDS = 10
-"""The longest that a program may take to print."""
+"""The maximum time for a program's output."""
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the words of a command in an environment variable; none where it is not set.
-
-    Raises:
-        UnfitError: a quote is not closed.
-    """
+    """Return a variable's command as words, empty if unset; UnfitError if a quote is not closed."""
     text = environ.get(variable, "").strip()
     try:
         return tuple(shlex.split(text))
@@ -33,12 +28,11 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
 
 
 def run_losscli(
-    words: Sequence[str], environ: Mapping[str, str], where: Path | None = None
+    words: Sequence[str], environ: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run losscli with these arguments in a directory, with nothing to read; keep what it says."""
+    """Run losscli without input; capture its output."""
     return subprocess.run(
         [sys.executable, "-m", "losscli", *words],
-        cwd=where,
         env=environ,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -49,12 +43,12 @@ def run_losscli(
 
 
 def first_line(command: list[str]) -> str | None:
-    """Run a program and return the first line it prints, or None."""
+    """Run a program and return its first line of output, or None."""
     return next(iter((printed(command) or "").splitlines()), None)
 
 
 def printed(command: list[str]) -> str | None:
-    """Run a program and return what it prints; None where it is missing, fails or hangs."""
+    """Run a program and return its output, or None if it is missing, fails or hangs."""
     if not shutil.which(command[0]):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Commits of git repositories: which one a directory is at, and those of a range."""
+"""Commits of git repositories: a directory's, and those of a range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN = 12
 
 
 def commit_of(directory: Path) -> str | None:
-    """Return the commit of a directory, ``+`` after it where files were changed; None without."""
+    """Return a directory's commit, with ``+`` if files changed, or None."""
     git = ["git", "-C", str(directory)]
     head = first_line([*git, "rev-parse", f"--short={SHOWN}", "HEAD"])
     changed = head and first_line([*git, "status", "--porcelain", "--untracked-files=no"])
@@ -22,7 +22,7 @@ def commit_of(directory: Path) -> str | None:
 
 
 def commit_of_file(path: Path, revision: str = "") -> str | None:
-    """Return the commit of a file, ``+`` after it where it or others were changed; None without."""
+    """Return a file's commit, with ``+`` if it or others changed, or None."""
     folder = str(path.absolute().parent)
     if revision:
         asked = ("rev-parse", f"--short={SHOWN}", f"{revision}^{{commit}}")
@@ -35,17 +35,12 @@ def commit_of_file(path: Path, revision: str = "") -> str | None:
 
 
 def commits_over(revisions: str, directory: Path) -> list[str]:
-    """Return the commits of ``HEAD``, ``v1.0..main`` and the like, the oldest first."""
+    """Return the commits of a range such as ``v1.0..main``, the oldest first."""
     return git(directory, "rev-list", "--reverse", "--topo-order", revisions, "--").split()
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git in a directory and return what it prints, without the last newline.
-
-    Raises:
-        UnfitError: git is not installed.
-        UsageError: git refuses; the message is git's.
-    """
+    """Run git and return its output; UsageError with git's message if it fails."""
     done = run_git(directory, *arguments)
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).partition("\n")[0]
@@ -54,7 +49,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 
 def run_git(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in a directory, without hooks and without what a caller's repository has set."""
+    """Run git without hooks or a caller's repository settings."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
         return subprocess.run(

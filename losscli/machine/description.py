@@ -15,15 +15,15 @@ from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
-"""The directory of losscli: its checkout, or the directory that it is installed in."""
+"""losscli's checkout or installation directory."""
 GPU_FACTS = (
     *("gpu", "gpu_sms", "gpu_memory_bytes", "gpu_cache_bytes", "gpu_capability", "gpu_driver"),
 )
-"""What is known of a GPU; None on a CPU."""
+"""Facts about a GPU; None on a CPU."""
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Return the facts that a result depends on, flat and fit for JSON; None where unknown."""
+    """Return the facts that a result depends on, as flat JSON; None where unknown."""
     import torch
 
     facts: dict[str, Any] = {
@@ -52,15 +52,12 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return the commit of losscli's own sources, ``+`` after it where files were changed.
-
-    None where losscli is not a checkout: an installed losscli may lie in another repository.
-    """
+    """Return losscli's commit, with ``+`` if files changed; None if it is not a checkout."""
     return commit_of(SOURCES) if (SOURCES / ".git").exists() else None
 
 
 def compiler() -> str | None:
-    """Return what the C++ compiler says it is, or None."""
+    """Return the C++ compiler's version line, or None."""
     try:
         return first_line([*(command_in("CXX") or ["c++"]), "--version"])
     except UnfitError:

@@ -1,4 +1,4 @@
-"""The devices of this machine. The driver lists the GPUs, because importing torch takes seconds."""
+"""The devices of this machine. The driver lists GPUs, because importing torch takes seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU that the driver shows to this process."""
+    """A GPU visible to this process."""
 
     name: str
     """``cuda:N``."""
@@ -27,7 +27,6 @@ class Gpu:
 
 
 def _driver() -> ctypes.CDLL | None:
-    """Return the library of the driver; None without one."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -35,7 +34,7 @@ def _driver() -> ctypes.CDLL | None:
 
 
 def find_gpus() -> list[Gpu]:
-    """Return the GPUs in the order of ``cuda:0``, ``cuda:1``; empty without a driver."""
+    """Return the GPUs in the order ``cuda:0``, ``cuda:1``; empty without a driver."""
     driver, count = _driver(), ctypes.c_int()
     if not driver or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []
@@ -50,10 +49,7 @@ def find_gpus() -> list[Gpu]:
 
 
 def gpu_uuid(device: str) -> str | None:
-    """Return the UUID of ``cuda:N``, the same for all processes, whatever GPUs each may see.
-
-    The driver tells it, without torch. None where there is no driver or no such GPU.
-    """
+    """Return the UUID of ``cuda:N``, which is the same in all processes, or None."""
     driver, handle, found = _driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
     failed = (
         not driver
@@ -65,7 +61,7 @@ def gpu_uuid(device: str) -> str | None:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """Return the newest version of CUDA whose programs the driver runs; None without a driver."""
+    """Return the newest CUDA version that the driver runs, or None."""
     driver, number = _driver(), ctypes.c_int()
     if not driver or driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
         return None
@@ -73,7 +69,7 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def torch_without_cuda() -> str | None:
-    """Return the version of torch if its name says that it is built for the CPU alone."""
+    """Return torch's version if it is a CPU-only build."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     try:
@@ -87,8 +83,8 @@ def resolve_device(name: str) -> str:
     """Return ``cpu`` or ``cuda:N`` for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        UsageError: the name is none of these.
-        UnfitError: there is no such GPU.
+        UsageError: the name is invalid.
+        UnfitError: the GPU does not exist.
     """
     if name == "cpu":
         return "cpu"
@@ -111,26 +107,19 @@ def resolve_device(name: str) -> str:
 
 
 def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
-    """Have the CPU threads of programs with this environment sleep while they have no work.
-
-    By default OpenMP's look out for work for some milliseconds, which takes cores from other
-    processes. What a user sets comes first.
-    """
+    """Make idle OpenMP threads sleep, not spin, unless the user set otherwise."""
     environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def set_threads(count: int) -> None:
-    """Set the number of CPU threads of torch, and with it of losscli's kernels."""
+    """Set the number of CPU threads of torch and losscli."""
     import torch
 
     torch.set_num_threads(count)
 
 
 def is_broken(device: str) -> bool:
-    """Tell whether this process cannot use a GPU any more, as after a kernel that crashed.
-
-    Then every call gets the error that broke the GPU; other errors are reported once.
-    """
+    """Tell whether a crashed kernel made a GPU unusable: every call then reports the error."""
     if device == "cpu":
         return False
     import torch
@@ -143,14 +132,14 @@ def is_broken(device: str) -> bool:
 
 
 def core_count() -> int:
-    """Return how many cores this process may use; all of them, where the system does not say."""
+    """Return how many cores this process may use, or all if unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def cpu_model() -> str | None:
-    """Return the CPU's name from the kernel."""
+    """Return the CPU's name."""
     try:
         text = (kernel_files.PROC / "cpuinfo").read_text()
     except OSError:

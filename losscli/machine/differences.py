@@ -1,4 +1,4 @@
-"""The differences between the machines of two runs, and whether their times are comparable."""
+"""Differences between two runs' machines, and whether times are comparable."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from losscli.machine.allocator import DEFAULT
 CPU = "cpu"
 
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
-"""Facts whose difference makes times of a device incomparable."""
+"""Facts that make a device's times incomparable if they differ."""
 _NOTED = (
     *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "python", "os"),
     *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
 )
-"""Facts that may explain a difference of times. Other facts, such as a temperature, always
-differ."""
+"""Facts that may explain different times. Others, such as a temperature, always differ."""
 SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
-"""Software facts that may not change within a run, because they may change the kernels."""
+"""Software that may not change within a run, because it may change the kernels."""
 MIXED = "mixed_machines"
-"""The fact that a run was joined from runs of several machines: its times compare with no other."""
+"""A run merged from several machines, whose times cannot be compared."""
 _LABELS = {
     "cpu": "CPU",
     "gpu": "GPU",
@@ -37,7 +36,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact that two environments do not share."""
+    """A fact that differs between two environments."""
 
     fact: str
     before: Any
@@ -54,10 +53,7 @@ class Difference:
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
 ) -> list[Difference]:
-    """Return what differs between two environments, the decisive first.
-
-    ``host`` says whether what calls cost the host is compared, which another CPU makes another.
-    """
+    """Return environments' differences, the decisive first; ``host``: compare host time too."""
     kind, other = _kind(before), _kind(after)
     if kind != other:
         return [Difference("device", kind, other, decisive=True)]
@@ -74,7 +70,7 @@ def differences(
 
 
 def _fact(facts: Mapping[str, Any], fact: str) -> Any:
-    """Return a fact; records from before the allocator was set say nothing of it."""
+    """Return a fact; old records lack the allocator."""
     return facts.get(fact, DEFAULT if fact == "allocator" else None)
 
 
@@ -84,7 +80,6 @@ def parts_ways(difference: Difference) -> bool:
 
 
 def _kind(facts: Mapping[str, Any]) -> str:
-    """Return ``cpu`` or ``cuda``."""
     device = str(facts.get("device", CPU)).partition(":")[0]
     return device if device in _DECISIVE else CPU
 

@@ -1,4 +1,4 @@
-"""The memory of a device: free bytes, cache sizes, and out-of-memory errors."""
+"""A device's memory: free bytes, cache sizes, and out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from losscli.machine import kernel_files
 from losscli.machine.cgroups import groups
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
-"""Last-level cache of a CPU that does not say how large its own is."""
+"""The assumed last-level cache of a CPU that does not report its own."""
 
 
 def free_bytes(device: str) -> int:
-    """Return how many bytes can be allocated on a device now."""
+    """Return how many bytes can be allocated now."""
     if device == "cpu":
         return min([_meminfo("MemAvailable"), *(left for _, left in _limits())])
     import torch
@@ -24,7 +24,7 @@ def free_bytes(device: str) -> int:
 
 
 def most_bytes(device: str) -> int:
-    """Return how many bytes may be free on a device; asking a GPU takes none of its memory."""
+    """Return an upper bound of a device's free bytes, without using GPU memory."""
     if device == "cpu":
         return free_bytes(device)
     import torch
@@ -37,12 +37,12 @@ _OUT_OF_MEMORY = re.compile(
     r"|(CUBLAS_STATUS|CUDNN_STATUS|CUSPARSE_STATUS|CUFFT)_ALLOC_FAILED"
     r"|Cuda failure 2 'out of memory'"
 )
-"""What says so in its message alone: torch's CPU allocator, and what allocates on a GPU beside
-torch's allocator, such as a new stream, the first call of a library, Triton's launch, and NCCL."""
+"""Messages that mean out of memory: torch's CPU allocator, and allocations on a GPU outside torch's
+allocator, such as new streams, libraries' first calls, Triton's launches, and NCCL."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an allocator ran out."""
+    """Tell whether an error means out of memory."""
     import torch
 
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
@@ -70,12 +70,11 @@ def cpu_cache_bytes() -> int:
 
 
 def memory_bytes() -> int:
-    """Return how much memory the host has."""
+    """Return the host's memory size."""
     return _meminfo("MemTotal")
 
 
 def _meminfo(key: str) -> int:
-    """Read a line of /proc/meminfo, in bytes."""
     match = re.search(
         rf"^{key}:\s+(\d+) kB", (kernel_files.PROC / "meminfo").read_text(), re.MULTILINE
     )
@@ -84,12 +83,12 @@ def _meminfo(key: str) -> int:
 
 
 def limit_bytes() -> int | None:
-    """Return the tightest memory limit that this process lives under; None without a limit."""
+    """Return the tightest memory limit on this process, or None."""
     return min((most for most, _ in _limits() if most < memory_bytes()), default=None)
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Yield each memory limit that this process lives under, and what it leaves, in bytes."""
+    """Yield each memory limit on this process and what it leaves, in bytes."""
     for version, group in groups("memory"):
         if version == 2:
             limit, usage, cached = "memory.max", "memory.current", "inactive_file"

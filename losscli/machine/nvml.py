@@ -10,11 +10,11 @@ from losscli.machine.devices import gpu_uuid
 
 
 class UnreadableError(Exception):
-    """What was asked for cannot be read on this machine; the message says why."""
+    """A value cannot be read on this machine; the message says why."""
 
 
 class Nvml(NamedTuple):
-    """NVML, and its handle of a device."""
+    """NVML and a device's handle."""
 
     library: Any
     """pynvml, or a test's fake."""
@@ -22,11 +22,7 @@ class Nvml(NamedTuple):
 
 
 def open_nvml(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Nvml:
-    """Return NVML for a device of torch's; ``uuid_of`` tells the UUID of a GPU.
-
-    Raises:
-        UnreadableError: nvidia-ml-py is not installed, or NVML refuses.
-    """
+    """Return NVML for a torch device; UnreadableError if it is missing or fails."""
     try:
         pynvml = importlib.import_module("pynvml")
     except ImportError:

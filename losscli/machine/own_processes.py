@@ -1,4 +1,4 @@
-"""Which processes of this machine are those of this command, and the time that they took."""
+"""The processes of this command, and their CPU time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NAME = b"losscli"
 class _Process(NamedTuple):
     parent: int
     ticks: int
-    """The time on cores, with that of its children that have ended."""
+    """CPU time, including ended children."""
 
 
 def is_ours(pid: int) -> bool:
-    """Tell whether a process belongs to this command: it began it, or was begun by it."""
+    """Tell whether a process belongs to this command, as its ancestor or descendant."""
     return _first() in ancestors(pid)
 
 
 def own_seconds() -> float:
-    """Return the time on cores of all processes of this command so far, ended ones too."""
+    """Return the CPU time of all processes of this command, including ended ones."""
     known = {int(each.name): _read(each.name) for each in kernel_files.PROC.glob("[0-9]*")}
     found = {pid: process for pid, process in known.items() if process}
     first = _first()
@@ -38,7 +38,7 @@ def own_seconds() -> float:
 
 
 def _first() -> int:
-    """Return the process of the command: this one, or the highest losscli above it."""
+    """Return the command's process: this one, or the highest losscli above it."""
     ours = os.getpid()
     for parent in ancestors(ours)[1:]:
         if not _is_losscli(parent):
@@ -48,10 +48,7 @@ def _first() -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process has begun, orphans given to it among them.
-
-    None where /proc is that of another namespace, whose numbers are of other processes.
-    """
+    """Return a process's children with adopted orphans; empty if /proc is another namespace's."""
     if not (kernel_files.PROC / "self").exists():
         return []
     if threads := [*(kernel_files.PROC / str(pid) / "task").glob("*/children")]:
@@ -60,13 +57,13 @@ def children(pid: int) -> list[int]:
             with suppress(OSError):  # it has ended meanwhile
                 found += map(int, each.read_text().split())
         return found
-    # A kernel that was built without these files.
+    # For a kernel built without these files.
     numbers = [int(each.name) for each in kernel_files.PROC.glob("[0-9]*")]
     return [each for each in numbers if (known := _read(str(each))) and known.parent == pid]
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return a process and those that began it, the last first."""
+    """Return a process and its ancestors."""
     found = []
     while pid > 0 and pid not in found:
         found.append(pid)
@@ -76,7 +73,6 @@ def ancestors(pid: int) -> list[int]:
 
 
 def _read(pid: str) -> _Process | None:
-    """Return what the system says of a process; None where it says nothing."""
     try:
         told = (kernel_files.PROC / pid / "stat").read_bytes()
     except OSError:
@@ -86,7 +82,7 @@ def _read(pid: str) -> _Process | None:
 
 
 def _is_losscli(pid: int) -> bool:
-    """Tell whether a process runs losscli, by its command line: a program, or ``-m losscli``."""
+    """Tell whether a process runs losscli, as a program or ``-m losscli``."""
     try:
         arguments = (kernel_files.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:

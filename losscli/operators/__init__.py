@@ -1,1 +1,1 @@
-"""Defines the operators of the losses and loads what implements them: what torch sees."""
+"""Defines the operators of losses and loads their libraries."""

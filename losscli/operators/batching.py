@@ -1,11 +1,10 @@
-"""Batching rules of the operators: what ``torch.func.vmap`` computes in their place.
+"""Batching rules of the operators for ``torch.func.vmap``.
 
-A batch is one call of an operator with reduction ``none``, whatever its own reduction is. The
-mean or the sum of each sample is then that of its elements, in float32 for a loss of 16 bits, and
-the incoming gradient of a mean is divided by the number of elements of a sample.
+A batch is one operator call with reduction ``none``. Each sample's elements are then reduced, in
+float32 for 16 bits, and a mean's grad_output is divided by a sample's number of elements.
 
-Each function serves losses with any number of operands: ``count`` of them. Its next arguments are
-those of :func:`torch.library.register_vmap`.
+Each function serves losses with ``count`` operands. Its other arguments are those of
+:func:`torch.library.register_vmap`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any
 
 def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     """Return batches of losses and of gradients: ``NAME_with_grad(operands..., ...)``."""
-    # What has its default may be left out.
+    # Arguments at their defaults may be missing.
     names = [argument.name for argument in operator._schema.arguments]
     last = names.index("grad_output")
     reduction, *settings = arguments[count:last]
@@ -73,7 +72,7 @@ def backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments:
 
 
 def double_backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Return batches of what ``NAME_double_backward(grad_grads..., grad_output, ...)`` does."""
+    """Return the batch of ``NAME_double_backward(grad_grads..., grad_output, ...)``."""
     first = count + 1
     grad_output, reduction, *settings = arguments[count], *arguments[first + count :]
     batch = _Batch(info.batch_size, arguments[first : first + count], dims[first : first + count])
@@ -102,11 +101,11 @@ RULES: dict[str, Callable[..., Any]] = {
     "_backward": backward,
     "_double_backward": double_backward,
 }
-"""The functions by what an operator's name has after that of its loss."""
+"""By the suffix of the operator's name."""
 
 
 class _Batch:
-    """The operands of a call, of which some are batches."""
+    """The operands of a call, some of them batched."""
 
     def __init__(self, size: int, operands: Sequence[Tensor], dims: Sequence[int | None]) -> None:
         self.size = size
@@ -122,10 +121,7 @@ class _Batch:
         )
 
     def operands(self, reduction: str = "none", of_each_sample: Sequence[int] = ()) -> list[Tensor]:
-        """Return the operands for one call: samples first, their own dimensions aligned behind.
-
-        ``of_each_sample``: those whose gradients are of each sample, although they are shared.
-        """
+        """Return the operands for one call; ``of_each_sample`` need a gradient per sample."""
         found = [
             self.aligned(operand, dim, expand=k in of_each_sample)
             for k, (operand, dim) in enumerate(zip(self.given, self.dims, strict=True))
@@ -144,7 +140,7 @@ class _Batch:
         return found
 
     def aligned(self, tensor: Tensor, dim: int | None, *, expand: bool = False) -> Tensor:
-        """Return a batch with its samples first and as many dimensions behind as losses have."""
+        """Return a batch with samples first and the loss's number of dimensions after."""
         if dim is None and not expand:
             return tensor
         tensor = tensor[None] if dim is None else tensor.movedim(dim, 0)
@@ -155,10 +151,7 @@ class _Batch:
     def incoming(
         self, grad_output: Tensor, dim: int | None, reduction: str, *, one: bool | None = None
     ) -> Tensor:
-        """Return the incoming gradient of each element.
-
-        ``one``: whether it is given as one element a sample, as that of a reduced loss is.
-        """
+        """Return each element's grad_output; ``one``: it has one element per sample."""
         if reduction == "mean":
             # In float64, so that it is rounded once.
             grad_output = grad_output.double() / self.divisor(reduction)
@@ -168,7 +161,7 @@ class _Batch:
         return grad_output.expand(self.size, *self.shape)
 
     def divisor(self, reduction: str) -> int:
-        """Return what the elements' sum is divided by."""
+        """Return the divisor of the sum."""
         return max(self.elements, 1) if reduction == "mean" else 1
 
     def total(self, elements: Tensor) -> Tensor:
@@ -183,31 +176,29 @@ class _Batch:
         return elements.to(self.dtype)
 
     def as_operand(self, gradient: Tensor, k: int) -> Tensor:
-        """Return a batch of gradients of an operand as it was given."""
+        """Return a batch of gradients in the operand's original form."""
         return gradient.reshape(self.size, *self.shapes[k]).to(self.given[k].dtype)
 
 
 def _summed(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype that elements are summed in."""
     return torch.float32 if dtype in _NARROW else dtype
 
 
 def _shape(tensor: Tensor, dim: int | None) -> torch.Size:
-    """Return the shape of one sample."""
     if dim is None:
         return tensor.shape
     return torch.Size((*tensor.shape[:dim], *tensor.shape[dim + 1 :]))
 
 
 def _dtype(operand: Tensor) -> torch.dtype:
-    """Return the dtype that the operator sees of an operand, under autocast too."""
+    """Return the dtype that the operator sees, also under autocast."""
     if operand.dtype in _NARROW and torch.is_autocast_enabled(operand.device.type):
         return torch.float32
     return operand.dtype
 
 
 def _promoted(of: Sequence[tuple[torch.dtype, bool]]) -> torch.dtype:
-    """Return the dtype of a result of tensors of these dtypes, each with or without dimensions."""
+    """Return the promoted dtype of tensors, each with or without dimensions."""
     if len({dtype for dtype, _ in of}) == 1:
         return of[0][0]
     groups = [[dtype for dtype, has in of if has is wanted] for wanted in (True, False)]

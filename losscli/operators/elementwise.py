@@ -1,4 +1,4 @@
-"""Defines the operators of a loss of elements, with what torch.compile and vmap ask of them.
+"""Defines an elementwise loss's operators, with their fake and vmap rules.
 
 For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
 
@@ -13,8 +13,8 @@ For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
     losscli_bench::NAME(Tensor input, Tensor target, str reduction, float beta, str strategy)
         -> Tensor
 
-A fake implementation gives the shapes of the results to torch.compile, export and meta tensors.
-Each function serves losses with any number of operands: ``count`` of them.
+A fake implementation gives result shapes to torch.compile, export and meta tensors. Each function
+serves losses with ``count`` operands.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from . import batching
 
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
 KERNELS, AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
-"""The keys of the dispatcher that stubs are registered under."""
+"""The dispatch keys of stubs."""
 
 
 def schemas(spec: LossSpec) -> dict[str, str]:
-    """Return the schema of each operator of a loss by its full name."""
+    """Return the schemas of a loss's operators by full name."""
     names = [operand.name for operand in spec.operands]
     count, name = len(names), spec.name
     operands = ", ".join(f"Tensor {operand}" for operand in names)
@@ -62,14 +62,14 @@ def schemas(spec: LossSpec) -> dict[str, str]:
 
 
 def tensors(count: int) -> str:
-    """Return the type of so many results."""
+    """Return the type of ``count`` results."""
     return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
 
 
 def define(
     spec: LossSpec, libraries: Mapping[str, torch.library.Library], stub: Callable[..., Any]
 ) -> None:
-    """Define the operators of a loss, with fake implementations, rules of vmap and stubs."""
+    """Define a loss's operators with fake implementations, vmap rules and stubs."""
     count = len(spec.operands)
     for full_name, schema in schemas(spec).items():
         namespace, name = full_name.split("::")
@@ -108,12 +108,12 @@ def _backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
-    """Return what ``NAME_double_backward(grad_grads..., grad_output, operands..., ...)`` does."""
+    """Return empty tensors: ``NAME_double_backward(grad_grads..., grad_output, ...)``."""
     return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[count : 2 * count + 1])
 
 
 def _elements(operands: Sequence[Tensor]) -> Tensor:
-    """Return a tensor of the broadcast shape, the promoted dtype and PyTorch's layout."""
+    """Return a tensor with the broadcast shape, promoted dtype and PyTorch's layout."""
     elements: Tensor = functools.reduce(operator.add, operands)
     if not elements.dtype.is_floating_point:
         raise TypeError(f"operands {not_floating(*(operand.dtype for operand in operands))}")
@@ -121,7 +121,7 @@ def _elements(operands: Sequence[Tensor]) -> Tensor:
 
 
 def _gradient(operand: Tensor, elements: Tensor) -> Tensor:
-    """Return a gradient of an operand: dense, its dimensions in the order of the losses'."""
+    """Return an operand's gradient: dense, with the dimension order of the losses."""
     strides = elements.stride()[elements.dim() - operand.dim() :]
     return torch.empty_like(operand.new_empty_strided(operand.shape, strides))
 
@@ -132,4 +132,4 @@ FAKES: dict[str, Callable[..., Any]] = {
     "_backward": _backward,
     "_double_backward": _double_backward,
 }
-"""The fake implementations, by what an operator's name has after that of its loss."""
+"""Fake implementations, by the suffix of the operator's name."""

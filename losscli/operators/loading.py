@@ -1,7 +1,7 @@
-"""Loads libraries into this process when they are first needed, and builds missing ones.
+"""Loads libraries when first needed and builds missing ones.
 
-The library ``torch`` implements the operators, which :mod:`.registration` has defined before; the
-others pass it tables of entry points.
+The library ``torch`` implements the operators that :mod:`.registration` defined; the others give it
+tables of entry points.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _loaded: dict[Target, ctypes.CDLL] = {}
 
 
 def load(device: str | None = None) -> None:
-    """Make the operators usable, and with a device load the kernels: see :func:`losscli.load`."""
+    """Make the operators usable; with a device, load the kernels. See :func:`losscli.load`."""
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
@@ -47,27 +47,27 @@ def load(device: str | None = None) -> None:
 
 
 def load_torch() -> None:
-    """Load the implementation of the operators: autograd, layout, no kernel."""
+    """Load the operators' implementation: autograd and layout, no kernels."""
     load_targets([Target(TORCH)])
 
 
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
-    """Load the libraries that a call of a loss on ``cpu`` or ``cuda`` needs."""
+    """Load the libraries for a loss on ``cpu`` or ``cuda``."""
     load_targets(needed(loss, device, strategies=strategies))
 
 
 def load_parts(device: str) -> None:
-    """Load the operators of rows whose classes are spread over parts, such as ``join_parts``."""
+    """Load the operators of rows sharded into parts, such as ``join_parts``."""
     load_targets([*shared(device), Target(PARTS, device)])
 
 
 def load_probe(device: str) -> None:
-    """Load the probe of a device's memory, ``torch.ops.losscli_bench.memory_probe``."""
+    """Load the memory probe, ``torch.ops.losscli_bench.memory_probe``."""
     load_targets([*shared(device), Target(BENCH, device)])
 
 
 def load_targets(targets: Iterable[Target]) -> None:
-    """Load the libraries that are not loaded yet, building missing ones in parallel."""
+    """Load libraries that are not loaded yet; build missing ones in parallel."""
     with _lock:
         missing = [target for target in targets if target not in _loaded]
         if not missing:
@@ -79,9 +79,9 @@ def load_targets(targets: Iterable[Target]) -> None:
 
 
 def build_ahead(targets: Sequence[Target]) -> None:
-    """Build missing libraries in one run, before other processes load them one by one.
+    """Build missing libraries together before other processes load them.
 
-    What cannot be built is told by the process that loads it.
+    Errors are left to the process that loads them.
     """
     if targets:
         with suppress(LosscliError):
@@ -89,7 +89,6 @@ def build_ahead(targets: Sequence[Target]) -> None:
 
 
 def _obtain(targets: Sequence[Target]) -> list[Path]:
-    """Return libraries from the user's cache, building missing ones."""
     from losscli.build.builder import Builder
     from losscli.build.cache import user_cache
     from losscli.build.compilers import require_platform
@@ -126,7 +125,6 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def _attach(target: Target, library: ctypes.CDLL) -> None:
-    """Hand a library's entry points to the operators; have the operators' own register itself."""
     if target.part == TORCH:
         for loss in LOSSES | WEIGHTED:
             _call(library, "losscli_attach_loss", loss.encode())

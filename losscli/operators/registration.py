@@ -1,10 +1,9 @@
-"""Defines the operators of every loss when it is imported, without building anything.
+"""Defines the operators of all losses on import, without building.
 
-The first call of each goes to a stub of this module, which loads what the call needs and calls
-again. The libraries register themselves under keys of single devices, which the dispatcher prefers
-to the stubs' keys: nothing is overridden, and no later call comes here.
-
-Their schemas and fake implementations are those of :mod:`.elementwise` and :mod:`.rows`.
+The first call reaches a stub in this module, which loads what it needs and calls again. Libraries
+register under device-specific dispatch keys, which have priority over the stubs', so nothing is
+overridden and later calls bypass this module. :mod:`.elementwise` and :mod:`.rows` have the schemas
+and fake implementations.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _SPECS = (*LOSSES.values(), *WEIGHTED.values())
 
 
 def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
-    """Return an incoming gradient as ``NAME_with_grad`` takes it: a tensor, or a factor."""
+    """Return grad_output as ``NAME_with_grad`` takes it: a tensor, or a factor."""
     if isinstance(grad_output, Tensor):
         return grad_output, 1.0
     return None, float(grad_output)
 
 
 class _Stub:
-    """A stub of an operator until the library that implements it is loaded."""
+    """Stands for an operator until its library is loaded."""
 
     def __init__(self, namespace: str, name: str, loss: str, key: str) -> None:
         self.namespace, self.name, self.loss, self.key = namespace, name, loss, key
@@ -61,11 +60,11 @@ class _Stub:
             if self.key == KERNELS:
                 loading.load_loss(self.loss, device, strategies=self._strategies)
             elif device in DEVICES and not any(map(_is_traced, tensors.values())):
-                # Both at once, so that they are built side by side.
+                # Both at once, so that they are built in parallel.
                 loading.load_loss(self.loss, device, strategies=self._strategies)
             else:
                 loading.load_torch()
-            # Where export or the compiler trace, Python remembers which kernel a key led to.
+            # Under export or a compiler, Python caches each key's kernel.
             operator._dispatch_cache.clear()
             return operator(*arguments, **named)
 
@@ -74,14 +73,13 @@ class _Stub:
         return self.namespace == BENCH_NAMESPACE
 
     def _refuse(self, tensors: Mapping[str, Tensor]) -> None:
-        """Raise NotImplementedError for tensors that no library would take."""
         for name, tensor in tensors.items():
             if wrong := no_kernel_takes(tensor):
                 raise NotImplementedError(f"{self.namespace}::{self.name}: {name} {wrong}")
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Refuse a call after loading: the loaded library has not registered this operator."""
+        """Reject a second call: the loaded library did not register this operator."""
         running = _calls.__dict__.setdefault("running", set())
         if self in running:
             raise BuildError(
@@ -96,20 +94,19 @@ class _Stub:
 
 
 def _device(tensors: Iterable[Tensor]) -> str:
-    """Return the kind of device that the dispatcher goes by: no CPU, if there is another."""
+    """Return the device type that the dispatcher uses: not the CPU if there is another."""
     kinds = [tensor.device.type for tensor in tensors]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Tell a tensor that holds no data of its device: a fake one, or one in a dispatch mode."""
+    """Tell whether a tensor has no data: a fake one, or one in a dispatch mode."""
     if torch._C._len_torch_dispatch_stack():
         return True
     return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
 
 
 def _take_dtensors() -> None:
-    """Have the operators take DTensors."""
     from . import sharding
 
     if not sharding.is_supported():
@@ -121,7 +118,7 @@ def _take_dtensors() -> None:
 
 
 def when_imported(name: str, register: Callable[[], None]) -> None:
-    """Call ``register`` once the module of this name has been imported, now if it has been."""
+    """Call ``register`` when a module has been imported, or now if it was."""
     if name in sys.modules:
         register()
     else:
@@ -129,7 +126,7 @@ def when_imported(name: str, register: Callable[[], None]) -> None:
 
 
 class _Watcher(importlib.abc.MetaPathFinder):
-    """Waits for one module, which the other finders find."""
+    """Waits for one module, which other finders import."""
 
     def __init__(self, name: str, register: Callable[[], None]) -> None:
         self.name, self.register = name, register
@@ -137,7 +134,7 @@ class _Watcher(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Have the module's loader register once it has run the module."""
+        """Register after the module's loader has run it."""
         if fullname != self.name:
             return None
         sys.meta_path.remove(self)

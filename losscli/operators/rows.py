@@ -1,4 +1,4 @@
-"""Defines the operators of a loss over rows.
+"""Defines a row-wise loss's operators.
 
 For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperature``::
 
@@ -8,16 +8,14 @@ For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperat
         str reduction, float temperature, bool[2] wanted) -> (Tensor, Tensor)
     losscli::NAME_with_grad(Tensor input, Tensor target, Tensor? mask, str reduction,
         float temperature) -> (Tensor, Tensor)
-    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: where the spec has it; the loss of
-        16 bits is float32
-    losscli::NAME_of_part(Tensor input, ...) -> Tensor: where the spec has it; the values of a part
-        of each row, by which :mod:`losscli.sharded` puts rows together; without a derivative
-    losscli::NAME_reference, losscli::NAME_backward_reference: the loss and the gradients composed
-        of PyTorch's operators
+    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: if the spec has it; float32 for 16
+        bits
+    losscli::NAME_of_part(Tensor input, ...) -> Tensor: if the spec has it; the numbers of a part of
+        each row, which :mod:`losscli.sharded` joins; not differentiable
+    losscli::NAME_reference, losscli::NAME_backward_reference: composed of PyTorch's operators
 
-The kernels have the first derivatives of the rows. All else is composed of the reference: under
-``torch.func.vmap`` and other transforms, in forward mode, for second derivatives, and where another
-operand wants a gradient.
+Kernels compute first derivatives of rows. The reference is used for everything else: transforms
+such as ``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ _BATCHED, _COMPOSED = "FuncTorchBatched", "CompositeImplicitAutograd"
 
 
 def schemas(spec: RowSpec) -> dict[str, str]:
-    """Return the schema of each operator of a loss by its name in the namespace."""
+    """Return the schemas of a loss's operators by name."""
     first, *others = (
         f"{'Tensor?' if operand.optional else 'Tensor'} {operand.name}" for operand in spec.operands
     )
@@ -61,7 +59,7 @@ def schemas(spec: RowSpec) -> dict[str, str]:
 
 
 def bound_names() -> list[str]:
-    """Return the names of the operators that functions and modules call."""
+    """Return the names of operators that functions and modules call."""
     return [
         name
         for spec in ROW_LOSSES.values()
@@ -71,7 +69,7 @@ def bound_names() -> list[str]:
 
 
 def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
-    """Define the operators of a loss, with fake implementations, rules of vmap and stubs."""
+    """Define a loss's operators with fake implementations, vmap rules and stubs."""
     for name, schema in schemas(spec).items():
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
         suffix = name.removeprefix(spec.name)
@@ -94,7 +92,7 @@ def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., An
 
 
 def _settings(spec: RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
-    """Return the parameters of a call by name; the number of a module, if any, is left out."""
+    """Return a call's parameters by name, without the module's number."""
     names = [parameter.name for parameter in spec.parameters]
     return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
 
@@ -140,7 +138,7 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
 
 
 def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype) -> None:
-    """Raise an error for operands without memory that no kernel would take."""
+    """Raise an error for meta operands that no kernel would accept."""
     first, said = operands[0], spec.names[0]
     assert first is not None
     if not dtype.is_floating_point:
@@ -154,7 +152,7 @@ def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype)
                 f"{first.device} and {tensor.device}; move one with .to()"
             )
         due = operand.shape(first.shape)
-        # The sizes that a compiler traces may be unknown.
+        # A compiler's sizes may be symbolic.
         if type(tensor) is Tensor and tensor.shape != due:
             raise RuntimeError(
                 f"{spec.name}: {operand.name} must have shape {list(due)}, but has "
@@ -182,7 +180,7 @@ def _fake_with_grad(spec: RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _wanted(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
-    """Return the gradients that are wanted, and empty tensors for others, as the operator does."""
+    """Return the wanted gradients and empty tensors for others, as the operator does."""
     results = tuple(
         gradient if wants else row.new_empty(0)
         for gradient, row, wants in zip(gradients, rows, wanted, strict=True)
@@ -202,11 +200,11 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "_with_grad_": _fake_in_place,
     "_of_part": _fake_of_part,
 }
-"""The functions by what an operator's name has after that of its loss."""
+"""By the suffix of the operator's name."""
 
 
 def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Call an operator for each sample of a batch: of derivatives, which vmap asks for rarely."""
+    """Call an operator per sample: for derivatives, which vmap rarely needs."""
     results = []
     for sample in range(info.batch_size):
         given = [

@@ -1,14 +1,14 @@
-"""How the operators run on DTensors: each rank on its shards, the sums of shards as partial sums.
+"""Runs the operators on DTensors: each rank on its shards, with partial sums.
 
-Operands are sharded alike, along the dimensions that they all have; one that repeats along such a
-dimension is held whole by each rank, and its gradient is a partial sum. A mean is the partial sum
-of the shards' means, each weighted by its part of the elements, so that shards may be uneven.
+Operands are sharded alike along shared dimensions. One that broadcasts along such a dimension is
+replicated, and its gradient is a partial sum. A mean is the partial sum of shard means weighted by
+their share of elements, so shards may be uneven.
 
-The operators are handled as those of torch's own ``loss_parallel`` are, instead of by a sharding
-strategy: a strategy neither knows a shard's size nor changes the arguments, and the gradient of a
-mean is divided by the number of all elements, not of a shard's.
+Operators are handled as those of torch's ``loss_parallel``, not by a sharding strategy, which
+cannot know a shard's size or change arguments: a mean's gradient is divided by the total number of
+elements.
 
-Each function serves losses with any number of operands: ``count`` of them.
+Each function serves losses with ``count`` operands.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
 
 def is_supported() -> bool:
-    """Tell whether this version of torch has what is used; if not, DTensor raises its error."""
+    """Tell whether this torch version supports it; if not, DTensor raises its error."""
     return hasattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers")
 
 
 def register(operator: OpOverload, suffix: str, count: int) -> None:
-    """Have an operator, whose name ends in ``suffix``, take DTensors."""
+    """Make an operator, whose name ends in ``suffix``, accept DTensors."""
     handlers = DTensor._op_dispatcher._custom_op_handlers
     handlers[operator] = partial(_handle, _RULES[suffix], count)
 
@@ -40,13 +40,12 @@ def register(operator: OpOverload, suffix: str, count: int) -> None:
 def _handle(
     rule: Callable[..., Any], count: int, operator: OpOverload, arguments: Any, named: Any
 ) -> Any:
-    """Call an operator on the local tensors of its arguments."""
     names = [argument.name for argument in operator._schema.arguments]
     given = dict(zip(names, arguments, strict=False)) | dict(named)
     every = [
         given.get(argument.name, argument.default_value) for argument in operator._schema.arguments
     ]
-    # The outputs' global forms, from meta tensors.
+    # The outputs' global shapes, from meta tensors.
     forms = operator(*map(_meta, every))
     with torch.no_grad():
         return rule(operator, count, every, forms)
@@ -124,11 +123,11 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_double_backward": _double_backward,
 }
 SUFFIXES = tuple(_RULES)
-"""What the names of the operators that take DTensors have after that of their loss."""
+"""The suffixes of operators that accept DTensors."""
 
 
 class _Plan:
-    """How the operands of a call are sharded."""
+    """How a call's operands are sharded."""
 
     def __init__(self, operator: OpOverload, operands: Sequence[Tensor]) -> None:
         self.operator = operator
@@ -139,7 +138,7 @@ class _Plan:
         self.shape = torch.broadcast_shapes(*(operand.shape for operand in operands))
         largest_first = sorted(operands, key=lambda operand: -operand.numel())
         sharded = [self._sharded(largest_first, of) for of in range(self.mesh.ndim)]
-        # Of the elements, of a sum over them, and of what each rank holds whole.
+        # Placements of elements, of sums over them, and of replicated tensors.
         self.of_elements = [Replicate() if dim is None else Shard(dim) for dim in sharded]
         self.of_sums = [Replicate() if dim is None else Partial() for dim in sharded]
         self.whole = [Replicate()] * self.mesh.ndim
@@ -154,10 +153,9 @@ class _Plan:
         of_shard = math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in self.locals)))
         self.is_empty = of_shard == 0
         self.weight = of_shard / max(math.prod(self.shape), 1)
-        """The part of all elements that this rank has."""
+        """This rank's fraction of the elements."""
 
     def _sharded(self, operands: Sequence[Tensor], of: int) -> int | None:
-        """Return the dimension of the loss that a dimension of the mesh shards."""
         for operand in operands:
             placement = operand.placements[of] if isinstance(operand, DTensor) else None
             if type(placement) is Shard:
@@ -172,9 +170,9 @@ class _Plan:
         return Shard(own) if has else Replicate()
 
     def local(self, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
-        """Return what this rank has of a tensor with these placements."""
+        """Return this rank's part of a tensor with these placements."""
         if isinstance(tensor, DTensor):
-            # Below autograd, where DTensor's own methods would record what they do.
+            # Below autograd, because DTensor's methods would record.
             spec = tensor._spec
             if spec.placements == tuple(placements):
                 return tensor._local_tensor
@@ -189,16 +187,16 @@ class _Plan:
         return tensor
 
     def divisor(self, reduction: str) -> int:
-        """Return what the elements' sum is divided by."""
+        """Return the divisor of the sum."""
         return max(math.prod(self.shape), 1) if reduction == "mean" else 1
 
     def reduction(self, reduction: str) -> str:
-        """Return the reduction of a shard; the mean of one without elements is left out as 0."""
+        """Return a shard's reduction; the mean of an empty shard becomes a sum of 0."""
         left_out = reduction == "mean" and self.is_empty and math.prod(self.shape) > 0
         return "sum" if left_out else reduction
 
     def incoming(self, grad_output: Tensor, reduction: str) -> Tensor:
-        """Return the incoming gradient of a sum of this rank's elements, or of each of them."""
+        """Return the grad_output of this rank's sum or elements."""
         if reduction == "none":
             return self.local(grad_output, self.of_elements)
         grad_output = self.local(grad_output, self.whole)
@@ -208,7 +206,7 @@ class _Plan:
         return grad_output
 
     def loss(self, value: Tensor, reduction: str, form: Tensor) -> DTensor:
-        """Return a loss of which each rank has its part."""
+        """Return a loss of which each rank has a part."""
         if reduction == "none":
             return self.wrap(value, form, self.of_elements)
         if reduction == "mean" and self.weight not in (0, 1):
@@ -216,7 +214,7 @@ class _Plan:
         return self.wrap(value, form, self.of_sums)
 
     def gradient(self, gradient: Tensor, k: int, form: Tensor) -> DTensor:
-        """Return a gradient, a partial sum where its operand repeats along a sharded dimension."""
+        """Return a gradient; a partial sum if its operand broadcasts along a sharded dimension."""
         pairs = zip(self.placements[k], self.of_sums, strict=True)
         return self.wrap(
             gradient, form, [sums if own == Replicate() else own for own, sums in pairs]
@@ -225,7 +223,7 @@ class _Plan:
     def wrap(
         self, local: Tensor, form: Tensor, placements: Sequence[Placement] | None = None
     ) -> DTensor:
-        """Return a DTensor of the global form that a meta tensor has."""
+        """Return a DTensor with a meta tensor's global shape."""
         meta = TensorMeta(form.shape, form.stride(), form.dtype)
         spec = DTensorSpec(self.mesh, tuple(placements or self.whole), tensor_meta=meta)
         return DTensor(local, spec, requires_grad=False)

@@ -1,7 +1,7 @@
-"""Processes that losscli starts and talks to, and the lock that processes take turns by.
+"""Processes that losscli starts and talks to, and locks between them.
 
-:class:`Process` starts one, whose module takes the other end of the channel by :func:`to_parent`.
-Values are pickled, but for the sandbox's workers, whose bytes are not to be believed.
+:class:`Process` starts one; its module takes the other end of the channel with :func:`to_parent`.
+Values are pickled, except for untrusted sandbox workers.
 """
 
 from losscli.processes.channel import Channel

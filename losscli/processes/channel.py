@@ -1,4 +1,4 @@
-"""Sends and receives messages over a socket, each with its length before it."""
+"""Length-prefixed messages over a socket."""
 
 from __future__ import annotations
 
@@ -12,21 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MOST_BYTES = 2**26
-"""The longest message: a length is not believed."""
+"""The longest message; a length is not trusted."""
 STOPPED_SECONDS = 10.0
 """How long a process may stay stopped while it is waited for."""
 _LENGTH = struct.Struct("=I")
 
 
 class Channel:
-    """One end of a connection between two processes; closes itself as a context."""
+    """One end of a connection between processes; a context that closes it."""
 
     def __init__(self, end: socket.socket, go_on: Callable[[], None] | None = None) -> None:
-        """Take over one end of a pair of sockets.
-
-        ``go_on`` lets the other process go on, which something may have stopped: it is called time
-        and again while a message is awaited without a limit.
-        """
+        """Take over a socket's end; ``go_on`` resumes the other process during unlimited waits."""
         self.socket, self._go_on = end, go_on
 
     def __enter__(self) -> Channel:
@@ -36,19 +32,19 @@ class Channel:
         self.socket.close()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each value that the other process puts until it closes its end."""
+        """Yield each value until the other process closes its end."""
         while (message := self.receive()) is not None:
             yield pickle.loads(message)
 
     def send(self, message: bytes) -> None:
-        """Send a message; OSError where the other process has closed its end."""
+        """Send a message; OSError if the other end is closed."""
         self.socket.sendall(_LENGTH.pack(len(message)) + message)
 
     def receive(self, seconds: float | None = None) -> bytes | None:
-        """Return the next message; None where the other process has closed its end.
+        """Return the next message; None if the other end is closed.
 
         Raises:
-            TimeoutError: nothing came for so many seconds.
+            TimeoutError: nothing arrived in ``seconds``.
             ValueError: the message is too long.
         """
         self.socket.settimeout(seconds)
@@ -66,12 +62,12 @@ class Channel:
             return None
 
     def put(self, value: object) -> None:
-        """Send a value to a process of losscli that runs no code of others; see :meth:`send`."""
+        """Send a value to a trusted losscli process; see :meth:`send`."""
         self.send(pickle.dumps(value))
 
     @contextlib.contextmanager
     def answer(self) -> Iterator[None]:
-        """Send None after the values that the block puts, or the exception that ended it."""
+        """Send None after the block's values, or the exception that ended it."""
         try:
             yield
             self.put(None)
@@ -86,11 +82,7 @@ class Channel:
             self.put(error)
 
     def each(self) -> Iterator[Any]:
-        """Yield the values of an :meth:`answer`, or raise its exception.
-
-        Raises:
-            EOFError: the other process has closed its end.
-        """
+        """Yield an :meth:`answer`'s values, or raise its exception, or EOFError."""
         for value in self:
             if isinstance(value, Exception):
                 raise value
@@ -100,7 +92,6 @@ class Channel:
         raise EOFError("the other process has closed its end")
 
     def _wait(self, go_on: Callable[[], None]) -> None:
-        """Wait for the beginning of a message."""
         ready = select.poll()
         ready.register(self.socket, select.POLLIN)
         while not ready.poll(1000 * STOPPED_SECONDS):

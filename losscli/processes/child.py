@@ -1,4 +1,4 @@
-"""What a started process does first: take the channel to its parent, and end with it."""
+"""A started process's first steps: take the channel to its parent, and end with it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _POLL_SECONDS = 0.5
 def to_parent(grace: float = 0.0) -> Iterator[Channel]:
     """Yield the channel to the parent until it ends; leave standard input empty.
 
-    Standard output is standard error, as :class:`Process` has it. When the parent ends, the
-    process is killed, or gets SIGTERM where it has a ``grace`` of some seconds to clean up.
+    Standard output goes to standard error, as :class:`Process` has it. If the parent ends, the
+    process is killed, or gets SIGTERM and ``grace`` seconds to clean up.
     """
     end_with_parent(gently=grace > 0)
     if grace:
@@ -36,14 +36,14 @@ def to_parent(grace: float = 0.0) -> Iterator[Channel]:
 
 
 def end_with_parent(*, gently: bool = False) -> None:
-    """Have Linux kill this process, or send it SIGTERM, when the thread that started it ends."""
+    """Have Linux kill this process, or send SIGTERM, when its parent thread ends."""
     number = signal.SIGTERM if gently else signal.SIGKILL
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _watch(parent: int, grace: float) -> None:
-    """Interrupt this process when its parent has ended, and kill it some seconds later."""
+    """Interrupt this process when its parent has ended; kill it after ``grace``."""
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""Folders that belong to a process until it ends, in a folder that processes of many hosts share.
+"""Folders owned by a process until it ends, in a folder shared by many hosts.
 
-Each holds a lock in its own: a number of a process says nothing in another container.
+Each holds a lock, because process ids mean nothing in another container.
 """
 
 from __future__ import annotations
@@ -18,15 +18,10 @@ _PREFIX = "judge-"
 
 
 def claim_folder(parent: Path) -> Path:
-    """Make a folder that is this process's own until it ends.
-
-    Raises:
-        OSError: it cannot be made.
-        UnfitError: the file system has no locks.
-    """
+    """Create a folder that this process owns until it ends."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # Until it is locked, another process may take it for one that was left, and remove it.
+        # Until it is locked, another process may consider it abandoned and remove it.
         with contextlib.suppress(FileNotFoundError), open_lock(folder / LOCK) as file:
             if try_lock(file) and os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
                 os.dup(file.fileno())  # is never closed, and keeps the lock
@@ -34,7 +29,7 @@ def claim_folder(parent: Path) -> Path:
 
 
 def remove_unclaimed(parent: Path) -> None:
-    """Remove the folders of processes that have ended."""
+    """Remove the folders of ended processes."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if not (folder / LOCK).exists():

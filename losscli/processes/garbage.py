@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Switch the collector off, and afterwards on again if it was on.
+    """Disable the collector, and restore it afterwards.
 
-    The collector would run within a sample, it takes half the time of reading a million values, all
-    of which are still needed, and a CUDA graph that it frees in the middle of a capture invalidates
-    that capture.
+    It could run within a sample; it takes half the time of reading a million live values; and
+    freeing a CUDA graph during a capture invalidates the capture.
     """
     was_enabled = gc.isenabled()
     gc.disable()

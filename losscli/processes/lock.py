@@ -1,7 +1,7 @@
-"""A lock between processes, on an open file; the kernel releases it when its holder ends.
+"""A lock between processes on an open file; the kernel releases it when its holder ends.
 
-A message names the holder: the kernel lists the processes of this machine that hold locks. One of
-another machine, which shares the file, writes its name into it.
+Messages name the holder: the kernel lists local processes that hold locks, and one on another
+machine writes its name into the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTIFY_AFTER = 1.0
 _POLL = 0.02
 """Seconds between two attempts."""
 _LOOK_EVERY = 1.0
-"""Seconds between two looks at who holds a lock."""
+"""Seconds between two looks at the holder."""
 
 Notify = Callable[[str], None]
 """Is told who holds a lock."""
@@ -33,10 +33,10 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as it is written into the lock's file."""
+    """The process that holds a lock, as written in its file."""
 
     pid: int = 0
-    """0 where it is unknown."""
+    """0 if unknown."""
     host: str = ""
     since: str = ""
 
@@ -47,7 +47,7 @@ class Holder:
 
     @classmethod
     def read(cls, file: IO[str]) -> Holder:
-        """Read the holder of a lock, which may have changed since."""
+        """Read a lock's holder, which may have changed since."""
         file.seek(0)
         try:
             return cls(**json.loads(file.read()))
@@ -55,7 +55,7 @@ class Holder:
             return cls()
 
     def write(self, file: IO[str]) -> None:
-        """Write it into the file of a lock that is held; a full disk is no error."""
+        """Write it into a held lock's file; a full disk is ignored."""
         with contextlib.suppress(OSError):
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), json.dumps(asdict(self)).encode())
@@ -71,17 +71,13 @@ class HeldError(LosscliError):
     """A lock was not free in time."""
 
     def __init__(self, holder: str, *, waits_for_us: bool = False) -> None:
-        """``holder`` is for a message; ``waits_for_us``: it would never have released it."""
+        """``holder`` is for messages; ``waits_for_us``: it would never release the lock."""
         self.holder, self.waits_for_us = holder, waits_for_us
         super().__init__(f"{holder} holds the lock")
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open the file of a lock, which no other user may open: reading it is enough to lock it.
-
-    Raises:
-        OSError: it cannot be opened, or is a link.
-    """
+    """Open a lock's file so that no other user can, as reading suffices to lock it; no links."""
 
     def opened(name: str, flags: int) -> int:
         found = os.open(name, flags | os.O_NOFOLLOW, 0o600)
@@ -93,11 +89,7 @@ def open_lock(path: Path) -> IO[str]:
 
 
 def try_lock(file: IO[str], *, shared: bool = False) -> bool:
-    """Take the lock if it is free, alone or shared with others; tell whether it was taken.
-
-    Raises:
-        UnfitError: the file system has no locks.
-    """
+    """Take the lock if it is free; UnfitError if the file system has no locks."""
     import fcntl  # not there on Windows, where this module is to be importable all the same
 
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -114,7 +106,7 @@ def try_lock(file: IO[str], *, shared: bool = False) -> bool:
 
 
 def unlock(file: IO[str]) -> None:
-    """Release the lock; closing the file would not do where another process has inherited it."""
+    """Release the lock; closing is not enough if another process inherited the file."""
     import fcntl
 
     fcntl.flock(file, fcntl.LOCK_UN)
@@ -128,17 +120,7 @@ def locked(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock of a build within the block, waiting for it as long as it takes.
-
-    Args:
-        file: the file to lock, open for reading and appending; other holders opened their own.
-        notify: told once, after a second of waiting, whom the wait is for.
-        clock: seconds, monotonic.
-        sleep: waits so many seconds.
-
-    Raises:
-        UnfitError: the file system has no locks.
-    """
+    """Hold a build's lock within the block; after a second, note whom it waits for."""
     with held(
         file,
         lambda holder: notify(f"waiting for {holder} to finish building"),
@@ -163,15 +145,8 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock within the block.
 
-    Args:
-        file: see :func:`locked`.
-        notify: told once who holds it.
-        notify_after: seconds of waiting before that.
-        shared: with others that share it.
-        until: the time by the clock after which no more is waited.
-        waits_for_us: tells whether a process that holds it would never release it meanwhile.
-        clock: seconds, monotonic.
-        sleep: waits so many seconds.
+    ``notify`` is told who holds it after ``notify_after`` seconds. Waiting stops at the clock time
+    ``until``, or if ``waits_for_us`` says that a holder would never release it.
 
     Raises:
         HeldError: it was not free in time.
@@ -203,7 +178,6 @@ def held(
 
 
 def _holder(file: IO[str]) -> str:
-    """Return who holds the lock, which may have changed since."""
     holders, signed = _holders(file), Holder.read(file)
     if not holders or signed.pid in holders:
         return str(signed)
@@ -220,12 +194,11 @@ def _holders(file: IO[str]) -> list[int]:
     except OSError:
         return []
     fields = [line.split() for line in lines]
-    # One that waits has an arrow in place of the kind.
+    # A waiting process has an arrow instead of the kind.
     return [int(each[4]) for each in fields if each[1:2] == ["FLOCK"] and each[5:6] == [place]]
 
 
 def _named(pid: int) -> str:
-    """Return the number of a process and the name of its program."""
     try:
         name = (_PROC / str(pid) / "comm").read_text().strip()
     except OSError:

@@ -15,10 +15,10 @@ from losscli.processes.channel import Channel
 
 
 class Process:
-    """A process with a channel to it, which is its standard input; is killed as a context ends.
+    """A process with a channel as its standard input; a context that kills it.
 
-    What it prints goes to standard error. It has a session of its own: Ctrl-C reaches only the
-    command, and what it starts is killed with it.
+    Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command,
+    and its children are killed with it.
     """
 
     def __init__(
@@ -28,11 +28,7 @@ class Process:
         *,
         errors: int | None = None,
     ) -> None:
-        """Start it, with this environment; ``errors`` is a descriptor in place of standard error.
-
-        Raises:
-            OSError: it cannot be started.
-        """
+        """Start it; ``errors`` is a descriptor that replaces standard error."""
         if errors is None:  # closed at the start (`2>&-`), another file may have its number
             errors = subprocess.DEVNULL if sys.__stderr__ is None else 2
         ours, theirs = socket.socketpair()
@@ -60,16 +56,16 @@ class Process:
 
     @property
     def id(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.pid
 
     @property
     def ended(self) -> int | None:
-        """What :meth:`end` returns, if it has ended."""
+        """What :meth:`end` returns, once it has ended."""
         return self._process.poll()
 
     def go_on(self) -> None:
-        """Let the process go on, should something have stopped it."""
+        """Resume the process in case something stopped it."""
         self._process.send_signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
@@ -77,10 +73,7 @@ class Process:
         self._process.terminate()
 
     def end(self, seconds: float = 0.0) -> int:
-        """Give the process so many seconds to end by itself, then kill it and what it started.
-
-        Returns its exit code, or the number of the signal that ended it, negative.
-        """
+        """Wait, then kill the process and its children; return its exit code or negative signal."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -90,12 +83,12 @@ class Process:
         return code
 
     def kill(self) -> None:
-        """Kill the process and what it started, and wait for nothing."""
+        """Kill the process and its children without waiting."""
         with contextlib.suppress(ProcessLookupError):  # another thread has seen its end
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the process now, and its channel."""
+        """End the process now, and close its channel."""
         self.end()
         self.channel.socket.close()
 
@@ -104,16 +97,13 @@ _running: set[Process] = set()
 
 
 def kill_all() -> None:
-    """Kill every process that was started and has not ended, and wait for nothing."""
+    """Kill every running process without waiting."""
     for process in tuple(_running):
         process.kill()
 
 
 def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which ``-m`` imports nothing from the folder of the command.
-
-    Files of others may lie there, and one that is called numpy.py would run in place of NumPy.
-    """
+    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder."""
     root = str(Path(__file__).parents[2])
     found = {**environ, "PYTHONSAFEPATH": "1"}
     if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere
@@ -122,7 +112,7 @@ def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def how_ended(code: int) -> str:
-    """Say how a process ended, of which ``code`` is the exit code or, negative, the signal."""
+    """Describe how a process ended; ``code`` is its exit code or a negative signal."""
     if code >= 0:
         return f"with exit code {code}"
     with contextlib.suppress(ValueError):

@@ -1,5 +1,5 @@
-"""Profiles one case of one implementation: runs it under a profiler, and says what bounds it.
+"""Profiles one implementation on one case, and determines what bounds it.
 
-``bare`` is what runs under the profiler; ``nsight_compute`` and ``torch_profiler`` read what the
-profilers say into the records of ``record``; ``bounds`` decides.
+``bare`` runs under the profiler; ``nsight_compute`` and ``torch_profiler`` read its output into
+``record``; ``bounds`` decides.
 """

@@ -1,4 +1,4 @@
-"""The calls that run under a profiler: a few to warm up, and one that is marked."""
+"""The calls under a profiler: a few to warm up, and a marked one."""
 
 from __future__ import annotations
 
@@ -22,20 +22,14 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 WARM_UPS = 3
-"""Calls before the one that is marked: builds, compiles and allocates."""
+"""Calls before the marked one: builds, compiles and allocates."""
 
 
 def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path | None) -> None:
-    """Call a loss, and mark the last call for a profiler.
+    """Call a loss and mark the last call for a profiler, or write PyTorch's ``trace``.
 
-    On a GPU the marks are those of the CUDA profiler's start and stop, and a range of NVTX that has
-    the case's name. A file of the user is imported in this process, outside of any sandbox.
-
-    Args:
-        case: what to call it with.
-        pass_: which pass.
-        implementation: what to call.
-        trace: where PyTorch's profiler writes its trace; None for a profiler from outside.
+    On a GPU the marks are the CUDA profiler's start and stop, and an NVTX range named after the
+    case. A user's file is imported in this process, outside any sandbox.
     """
     operands = make_inputs(case)
     passes = PassFactory.of_case(case, pass_, tuple(operands.values()))
@@ -55,7 +49,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
 
 
 def _in_this_process(implementation: Implementation, scratch: str) -> Implementation:
-    """Return an implementation whose file, if it has one, is imported with a folder of its own."""
+    """Return an implementation whose file, if any, is imported here with its own folder."""
     file = implementation.file
     if not file:
         return implementation
@@ -81,7 +75,7 @@ def _marked(name: str) -> Iterator[None]:
 
 @contextmanager
 def _traced(trace: Path | None) -> Iterator[None]:
-    """Write a trace by PyTorch's profiler, after one that is thrown away: the first starts it."""
+    """Write a trace by PyTorch's profiler, after a discarded one that starts it."""
     if trace is None:
         yield
         return

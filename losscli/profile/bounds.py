@@ -1,10 +1,9 @@
-"""What bounds a call, decided by the launch that takes longest.
+"""Determines what bounds a call, from its longest launch.
 
-A call near losscli's own limit is bound by it where that is matrix products, and on a CPU by the
-memory; else on a CPU the operators are named. On a GPU it is, in this order: launches, where most
-of the time is between kernels; access that is not coalesced, where much of what is touched is not
-asked for; the memory, where its rate is near that of the limit; too few warps; instructions,
-where the schedulers are busy; and else the latency of what warps wait for.
+A call near losscli's limit is bound by matrix products if these are the limit, and on a CPU by
+memory; otherwise a CPU's operators are named. On a GPU the order is: launches, if most time is
+between kernels; uncoalesced access, if much of the touched memory is unused; memory, near the
+limit's rate; too few warps; instructions, if schedulers are busy; and else what warps wait for.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from __future__ import annotations
 from losscli.profile.record import Bound, Launch
 
 BUSY = 0.5
-"""The share of a call's time in which kernels run, below which the launches decide."""
+"""The fraction of a call's time with kernels running, below which launches decide."""
 USEFUL = 0.5
-"""The share of touched sectors that is used, below which access is not coalesced."""
+"""The used fraction of touched sectors, below which access is uncoalesced."""
 LOADED = 0.5
-"""How many bytes loads or stores have to touch to count, over the bytes that the memory moves."""
+"""Bytes that loads or stores must touch to count, relative to memory traffic."""
 NEAR = 0.85
-"""The share of the limit's rate from which the memory decides."""
+"""The fraction of the limit's rate from which memory decides."""
 FEW = 0.25
-"""The share of the warps that a multiprocessor holds, below which there are too few."""
+"""The fraction of a multiprocessor's warps, below which there are too few."""
 ISSUED = 0.6
-"""The share of a scheduler's cycles from which instructions decide."""
+"""The fraction of a scheduler's cycles from which instructions decide."""
 
 
 def decide(
@@ -31,14 +30,9 @@ def decide(
     limit_share: float | None,
     limit_gbps: float | None,
 ) -> tuple[Bound, str]:
-    """Return what bounds a call, and what that follows from.
+    """Return what bounds a call, and why; ``seconds`` is its time without a profiler.
 
-    Args:
-        launches: of one call.
-        seconds: of a call without a profiler.
-        limit_share: the time of losscli's limit over ``seconds``.
-        limit_gbps: the rate that a kernel reaches which only moves bytes; None where the limit is
-            that of matrix products.
+    ``limit_gbps`` is the copy kernel's rate, or None if matrix products are the limit.
     """
     near = (limit_share or 0.0) >= NEAR
     if near and limit_gbps is None:

@@ -1,4 +1,4 @@
-"""Reads the counters of kernels by Nsight Compute, ``ncu``."""
+"""Reads kernel counters with Nsight Compute, ``ncu``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from losscli.profile.record import Launch
 
 PROGRAM = "ncu"
 OPTIONS = ("--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all")
-"""Only what is marked, at the clocks of the machine, each launch with empty caches."""
+"""Only marked calls, at the machine's clocks, each launch with empty caches."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_ADVICE = (
     "the GPU's counters are for administrators here: run as root, or load the driver with "
@@ -41,7 +41,7 @@ STALLS = {
     "imc_miss": "waiting for constants that are in no cache",
     "selected": "issuing instructions",
 }
-"""What warps do in a cycle, by Nsight Compute's names of its states."""
+"""What warps do in a cycle, by Nsight Compute's names."""
 _SECONDS = "gpu__time_duration.sum"
 _READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 _L2 = "lts__t_bytes.sum"
@@ -60,11 +60,11 @@ METRICS = (
     *map(_STALL.format, STALLS),
 )
 _NANOSECONDS = 1e-9
-"""The base unit of times, which ncu is asked for."""
+"""ncu's base unit of time."""
 
 
 class NoCountersError(UnfitError):
-    """The counters of the GPU cannot be read; the message says why, and what to do."""
+    """The GPU's counters cannot be read; the message says why, and what to do."""
 
 
 def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
@@ -73,12 +73,7 @@ def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
 
 
 def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[Launch, ...]:
-    """Run a command of ``command``; return the launches that it marked.
-
-    Raises:
-        NoCountersError: the counters cannot be read.
-        UnfitError: what ran under the profiler failed.
-    """
+    """Run a command of ``command``; return the marked launches, or raise NoCountersError."""
     ended = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     said = ended.stdout + ended.stderr
     if NO_PERMISSION in said:
@@ -104,7 +99,7 @@ def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[
 
 
 def read(text: str) -> tuple[Launch, ...]:
-    """Return the launches of a report as ncu prints it: ``--csv --page raw``."""
+    """Return the launches of ncu's output for ``--csv --page raw``."""
     table = text[text.index('"ID"') :] if '"ID"' in text else ""
     rows = list(csv.DictReader(io.StringIO(table)))
     return tuple(map(_launch, rows[1:]))  # the first row has the units

@@ -1,4 +1,4 @@
-"""What a profile holds: the launches of one call, and what bounds the call."""
+"""The contents of a profile: a call's launches, and what bounds it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Bound = Literal[
 
 
 class Launch(Record, frozen=True):
-    """One launch of a kernel on a GPU, or all calls of one operator on a CPU.
+    """One kernel launch on a GPU, or all calls of one operator on a CPU.
 
-    What a profiler does not tell is None. Shares are from 0 to 1.
+    Unknown values are None. Shares are from 0 to 1.
     """
 
     name: str
@@ -32,37 +32,37 @@ class Launch(Record, frozen=True):
     calls: int = 1
     blocks: int | None = None
     threads: int | None = None
-    """Threads a block."""
+    """Threads per block."""
     registers: int | None = None
-    """Registers a thread."""
+    """Registers per thread."""
     occupancy: float | None = None
-    """The warps that were on a multiprocessor, as a share of the most that it holds."""
+    """Warps on a multiprocessor, as a share of the maximum."""
     possible_occupancy: float | None = None
-    """The share that registers, shared memory and the size of a block allow."""
+    """The share that registers, shared memory and block size allow."""
     multiprocessors: int | None = None
     dram_bytes: float | None = None
     l2_bytes: float | None = None
     loaded_bytes: float | None = None
-    """Bytes that loads of single threads touch, in whole sectors of 32; bulk copies go past it."""
+    """Bytes that single threads' loads touch, in sectors of 32, without bulk copies."""
     useful_loads: float | None = None
-    """The share of these bytes that was asked for."""
+    """The share of these bytes that was requested."""
     stored_bytes: float | None = None
     useful_stores: float | None = None
     issued: float | None = None
-    """The share of its cycles in which a scheduler issued an instruction."""
+    """The share of cycles in which a scheduler issued an instruction."""
     stall: str = ""
     """What warps waited for most."""
     stall_share: float | None = None
-    """How much of their time they did."""
+    """The share of their time."""
 
     @property
     def dram_gbps(self) -> float | None:
-        """The rate at which the launch moved bytes of the GPU's memory."""
+        """The rate of GPU memory traffic."""
         return self._rate(self.dram_bytes)
 
     @property
     def l2_gbps(self) -> float | None:
-        """The rate at which it moved bytes between L1 and L2."""
+        """The rate of traffic between L1 and L2."""
         return self._rate(self.l2_bytes)
 
     def _rate(self, moved: float | None) -> float | None:
@@ -72,7 +72,7 @@ class Launch(Record, frozen=True):
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What a profiler says of one call, beside what `losscli bench` says of it."""
+    """A profiler's and `losscli bench`'s results for one call."""
 
     case: str
     implementation: str
@@ -80,26 +80,25 @@ class Profile(Record, frozen=True, kw_only=True):
     device: str
     profiler: str
     command: tuple[str, ...]
-    """What ran under the profiler, and the profiler with its options."""
+    """The command under the profiler, with the profiler and its options."""
     seconds: float
     """The median time of a call, without a profiler."""
     limit_share: float | None = None
-    """The time of losscli's limit, kernels that only move the bytes of the pass or its bare matrix
-    products, over ``seconds``."""
+    """The limit's time over ``seconds``: a copy kernel's, or the bare matrix products'."""
     limit_gbps: float | None = None
-    """The rate of kernels that only move bytes; None where matrix products are the limit."""
+    """The copy kernel's rate; None if matrix products are the limit."""
     launches: tuple[Launch, ...] = ()
     gap_seconds: float | None = None
-    """How long the GPU rested between launches of the call, where the profiler tells."""
+    """The GPU's idle time between launches, if known."""
     bound: Bound = "unknown"
     why: str = ""
-    """What the bound follows from."""
+    """The reason for the bound."""
     notes: tuple[str, ...] = ()
     """What could not be read, and how it could be."""
 
     @property
     def busy_seconds(self) -> float:
-        """The time of all launches together."""
+        """The total time of all launches."""
         return sum(each.seconds for each in self.launches)
 
     derived: ClassVar = {"launches": "busy_seconds"}

@@ -1,4 +1,4 @@
-"""Profiles one call: times it, runs it under a profiler, and decides what bounds it."""
+"""Profiles a call: times it, runs it under a profiler, and decides what bounds it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from losscli.profile.record import Launch, Profile
 from losscli.runs.records import BenchResult
 
 TRACE = "--trace"
-"""The option of the command under the profiler that names the file of PyTorch's trace."""
+"""The option that names PyTorch's trace file."""
 MISSING = (
     "Nsight Compute (ncu) is not installed: without it there are no counters of the memory, of "
     "warps and of what they wait for. It is part of the CUDA toolkit"
@@ -30,15 +30,9 @@ def profile(
     bare: Sequence[str],
     notify: Callable[[str], None] = lambda note: None,
 ) -> tuple[Profile, bytes]:
-    """Profile what was timed; return the profiler's own report as well: of ncu, or a trace.
+    """Profile what was timed; also return the profiler's report: ncu's, or a trace.
 
-    Args:
-        result: of `losscli bench`.
-        bare: the command that makes the calls alone.
-        notify: is told the command that runs.
-
-    Raises:
-        UnfitError: the command fails under the profiler.
+    ``bare`` is the command that only makes the calls; UnfitError if it fails under the profiler.
     """
     assert result.seconds is not None
     notes: list[str] = []
@@ -64,7 +58,7 @@ def profile(
             notify(shlex.join(command))
             launches, gap = torch_profiler.read(_traced(command, kept))
         raw = kept.read_bytes()
-    # Matrix products are no limit of the memory.
+    # Matrix products are not a memory limit.
     limit_gbps = None if result.operations else result.limit_gbps
     bound, why = decide(launches, result.seconds.median, result.limit_share, limit_gbps)
     found = Profile(
@@ -87,7 +81,7 @@ def profile(
 
 
 def bare_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that makes the calls of `losscli profile` with these arguments alone."""
+    """Return the command that only makes the calls of `losscli profile` with these arguments."""
     return (sys.executable, "-m", "losscli", *arguments, "--bare")
 
 

@@ -1,4 +1,4 @@
-"""Reads launches and operators by PyTorch's own profiler, which needs no permission."""
+"""Reads launches and operators with PyTorch's profiler, which needs no permission."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ _MICROSECONDS = 1e-6
 
 
 def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
-    """Return the launches of a trace, and how long the GPU rested between them.
-
-    Without a kernel: the operators, by the time that is their own, the longest first.
-    """
+    """Return a trace's launches (or operators, longest first) and the GPU's idle time."""
     events = [each for each in json.loads(text)["traceEvents"] if each.get("ph") == "X"]
     kernels = sorted((e for e in events if _is_on_gpu(e)), key=lambda each: float(each["ts"]))
     if not kernels:
@@ -54,7 +51,7 @@ class _Open(NamedTuple):
 
 
 def _operators(events: Sequence[Mapping[str, Any]]) -> Iterator[Launch]:
-    """Yield the operators with the time that is not spent in others that they call."""
+    """Yield the operators with their time excluding operators they call."""
     seconds: dict[str, float] = {}
     calls: dict[str, int] = {}
     stacks: dict[Any, list[_Open]] = {}

@@ -1,6 +1,6 @@
-"""Losses whose operands are split over the processes of a group, which are called ranks.
+"""Losses whose operands are split over the ranks of a process group.
 
-torchrun starts the ranks, and each runs the same command. They have to take the same steps in the
-same order, because a collective that one of them leaves out would never end for the others. So
-whatever decides how often something is called is agreed on first.
+torchrun starts the ranks, which run the same command. They must take the same steps in order,
+because a collective that one rank omits never ends. So ranks first agree on whatever determines the
+number of calls.
 """

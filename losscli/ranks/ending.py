@@ -1,4 +1,4 @@
-"""Ends a rank that was told to end while it waits for others, who may never come."""
+"""Ends a rank that was told to end while it waits for others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ GRACE_SECONDS = 8.0
 """The time in which the first rank may write its report."""
 
 
-def end_when_told(grace: float = GRACE_SECONDS) -> None:
-    """Have this process end so many seconds after a signal to end, whatever it waits for.
+def end_when_told() -> None:
+    """End this process GRACE_SECONDS after a signal, whatever it waits for.
 
-    Python's own handlers run only when a call into a library has returned, as that of a collective
-    which a GPU waits in. What is finished is in the journal.
+    Python's handlers run only after a library call returns, such as a collective on a GPU. Finished
+    results are in the journal.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -25,7 +25,7 @@ def end_when_told(grace: float = GRACE_SECONDS) -> None:
 
     def watch() -> None:
         os.read(read, 1)
-        time.sleep(grace)
+        time.sleep(GRACE_SECONDS)
         os._exit(EXIT_INTERRUPTED)
 
     threading.Thread(target=watch, daemon=True).start()

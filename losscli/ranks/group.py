@@ -1,8 +1,7 @@
-"""The group of all ranks: what each tells the others, and what becomes of it if one does not.
+"""The group of all ranks: what they exchange, and how failures are reported.
 
-There are two process groups. The losses' collectives run in PyTorch's default group, of Gloo on a
-CPU and of NCCL on GPUs. What ranks agree on goes through another one, always of Gloo, so that a
-collective which a loss began and one rank left out is not taken for an agreement.
+Losses use PyTorch's default process group: Gloo on a CPU, NCCL on GPUs. Agreements use a separate
+Gloo group, so that a loss's unfinished collective is not mistaken for one.
 """
 
 from __future__ import annotations
@@ -26,32 +25,28 @@ from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
 AGREEMENT_SECONDS = 10
-"""How much longer a rank waits for an agreement: until a collective that others wait in is given
-up, so that each tells what it has met."""
+"""How much longer a rank waits for an agreement, until a collective of others times out, so that
+each can report."""
 ROLL_CALL_SECONDS = 3.0
-"""How long ranks wait to see which of them are left, after a collective has failed."""
+"""How long ranks wait to see which are left after a failed collective."""
 
 
 class Group(Protocol):
-    """All ranks, of which this process is one. All have to call its methods in the same order."""
+    """All ranks, including this process. All must call its methods in the same order."""
 
     rank: int
     size: int
 
     def gather(self, step: str, value: T, /) -> list[T]:
-        """Return the value of each rank, in their order.
-
-        Raises:
-            RankError: one does not come, or is at another step.
-        """
+        """Return each rank's value; RankError if a rank is missing, or at another step."""
         ...
 
     def meet(self) -> None:
-        """Wait until all ranks are here, on a GPU in the order of its stream."""
+        """Wait for all ranks, on a GPU in stream order."""
         ...
 
     def check(self) -> None:
-        """Make a collective as losses make them. RankError if that is no longer possible."""
+        """Run a collective as losses do; RankError if that is no longer possible."""
         ...
 
 
@@ -116,17 +111,13 @@ class ProcessGroup:
             self._lost(error)
 
     def close(self) -> None:
-        """Leave the group, when all is done.
-
-        Its threads end with the last reference to it. One that lives on frees tensors while Python
-        ends, which aborts the process.
-        """
+        """Leave the group; a thread that freed tensors while Python exits would abort."""
         del self._agreements
         dist.destroy_process_group()
         gc.collect()
 
     def _lost(self, error: RuntimeError) -> NoReturn:
-        """Raise RankError, which names the ranks that do not answer; the first that does tells."""
+        """Raise RankError that names missing ranks; the first present rank reports it."""
         self._store.set(f"here/{self.rank}", "")
         missing: list[int] = []
         end = time.monotonic() + ROLL_CALL_SECONDS
@@ -150,7 +141,7 @@ class ProcessGroup:
 
 
 class Alone:
-    """The group of a single process, which needs no one; see :class:`Group`."""
+    """The group of a single process; see :class:`Group`."""
 
     rank, size = 0, 1
 
@@ -166,7 +157,7 @@ class Alone:
 
 
 _joined: list[ProcessGroup] = []
-"""The group that this process has joined, as ``torch.distributed`` has one default group."""
+"""This process's group, as ``torch.distributed`` has one default group."""
 
 
 def join(place: Place, device: str) -> ProcessGroup:
@@ -179,34 +170,29 @@ def join(place: Place, device: str) -> ProcessGroup:
 
 
 def joined() -> Group:
-    """Return the group that this process has joined; without one it is alone."""
+    """Return this process's group; without one it is alone."""
     return _joined[0] if _joined else Alone()
 
 
 def leave() -> None:
-    """Leave the group, when all is done."""
+    """Leave the group when all is done."""
     while _joined:
         _joined.pop().close()
 
 
 def largest(group: Group, number: float) -> float:
-    """Return the largest number of all ranks, the same for each."""
+    """Return the largest number of all ranks."""
     return max(group.gather("agrees on a number", number))
 
 
 def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.free_bytes) -> int:
-    """Return the least free memory of all ranks; those of a CPU share it."""
+    """Return the least free memory of all ranks, which share a CPU's."""
     free = own(device) // (group.size if device == "cpu" else 1)
     return min(group.gather("tells its free memory", free))
 
 
 def together(group: Group, call: Callable[[], T]) -> T:
-    """Return what a call that all ranks make returns, or raise what it raises on all of them.
-
-    Raises:
-        RankError: the ranks raised different exceptions, or some raised none: they would no longer
-            take the same steps.
-    """
+    """Return a call's result, or raise its exception on all ranks; RankError if they differ."""
     if group.size == 1:
         return call()
     failure: Exception | None = None
@@ -232,12 +218,12 @@ def together(group: Group, call: Callable[[], T]) -> T:
 
 
 def disagree(group: Group, told: Sequence[str]) -> NoReturn:
-    """Raise RankError, which tells what each rank said."""
+    """Raise RankError with each rank's message."""
     texts = "; ".join(f"rank {rank} {text}" for rank, text in enumerate(told))
     raise RankError(f"the ranks disagree: {texts}.", is_told=group.rank != 0)
 
 
 def announce(group: Group) -> None:
-    """Say once what a group of one means."""
+    """Note what a group of one means."""
     if group.size == 1:
         note("a group of one rank: nothing is exchanged, all classes are on it")

@@ -1,4 +1,4 @@
-"""Starts this command again in several ranks, by PyTorch's own torchrun."""
+"""Restarts this command in several ranks with torchrun."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 THREADS = "OMP_NUM_THREADS"
 AT_ONCE_SECONDS = 1
-"""Ranks whose ends are no farther apart have ended by themselves: torchrun tells whole seconds."""
+"""Ranks that end within this time ended by themselves: torchrun reports whole seconds."""
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
-    """Run ``losscli ARGUMENTS`` in ranks on this machine; return the exit code of the first rank.
+    """Run ``losscli ARGUMENTS`` in local ranks; return the first rank's exit code.
 
-    On a CPU they share its cores, unless OMP_NUM_THREADS says how many threads each has.
+    On a CPU they share its cores, unless OMP_NUM_THREADS is set.
 
     Raises:
         RankError: a rank was killed; it is named.
@@ -50,17 +50,13 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
 
 
 def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
-    """Return the exit code of ranks of which some failed, by rank.
-
-    Raises:
-        RankError: a signal ended one, which the others only noticed.
-    """
+    """Return the exit code of failed ranks; RankError if a signal ended one."""
     first = min((each.timestamp for each in failures.values()), default=0)
     killed = {
         rank: each
         for rank, each in failures.items()
         if each.exitcode < 0 and each.timestamp <= first + AT_ONCE_SECONDS
-        # By SIGTERM torchrun ends the others.
+        # torchrun ends the others with SIGTERM.
         if each.exitcode != -signal.SIGTERM or len(failures) == 1
     }
     if killed:

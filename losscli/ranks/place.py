@@ -1,4 +1,4 @@
-"""The place of this process among the ranks, as torchrun tells it in variables. Needs no torch."""
+"""This process's place among the ranks, from torchrun's variables; without torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from losscli.errors import UsageError
 
 RANK, SIZE, LOCAL_RANK = "RANK", "WORLD_SIZE", "LOCAL_RANK"
 VARIABLES = (RANK, SIZE, LOCAL_RANK, "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun sets for each process that it starts."""
+"""What torchrun sets for each process."""
 TIMEOUT_VARIABLE = "LOSSCLI_RANKS_TIMEOUT"
 TIMEOUT_SECONDS = 60
-"""How long a rank waits for the others in a collective, without the variable."""
+"""How long a rank waits for others in a collective by default."""
 ADVICE = "Start it with --ranks N, or by `torchrun --nproc-per-node N -m losscli ...`"
 
 
@@ -26,15 +26,11 @@ class Place:
     size: int
     """How many ranks there are."""
     local_rank: int
-    """Its number on its machine, which is that of its GPU."""
+    """Its number on its machine, which selects its GPU."""
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Place | None:
-        """Return the place that torchrun has given this process; None where no rank was started.
-
-        Raises:
-            UsageError: some of torchrun's variables are missing, or hold no numbers.
-        """
+        """Return this process's place, or None; UsageError if torchrun's variables are invalid."""
         missing = [name for name in VARIABLES if not environ.get(name)]
         if len(missing) == len(VARIABLES):
             return None
@@ -50,11 +46,7 @@ class Place:
 
 
 def seconds_of_collectives() -> int:
-    """Return how long a rank waits for the others.
-
-    Raises:
-        UsageError: the variable holds no number of seconds.
-    """
+    """Return how long a rank waits for the others; UsageError if the variable is invalid."""
     given = os.environ.get(TIMEOUT_VARIABLE) or str(TIMEOUT_SECONDS)
     if not given.isdecimal() or int(given) == 0:
         raise UsageError(f"{TIMEOUT_VARIABLE} must be whole seconds, at least 1, but is '{given}'.")
@@ -71,10 +63,10 @@ _taken: list[Place] = []
 
 
 def take(place: Place) -> None:
-    """Remember that this process acts as a rank."""
+    """Record that this process is a rank."""
     _taken[:] = [place]
 
 
 def is_silent() -> bool:
-    """Tell whether this process acts as a rank other than the first, which speaks for all."""
+    """Tell whether this process is a rank other than the first, which reports."""
     return any(place.rank for place in _taken)

@@ -1,4 +1,4 @@
-"""The ways in which operands are split over ranks, and which losses have them. Needs no torch."""
+"""How operands are split over ranks, and for which losses; without torch."""
 
 from __future__ import annotations
 
@@ -25,20 +25,19 @@ CUTS: Mapping[str, Mapping[str, int]] = {
     "linear_token_log_probs": _WEIGHT,
     "biased_linear_token_log_probs": {**_WEIGHT, "linear_bias": 0},
 }
-"""The losses that can be split: the operands that are cut, each with the dimension of the classes,
-or the last where it has fewer. Every rank has the whole of all others."""
+"""The losses that can be split, with the operands to cut and their class dimension (or the last, if
+they have fewer). Every rank has all other operands."""
 
 
 def dimension(cut: int, dimensions: int) -> int:
-    """Return the dimension of the classes of an operand with so many dimensions."""
+    """Return an operand's class dimension."""
     return cut % dimensions if cut < 0 else min(cut, dimensions - 1)
 
 
 def share(classes: int, ranks: int, rank: int = 0) -> tuple[int, int]:
-    """Return the first class of a rank, and how many it has.
+    """Return a rank's first class and its number of classes.
 
-    As ``DTensor`` splits a dimension: all ranks have equally many, but for the last, which have
-    what is left, or nothing. The first has the most.
+    As ``DTensor`` splits: equal shares, except that the last ranks have the remainder or nothing.
     """
     most = -(-classes // ranks)
     first = min(rank * most, classes)

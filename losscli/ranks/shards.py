@@ -1,4 +1,4 @@
-"""Shards of tensors: cut out of the whole, and put together again from all ranks."""
+"""Shards of tensors: cutting, and gathering from all ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from losscli.ranks.placements import dimension, share
 
 
 def cut(whole: Tensor, dim: int, size: int, rank: int) -> Tensor:
-    """Return a rank's part of a tensor: contiguous memory of its own where the whole is that."""
+    """Return a rank's part of a tensor, copied if the whole is contiguous."""
     dim = dimension(dim, whole.dim())
     first, count = share(whole.shape[dim], size, rank)
     part = whole.narrow(dim, first, count)
@@ -20,7 +20,7 @@ def cut(whole: Tensor, dim: int, size: int, rank: int) -> Tensor:
 
 
 def put_together(part: Tensor, dim: int, length: int) -> Tensor:
-    """Return the whole of a dimension with this length, whose part each rank of the group has."""
+    """Gather a dimension of ``length`` from the parts of all ranks."""
     size = dist.get_world_size()
     _, most = share(length, size)
     dim = dimension(dim, part.dim())
@@ -33,16 +33,16 @@ def put_together(part: Tensor, dim: int, length: int) -> Tensor:
 
 
 def gather_into(parts: Tensor, mine: Tensor, group: Any = None) -> None:
-    """Gather a flat tensor of each rank of a group into one, in the order of the ranks."""
+    """Gather each rank's flat tensor into one, in rank order."""
     # PyTorch 2.13 renamed it.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     gather(parts, mine, group=group)
 
 
 class Cut(torch.autograd.Function):
-    """Cuts this rank's part; backward puts the parts of the gradient together.
+    """Cuts this rank's part; backward gathers the gradient.
 
-    Every rank computes the same loss, so each has the whole gradient.
+    All ranks compute the same loss, so each has the whole gradient.
     """
 
     @staticmethod
@@ -59,7 +59,7 @@ class Cut(torch.autograd.Function):
 
 
 class PutTogether(torch.autograd.Function):
-    """Puts the parts of all ranks together; backward cuts this rank's."""
+    """Gathers the parts of all ranks; backward cuts this rank's."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, dim: int, length: int) -> Tensor:
@@ -74,11 +74,11 @@ class PutTogether(torch.autograd.Function):
 
 
 class SumOfGradients(torch.autograd.Function):
-    """Passes on what all ranks share; backward adds up the gradients of all."""
+    """The identity; backward sums the gradients of all ranks."""
 
     @staticmethod
     def forward(ctx: Any, shared: Tensor) -> Tensor:
-        """Return the same."""
+        """Return the operand."""
         return shared.view_as(shared)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """What a person reads of verdicts: a block for each, and a closing table for many.
 
-A block has the word of the verdict, the file and what it was judged against; why, and what to do;
-each reason with its smallest case and the line of Python that repeats it; the checks; accuracy and
+A block has the word of the verdict, the file and what it was judged against; why, and what to do,
+with the smallest case and the line of Python that repeats it; the facets; the checks; accuracy and
 determinism beside PyTorch's own; the times of each case and pass, with the ratio to each other
 implementation above its interval, after ``=`` where both are as fast and after ``?`` where it is
 open; and how the file was isolated. What was not tested says so.
@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from losscli.errors import one_line
 from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
-from losscli.judge.parts import REFERENCE, Accuracy, JudgeReason, word_of
+from losscli.judge.parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.judge.verdict import Verdict, speedup
 from losscli.losses import EVERY_LOSS
-from losscli.reasons import Code, Word
+from losscli.reasons import FACETS, Code, Word
 from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
 from losscli.runs.columns import MARKS
 from losscli.runs.grouping import grouped
@@ -33,8 +33,6 @@ from losscli.views.phrases import count
 INDENT = "  "
 WIDEST_FILE = 44
 """Characters of a file's name in the table, whose beginning is cut off."""
-SAME = 0.04
-"""Width of the interval of a ratio of two that are as fast."""
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
@@ -60,9 +58,16 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
     lines = [_title(verdict)]
     # What the word follows from comes first.
     reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
-    for number, reason in enumerate(reasons):
-        leads = number == 0 and verdict.word != "RIGHT"
-        lines += _reason(reason, leads=leads)
+    if verdict.cause:
+        lines += _wrapped(f"cause: {verdict.cause}", 1)
+    if reasons and verdict.word != "RIGHT":
+        lines += _reason(reasons[0])
+    if more := [r for r in reasons[1:] if word_of([r]) == verdict.word and not verdict.right]:
+        told = ", ".join(dict.fromkeys(r.check or r.code.replace("_", " ") for r in more))
+        lines += _wrapped(f"+ {count(len(more), 'more reason')}: {told}", 1)
+    for note in verdict.notes:
+        lines += _wrapped(f"note: {note}", 1)
+    lines += _facets(verdict)
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
     parts = {
         "dtypes": _dtypes(verdict),
@@ -109,7 +114,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         parts.append(f"{cached} from the cache")
     ratios = [(ratio, v) for v in right if (ratio := speedup(v)) is not None]
     by_machine = grouped(ratios, lambda pair: pair[1].kind_of_machine)
-    for machine, found in by_machine.items():
+    for machine, found in by_machine.items() if len(verdicts) > 1 else ():
         best, verdict = max(found, key=lambda pair: pair[0])
         where = f" on {machine}" if len(by_machine) > 1 else ""
         parts.append(f"fastest {_short(verdict.file)} at {_ratio(best)} {REFERENCE}{where}")
@@ -133,22 +138,27 @@ def isolation(verdict: Verdict) -> str:
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
-    what = one_line(f"{verdict.file or verdict.id}, against {verdict.against}")
+    against = verdict.against or "an unknown loss"
+    what = one_line(f"{verdict.file or verdict.id}, against {against}")
     return f"{verdict.word}  {what}{where}{cached}"
 
 
-def _reason(reason: JudgeReason, *, leads: bool) -> Iterator[str]:
-    """Yield what failed, the smallest case and the line that repeats it.
+def _facets(verdict: Verdict) -> Iterator[str]:
+    """Yield the facets, a line each."""
+    width = max(map(len, FACETS)) + 2
+    for facet, text in verdict.facets.items():
+        told = textwrap.shorten(one_line(text), WIDTH - width - len(INDENT), placeholder="…")
+        yield f"{INDENT}{facet.replace('_', ' '):<{width}}{told}"
 
-    ``leads``: the word of the verdict follows from it, so that what to do is said as well.
-    """
+
+def _reason(reason: JudgeReason) -> Iterator[str]:
+    """Yield what the word follows from, what to do, the smallest case and what repeats it."""
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
         what = of_check if reason.code == Code.WRONG else f"{what}, in {of_check}"
-    yield from _wrapped(f"{'why: ' if leads else ''}{what}: {reason.text}", 1)
-    if leads:
-        yield from _wrapped(f"what to do: {advice(reason)}", 1)
+    yield from _wrapped(f"why: {what}: {reason.text}", 1)
+    yield from _wrapped(f"what to do: {advice(reason)}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
     if reason.repeat:

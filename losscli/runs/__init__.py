@@ -1,1 +1,1 @@
-"""Stored runs: their records, reading and writing them, and where they are kept."""
+"""Stored runs: their records, reading, writing and location."""

@@ -1,7 +1,4 @@
-"""The columns that tables of a bench can have, by the names that `--columns` and configs choose.
-
-``COLUMNS`` is the only list of them: a new column is a new row of it.
-"""
+"""The columns of bench tables, by the names for `--columns` and configs."""
 
 from __future__ import annotations
 
@@ -27,25 +24,25 @@ Results = Sequence["BenchResult"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its header, what it says of a result, and what that means."""
+    """A column: its header, its cells, and their meaning."""
 
     header: str
     cell: Callable[[BenchResult], str]
     meaning: str
-    """The end of a sentence that begins with the header."""
+    """The end of a sentence that starts with the header."""
     usual: Callable[[Results], bool] = lambda results: True
-    """Whether a table of these results has it where no columns are chosen."""
+    """Whether a table has it by default."""
 
     @property
     def told(self) -> str:
-        """The header and what it means, on one line."""
+        """The header and its meaning, on one line."""
         return f"{' '.join(self.header.split())}: {self.meaning}"
 
 
 def _timed(
     value: Callable[[BenchResult], float | None], text: Callable[[float], str]
 ) -> Callable[[BenchResult], str]:
-    """Return a cell: nothing where nothing was timed, a dash where there is no value."""
+    """Return a cell: empty if nothing was timed, a dash for no value."""
 
     def cell(result: BenchResult) -> str:
         if result.seconds is None:
@@ -57,7 +54,6 @@ def _timed(
 
 
 def _time(of: Callable[[Seconds], float]) -> Callable[[BenchResult], str]:
-    """Return a cell with a time of the samples."""
     return lambda r: format_seconds(of(r.seconds)) if r.seconds else ""
 
 
@@ -66,7 +62,7 @@ def _never(results: Results) -> bool:
 
 
 def _spread(result: BenchResult) -> str:
-    """Return p20 and p80 in the unit of the median."""
+    """Return p20 and p80 in the median's unit."""
     if (seconds := result.seconds) is None:
         return ""
     median = format_seconds(seconds.median)
@@ -155,14 +151,14 @@ COLUMNS = {
         "watts", _timed(lambda r: r.watts, figure), "that energy over the time of the calls", _never
     ),
 }
-"""Each column by the name that chooses it, from left to right."""
+"""By the name that selects it, from left to right."""
 ENERGY = frozenset({"energy", "power"})
-"""Columns for which the energy has to be measured, which takes a second more for each time."""
+"""Columns that need an energy measurement, which takes a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
-"""Columns that a narrow terminal goes without, the first one first."""
+"""Columns that a narrow terminal drops, in order."""
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:
-    """Return the mark before the ratio to another implementation; see ``MARKS``."""
+    """Return the mark before a ratio; see ``MARKS``."""
     ratio = result.ratios.get(other)
     return {SAME: "=", UNCLEAR: "?"}.get(ratio.verdict, "") if ratio else ""

@@ -1,4 +1,4 @@
-"""Records as JSON: what is written, and what is read back, checked."""
+"""Records as JSON, validated when read."""
 
 from __future__ import annotations
 
@@ -26,15 +26,12 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def json_line(record: Mapping[str, Any]) -> str:
-    """Return one line of JSON. What is not finite becomes null, for JSON has no word for it.
-
-    msgspec would refuse file names that are not UTF-8.
-    """
+    """Return one line of JSON with null for non-finite numbers, and any file names."""
     return json.dumps(finite(record), allow_nan=False)
 
 
 def finite(value: Any) -> Any:
-    """Replace what JSON cannot hold."""
+    """Replace numbers that JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -45,22 +42,19 @@ def finite(value: Any) -> Any:
 
 
 class RecordError(ValueError):
-    """A value is not what its field holds; the message names the field."""
+    """A value does not fit its field; the message names the field."""
 
     def __init__(self, text: str, index: int | None = None) -> None:
-        """``index`` is that of the record among those that were read."""
+        """``index`` is the record's position."""
         super().__init__(text)
         self.index = index
 
 
 def read_array(kind: type[AnyRecord], text: bytes) -> list[AnyRecord]:
-    """Return the records in a JSON array.
-
-    Keys that are not fields are passed over: those of a later version, and figures that follow
-    from others.
+    """Return the records in a JSON array; ignore unknown keys.
 
     Raises:
-        RecordError: a field is missing or of another type.
+        RecordError: a field is missing or has the wrong type.
         UNREADABLE: the text is not JSON.
     """
     with _record_errors(kind):
@@ -76,14 +70,14 @@ def read_object(kind: type[AnyRecord], text: bytes) -> AnyRecord:
 
 
 def read_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
-    """Return the record of an object that is parsed already; see :func:`read_array`."""
+    """Return the record of a parsed object; see :func:`read_array`."""
     with _record_errors(kind):
         return msgspec.convert(value, kind)
 
 
 @contextmanager
 def _record_errors(kind: type[Record]) -> Iterator[None]:
-    """Turn what msgspec says of a value, of a record of a kind, into a RecordError."""
+    """Turn msgspec's validation error into a RecordError."""
     try:
         yield
     except msgspec.ValidationError as error:
@@ -102,7 +96,7 @@ def _record_errors(kind: type[Record]) -> Iterator[None]:
 
 
 def _candidates(kind: Any, path: str) -> tuple[str, ...]:
-    """Return the texts that a field may hold; none where it may hold others."""
+    """Return the allowed texts of a field, or none if it is not a choice."""
     for name in path.split("."):
         if not (isinstance(kind, type) and issubclass(kind, Record)):
             return ()
@@ -113,5 +107,5 @@ def _candidates(kind: Any, path: str) -> tuple[str, ...]:
 
 @cache
 def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Any]:
-    """Return what reads a kind of record; to make one takes longer than to read with it."""
+    """Return a cached decoder, because creating one is slower than using it."""
     return msgspec.json.Decoder(kind)

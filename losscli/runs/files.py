@@ -1,4 +1,4 @@
-"""Writes files atomically: a reader finds the old file or the new file as a whole."""
+"""Writes files atomically: readers see the old or the new file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from losscli.runs.holding import refuse_held
 
 
 def is_replaceable(path: Path) -> bool:
-    """Tell a file from a pipe or a terminal; to be asked of a path with its links.
+    """Tell a file from a pipe or a terminal; ask with the unresolved path.
 
-    What /dev/stdout links to has no name where it is a pipe.
+    The target of /dev/stdout has no name if it is a pipe.
     """
     return os.path.isfile(path) or not os.path.exists(path)
 
 
 def replace_file(path: Path, lines: Iterable[str]) -> None:
-    """Put lines in place of a file at once, with its permissions where it was there."""
+    """Replace a file atomically with lines, keeping its permissions."""
     replace_bytes(path, (f"{line}\n".encode() for line in lines))
 
 
 def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
-    """Put parts of bytes in place of a file at once; see :func:`replace_file`."""
+    """Replace a file atomically with bytes; see :func:`replace_file`."""
     handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -43,10 +43,10 @@ def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write what a user asked for, a text and a last newline or bytes, atomically if possible.
+    """Write text and a newline, or bytes, atomically if possible.
 
     Raises:
-        UsageError: another process is going to write it.
+        UsageError: another process is going to write the file.
         UnfitError: it cannot be written.
     """
     refuse_held(path.resolve())
@@ -64,14 +64,13 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> None:
-    """Refuse an output that is one of the files that are read; ``what`` says what these are."""
+    """Reject an output that is one of the input files; ``what`` describes these."""
     for name, path in inputs.items():
         if os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
 
 
 def _umask() -> int:
-    """Return the mask of new files, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,6 +1,6 @@
-"""Holds an output for one process, from before anything is built until it is written.
+"""Reserves an output for one process until it is written.
 
-The lock is a file beside the output: ``OUTPUT.lock``. One that a killed process leaves is free.
+The lock is the file ``OUTPUT.lock``; a killed process's lock is free.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ _TRIES, _PAUSE = 3, 0.01
 
 @contextlib.contextmanager
 def held(output: Path) -> Iterator[None]:
-    """Hold an output within the block.
-
-    Raises:
-        UsageError: another process holds it.
-        UnfitError: nothing can be written beside it.
-    """
+    """Hold an output within the block; UsageError if another process holds it."""
     path = _lock_path(output)
     try:
         file = _take(path, output)
@@ -42,14 +37,14 @@ def held(output: Path) -> Iterator[None]:
 
 
 def holder_of(output: Path) -> Holder | None:
-    """Return the process that holds an output; None if there is none."""
+    """Return the process that holds an output, or None."""
     with contextlib.suppress(OSError), _lock_path(output).open(encoding="utf-8") as file:
         return None if _lock(file, shared=True) else Holder.read(file)
     return None
 
 
 def refuse_held(output: Path) -> None:
-    """Raise UsageError where another process holds an output."""
+    """Raise UsageError if another process holds an output."""
     holder = holder_of(output)
     if holder and holder != Holder.here(holder.since):
         raise _refusal(output, holder)
@@ -60,7 +55,6 @@ def _lock_path(output: Path) -> Path:
 
 
 def _take(path: Path, output: Path) -> IO[str]:
-    """Return the locked file of an output, which names this process."""
     for pause in [_PAUSE] * _TRIES + [0.0]:
         file = path.open("a+", encoding="utf-8")
         if not _lock(file):

@@ -1,4 +1,4 @@
-"""The journal beside an output: a line per result, on disk before the next is measured."""
+"""The checkpoint next to an output: one line per result, flushed before the next measurement."""
 
 from __future__ import annotations
 
@@ -17,36 +17,32 @@ _SUFFIX = ".journal.jsonl"
 
 
 def journal_path(output: Path) -> Path:
-    """Return where the journal of an output is."""
+    """Return the path of an output's journal."""
     return output.with_name(f"{output.name}{_SUFFIX}")
 
 
 def output_of(path: Path) -> Path:
-    """Return the output of a journal; another path is an output itself."""
+    """Return a journal's output; any other path is returned unchanged."""
     return path.with_name(path.name.removesuffix(_SUFFIX))
 
 
 def journal_of(output: Path | None, saved: Path | None) -> tuple[Path, str] | None:
-    """Return the output that a run has a journal beside, and the run's name if it has no other."""
+    """Return the output with a journal and, if the run is only saved, its name."""
     if output and is_replaceable(output):
         return output.resolve(), ""
     return (saved, saved.name.removesuffix(".jsonl")) if saved else None
 
 
 class Journal:
-    """The file that takes each result when it is ready."""
+    """The file that receives each result."""
 
     def __init__(
         self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
     ) -> None:
-        """Begin with the header of ``run``, as unfinished, and the results that it has already.
+        """Write the header of ``run``, as unfinished, and its results so far.
 
-        These are from the journal ``resumed``, which may be in the place of this. ``name`` is that
-        by which the run is saved, where nothing but that was asked for.
-
-        Raises:
-            UsageError: there is the journal of another run, one that was never reported.
-            UnfitError: nothing can be written beside ``output``.
+        Those come from the journal ``resumed``, which this one may replace. ``name`` is the run's
+        name if it is only saved. UsageError if another run's unreported journal exists.
         """
         self.path = journal_path(output)
         refuse_unreported(run.kind, output, resumed, name)
@@ -61,7 +57,7 @@ class Journal:
             ) from None
 
     def add(self, result: Result) -> None:
-        """Write a result to disk before anything else is measured."""
+        """Write a result to disk."""
         try:
             self._file.write(f"{json_line(result.to_json())}\n")
             self._file.flush()
@@ -71,16 +67,13 @@ class Journal:
             ) from None
 
     def close(self) -> None:
-        """Close the file; each line was flushed, and what could not be written was told."""
+        """Close the file; each line was flushed, and errors were reported."""
         with contextlib.suppress(OSError):
             self._file.close()
 
 
 def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name: str = "") -> None:
-    """Refuse to overwrite the journal of a run of a kind whose output was never written.
-
-    See :class:`Journal` for the other arguments.
-    """
+    """Refuse to overwrite the journal of a run that was never written; see :class:`Journal`."""
     path = journal_path(output)
     if not path.exists() or (resumed and resumed.resolve() == path.resolve()):
         return
@@ -95,5 +88,4 @@ def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name
 
 
 def _option(name: str) -> str:
-    """Return the option that had a run written: by a name or a path."""
     return "--save" if name else "-o"

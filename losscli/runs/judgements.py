@@ -1,4 +1,4 @@
-"""What times are judged to be: faster or slower than others, impossible, or disturbed."""
+"""Verdicts on times: faster, slower, impossible, or disturbed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUSY = 0.1
 
 
 def judged(low: float, high: float) -> Judgement:
-    """Return what two times come to whose ratio lies between two figures; above 1 is faster."""
+    """Return the verdict for a ratio's interval; above 1 is faster."""
     if low > 1 + DIFFERENT_BEYOND:
         return FASTER
     if high < 1 / (1 + DIFFERENT_BEYOND):
@@ -41,18 +41,14 @@ def judged(low: float, high: float) -> Judgement:
 
 
 def is_busy(conditions: Mapping[str, Any]) -> bool:
-    """Tell whether others took so much of the machine that it has to be said."""
+    """Tell whether other programs used enough of the machine to report."""
     return (conditions.get("others") or 0.0) > BUSY
 
 
 def is_impossible(
     gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
 ) -> bool:
-    """Tell whether bytes cannot have been moved so fast, for so many seconds.
-
-    Nothing is said where others kept the machine busy: the limit was measured at another moment,
-    when they may have been busier.
-    """
+    """Tell whether a throughput is impossible, unless others kept the machine busy."""
     share = gbps / limit_gbps
     if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
         return False

@@ -1,4 +1,4 @@
-"""Joins the records of the parts of a run into the record of the run."""
+"""Merges the shards of a run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,16 @@ _ATTACHED = re.compile(
     r"(--part|--output|--format|--save|--resume)=|-o."
     r"|LOSSCLI_(BENCH|VERIFY)_(PART|OUTPUT|FORMAT|SAVE|RESUME|FORCE)="
 )
-"""These options with the value in the same word, and their variables."""
+"""These options with an attached value, and their variables."""
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
-    """Return the run that these are parts of; without all parts it says which it has.
+    """Return the run of these shards, without a headline; if incomplete, it lists its shards.
 
-    It has no headline, which the caller makes of the results.
-
-    Args:
-        runs: by their names, for messages; each a run with ``--part``, or a merged one.
-        mixed: whether the machines may differ. Each time then names its machine.
+    ``runs`` have names for messages. ``mixed`` accepts different machines, and times name theirs.
 
     Raises:
-        UsageError: they are not different parts of one run of one losscli.
+        UsageError: they are not different shards of one run of one losscli.
     """
     for name, run in runs.items():
         _check_part(name, run)
@@ -71,7 +67,7 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
 
 
 def missing_parts(run: Run) -> list[str]:
-    """Return the parts that a merged run lacks."""
+    """Return the shards that a merged run lacks."""
     count = parse_part(run.parts[0]).count if run.parts else 0
     every = (str(Part(number, count)) for number in range(1, count + 1))
     return [part for part in every if part not in run.parts]
@@ -99,17 +95,14 @@ def _check_part(name: str, run: Run) -> None:
 
 
 def _number(run: Run) -> int:
-    """Return the number of the first part of a run."""
     return min(parse_part(part).number for part in run.parts)
 
 
 def _parts(run: Run) -> str:
-    """Return the parts of a run for a message: ``part 1/3, 2/3``."""
     return f"part {', '.join(run.parts)}"
 
 
 def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
-    """Refuse parts of another run: of another config, number of parts, or losscli."""
     if first.kind != run.kind:
         raise UsageError(
             f"{first_name} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. "
@@ -133,7 +126,6 @@ def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
 
 
 def _check_apart(runs: Mapping[str, Run]) -> None:
-    """Refuse parts that have results of the same case: each case is in one part alone."""
     seen: dict[object, str] = {}
     for name, run in runs.items():
         for result in run.results:
@@ -159,13 +151,12 @@ def _check_machine(first_name: str, first: Run, name: str, run: Run, *, mixed: b
 
 
 def _unlike(first: Run, run: Run) -> str:
-    """Return the first difference for which two runs are no runs of one machine, or nothing."""
+    """Return the first difference between two runs' machines, or an empty string."""
     found = differences(first.environment, run.environment, host=True)
     return next((str(each) for each in found if parts_ways(each)), "")
 
 
 def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the facts of several machines; what differs between them is ``A or B``."""
     keys = dict.fromkeys(key for run in runs for key in run.environment)
     found = {}
     for key in keys:
@@ -175,7 +166,7 @@ def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
-    """Return the results of a run; each bench result names its machine where that is to be."""
+    """Return a run's results; with ``mark``, bench results name their machine."""
     if not mark or MIXED in run.environment:
         return run.results
     machine = str(run.environment.get("gpu") or run.environment.get("cpu") or "unknown")
@@ -188,7 +179,7 @@ def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
 
 
 def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return results by table, loss and size: the order of a config, of which each has a part."""
+    """Return results by table, loss and size, as in a config."""
     titles = dict.fromkeys(getattr(result, "table", "") for result in results)
     tables = {title: place for place, title in enumerate(titles)}
 
@@ -201,10 +192,7 @@ def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _of_whole(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the command of a part without the options, or variables, that are of the part alone.
-
-    These choose the part, or say where its record goes.
-    """
+    """Return a shard's command without options and variables for that shard alone."""
     words, left = [], iter(command)
     for word in left:
         if word in OF_A_PART:

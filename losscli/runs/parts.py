@@ -1,4 +1,4 @@
-"""Parts of a run: deals its cases out, so that several machines or tasks measure one part each."""
+"""Shards of a run: distributes its cases over machines or tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Part:
-    """One of several parts of a run."""
+    """One shard of a run."""
 
     number: int
     """From 1."""
@@ -33,11 +33,7 @@ WHOLE = Part(1, 1)
 
 
 def parse_part(text: str) -> Part:
-    """Return the part of a text such as ``3/16``.
-
-    Raises:
-        UsageError: it names no part.
-    """
+    """Parse a shard such as ``3/16``; UsageError if the text is not a shard."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
     part = Part(*map(int, match.groups())) if match else Part(0, 0)
     if not 1 <= part.number <= part.count <= MOST_PARTS:
@@ -55,19 +51,13 @@ def deal(
     case: Callable[[Item], object],
     seconds: Callable[[Item], float],
 ) -> list[Item]:
-    """Return the items of a part, in their order.
+    """Return the items of a shard, in order.
 
-    The case that takes longest is dealt out first, each to the part that has least to do. The items
-    of a case stay together. The same items are dealt out in the same way everywhere.
-
-    Args:
-        items: of all parts.
-        part: which to return.
-        case: the case of an item, hashable.
-        seconds: how long an item may take.
+    The longest case is assigned first, always to the shard with the least work. A case's items stay
+    together. The result is the same everywhere.
 
     Raises:
-        UsageError: there are fewer cases than parts, so that this one is empty.
+        UsageError: there are fewer cases than shards, and this one is empty.
     """
     items = list(items)
     cases = grouped(items, case)

@@ -1,11 +1,10 @@
-"""The confidence interval of a figure of several processes, from how they and their samples differ.
+"""Confidence intervals over several processes, from a random-effects model.
 
-Each process yields the log of a median, or of a median of ratios, and its standard error. The model
-is a random-effects model with equal weights: a process measures the true value, plus the effect of
-the process (memory addresses, the state of its allocator), plus the noise of its samples. The
-standard deviation of the logs contains both effects. A Student quantile accounts for the small
-number of processes, and the root of 2 makes the interval one for the next run of as many processes,
-not only for the mean.
+Each process yields the log of a median, or of a median of ratios, and its standard error. With
+equal weights, a process measures the true value plus its own effect (memory addresses, allocator
+state) plus sampling noise. The standard deviation of the logs contains both. Student's quantile
+accounts for few processes; the factor sqrt(2) makes the interval one for the next run, not only for
+the mean.
 """
 
 from __future__ import annotations
@@ -15,16 +14,13 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 Z95 = NormalDist().inv_cdf(0.975)
-"""Standard errors that an interval of 95 % reaches on either side."""
+"""Standard errors on either side of a 95% interval."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-"""Standard errors of a 95 % interval by Student's distribution, for 1 degree of freedom to 10."""
+"""Student's 95% quantiles for 1 to 10 degrees of freedom."""
 
 
 def student_quantile(freedom: int) -> float:
-    """Return how many standard errors an interval of 95 % reaches, by degrees of freedom.
-
-    Beyond the table it is the beginning of a series, which is off by less than three thousandths.
-    """
+    """Return Student's 95% quantile; beyond the table, by a series with an error below 0.003."""
     if freedom <= len(_T95):
         return _T95[freedom - 1]
     first = (Z95**3 + Z95) / 4
@@ -33,20 +29,16 @@ def student_quantile(freedom: int) -> float:
 
 
 def deviation(logs: Sequence[float]) -> float:
-    """Return the standard deviation between processes, of which there are at least two."""
+    """Return the standard deviation between at least two processes."""
     mean = sum(logs) / len(logs)
     return math.sqrt(sum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
 
 
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
-    """Return how far the mean of the next run's logs lies from this one's, with 95 % confidence.
+    """Return the 95% half-width for the next run's mean log, from two or more processes.
 
-    It is never less than the same from the samples within the processes, because a few processes
-    may agree by luck.
-
-    Args:
-        logs: what each process measured; at least two.
-        errors: the standard error of each, from its own samples.
+    It is at least the half-width from samples within processes, because few processes may agree by
+    luck. ``errors`` are the processes' standard errors.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count

@@ -1,4 +1,4 @@
-"""Reads runs: a report in JSON or JSONL, or the journal of an interrupted run."""
+"""Reads runs: a JSON or JSONL report, or an interrupted run's journal."""
 
 from __future__ import annotations
 
@@ -28,19 +28,17 @@ from losscli.runs.records import (
 )
 
 _LONGEST = 1e9
-"""Seconds that no call takes; what is not far beyond can be divided and squared."""
+"""Seconds that no call takes; slightly larger numbers can still be divided and squared."""
 
 _Fields = dict[str, msgspec.Raw]
-"""The fields of a JSON object, none of them parsed."""
+"""A JSON object's unparsed fields."""
 
 
 def read_run(path: Path, kind: Kind) -> Run:
-    """Return the run of a file.
-
-    The last line of JSONL counts only if it is whole: a run that is killed may leave half of one.
+    """Return the run in a file, without an incomplete last line of JSONL.
 
     Raises:
-        UsageError: there is no such file, it is not ours, not of this kind or of a later version.
+        UsageError: the file is missing, not losscli's, of another kind, or of a later version.
     """
     fields, text, is_lines = _open(path)
     where = "the header"
@@ -63,7 +61,6 @@ def read_run(path: Path, kind: Kind) -> Run:
 
 
 def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
-    """Refuse a file that is not ours, of another kind of run, or of a later version."""
     version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)
@@ -77,10 +74,7 @@ def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
 
 
 def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Refuse records with the right types that cannot have been measured.
-
-    The results of a case follow each other, and then share it.
-    """
+    """Reject well-typed but impossible records. Consecutive results of a case share its object."""
     case = None
     seen: dict[object, int] = {}
     for index, result in enumerate(results):
@@ -101,7 +95,7 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
-    """Refuse a second result of a row, because it is unknown which of the two counts."""
+    """Reject a second result of a row."""
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:
@@ -140,7 +134,7 @@ def _check_case(case: Case) -> None:
 
 
 def _open(path: Path) -> tuple[_Fields, bytes, bool]:
-    """Return what the file says of itself, its results, and whether these are one a line."""
+    """Return the file's header, its results, and whether they are one per line."""
     data = _bytes(path)
     first, newline, rest = data.partition(b"\n")
     with contextlib.suppress(*UNREADABLE):
@@ -173,7 +167,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], bool]:
-    """Read one result a line; tell as well whether the last line is cut off, and left out."""
+    """Read one result per line, and whether the last line was incomplete and dropped."""
     lines = text.rstrip().split(b"\n") if text.strip() else []
     results = []
     for index, line in enumerate(lines):

@@ -29,7 +29,7 @@ FAIL: Final = "fail"
 Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
 """The reason that sampling stopped."""
 HOST_GAPS = "host_gaps"
-"""Among a result's conditions: batches of samples in which the GPU waited for the host."""
+"""In a result's conditions: batches in which the GPU waited for the host."""
 
 
 class Seconds(Record, frozen=True):
@@ -41,11 +41,11 @@ class Seconds(Record, frozen=True):
     min: float
     samples: tuple[float, ...]
     interval: tuple[float, float] | None = None
-    """Holds the median with a confidence of 95 %; None where the samples are too few. Of several
-    processes it holds what the next run will find."""
+    """The median's 95% confidence interval; None with too few samples. With several processes, the
+    interval of the next run's median."""
     processes: tuple[int, ...] = ()
-    """How many of the samples each process took, which stand one process after the other. Empty
-    where the process of the command took all, as in records from before there were several."""
+    """Each process's number of samples, which are ordered by process. Empty if the command's own
+    process took all, as in old records."""
 
     @property
     def by_process(self) -> list[tuple[float, ...]]:
@@ -59,12 +59,12 @@ class Seconds(Record, frozen=True):
 
     @property
     def p95(self) -> float:
-        """The tail: 1 of 20 samples takes longer."""
+        """1 of 20 samples takes longer."""
         return quantile(sorted(self.rounded), 0.95)
 
     @property
     def p99(self) -> float:
-        """The same of 1 of 100."""
+        """1 of 100 samples takes longer."""
         return quantile(sorted(self.rounded), 0.99)
 
     @property
@@ -74,51 +74,51 @@ class Seconds(Record, frozen=True):
 
     @property
     def rounded(self) -> list[float]:
-        """The samples to as many digits as any clock has, which are those that JSON holds."""
+        """The samples with the precision of a clock, as JSON stores them."""
         return [float(f"{sample:.6g}") for sample in self.samples]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds, with the samples rounded."""
+        """Return the JSON object, with rounded samples."""
         return super().to_json() | {"samples": self.rounded}
 
 
 class Speedup(Record, frozen=True):
-    """How many times faster than another one is: the other's time over its own."""
+    """The speedup over another implementation: its time over this one's."""
 
     value: float
     low: float
     high: float
-    """What holds the ratio with a confidence of 95 %; of fewer than six rounds, all they span."""
+    """The ratio's 95% confidence interval; with fewer than six rounds, its range."""
     confident: bool = True
-    """Whether there were rounds enough for an interval; of fewer no verdict is right often enough.
-    Records from before this was told have no false."""
+    """Whether there were enough rounds for an interval and a reliable verdict; always true in old
+    records."""
     processes: tuple[float, ...] = ()
-    """What each process found, where there were several."""
+    """Each process's ratio, if there were several."""
 
     derived: ClassVar[Mapping[str, str]] = {"processes": "verdict"}
 
     @property
     def verdict(self) -> Judgement:
-        """``faster``, ``slower``, ``same``, or ``unclear`` where the interval allows no other."""
+        """``faster``, ``slower``, ``same``, or ``unclear``."""
         if not self.confident:
             return UNCLEAR
         return judged(self.low, self.high)
 
 
 class Error(Record, frozen=True):
-    """The error of a result against the oracle; None where it was not measured."""
+    """The error of a result against the oracle; None if not measured."""
 
     value_abs: float | None = None
     value_rel: float | None = None
     value_ulp: float | None = None
     grad_ulp: float | None = None
-    """Largest over the elements of the gradients."""
+    """The largest over the gradients' elements."""
     grad_rel: float | None = None
     """Norm of the difference over the norm of the gradient."""
 
     @property
     def ulp(self) -> float | None:
-        """The larger of the errors of the loss and the gradient."""
+        """The larger error of loss and gradient."""
         return max((u for u in (self.value_ulp, self.grad_ulp) if u is not None), default=None)
 
 
@@ -127,16 +127,16 @@ class OfRank(Record, frozen=True):
 
     rank: int
     median: float
-    """Seconds: the median of its own samples, whose slowest of all ranks count."""
+    """Seconds: the median of its own samples. The slowest rank counts."""
     peak_extra_bytes: int | None = None
-    """As that of the result, which is the most of all ranks."""
+    """As the result's, which is the maximum over ranks."""
 
 
 class Collective(Record, frozen=True):
     """What ranks exchange in a call."""
 
     bytes: int
-    """Those that a rank gives to the others."""
+    """Bytes that a rank sends to the others."""
     seconds: float
     """Median time of collectives that exchange as much and do nothing else, in the same run."""
 
@@ -150,57 +150,61 @@ class BenchResult(Record, frozen=True):
     status: BenchStatus
     reason: str = ""
     code: Code = Code.NONE
-    """The code of the reason, if the result is not a good one."""
+    """The reason's code, if the result is not ok."""
     stop: Stop | None = None
     """Why no more samples were taken."""
+    discarded: int = 0
+    """Samples that were discarded because the machine was throttled."""
+    waits: bool = False
+    """Whether each call waits for the GPU, so that its time includes the host's."""
     no_limit: str = ""
     """The reason that the memory limit is unknown."""
+    limit_repeated: bool = False
+    """Whether the limit was measured twice, and the faster one counts."""
     seconds: Seconds | None = None
     host_seconds: float | None = None
-    """Median time that one call keeps the host busy while the GPU is idle; None on the CPU and
-    where that is what was timed."""
+    """Median time that a call occupies the host while the GPU is idle; None on the CPU and where
+    that is what was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
-    """The same of kernels that only move the bytes, or of the bare matrix products, in the same run
-    and sizes."""
+    """The same for a copy kernel, or for the bare matrix products, in the same run and size."""
     default_allocator_seconds: float | None = None
-    """Median in one more process, whose allocator gives freed memory back to the system as glibc
-    does by default; None where the allocator was not set for the others."""
+    """Median in another process with glibc's default allocator, which returns freed memory; None if
+    the allocator was not set for the others."""
     speedup: Mapping[str, float] = field(default_factory=dict)
-    """Time of each other implementation over this one's, the median over the rounds in which they
-    were sampled side by side: above 1 this one is faster."""
+    """Each other implementation's time over this one's, the median over rounds sampled side by
+    side: above 1 this one is faster."""
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
-    """The same with its interval and verdict."""
+    """The same with interval and verdict."""
     planned_extra_bytes: int | None = None
     """The memory plan for ``peak_extra_bytes``."""
     peak_extra_bytes: int | None = None
-    """Most bytes allocated during a call beyond inputs, loss and gradients, by the allocator's own
+    """Peak temporary memory of a call, without inputs, loss and gradients, by the allocator's
     count."""
     joules: float | None = None
-    """The energy of a call, of many one after another; None where it was not asked for or is not
-    readable."""
+    """Energy of a call, from many in succession; None if not requested or not readable."""
     watts: float | None = None
     """The same over the time of these calls."""
     no_energy: str = ""
-    """The reason that the energy is unknown, where it was asked for."""
+    """Why the energy is unknown, if it was requested."""
     error: Error = Error()
     table: str = ""
-    """Title of the config's table that asked for this."""
+    """The title of the config's table."""
     mode: Mode = DEVICE
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
     """The state of the caches before each sample: ``cold`` or ``warm``."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """The conditions of the machine during sampling, flat; empty where nothing was sampled."""
+    """Flat conditions of the machine while sampling; empty if nothing was sampled."""
     ranks: tuple[OfRank, ...] = ()
-    """What each rank measured, of a case whose operands are split."""
+    """Each rank's measurements, for a case with split operands."""
     collective: Collective | None = None
-    """What these ranks exchange; None where nothing is exchanged."""
+    """What these ranks exchange, or None."""
 
     derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that JSON holds: of ordinary cases without what ranks add."""
+        """Return the JSON object, without the fields of ranks for ordinary cases."""
         record = super().to_json()
         if not self.case.placement:
             del record["ranks"], record["collective"]
@@ -208,34 +212,34 @@ class BenchResult(Record, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """The floor of memory traffic, from the byte model."""
+        """The minimum memory traffic, from the byte model."""
         return self.case.floor_bytes(self.pass_)
 
     @property
     def operations(self) -> int:
-        """The additions and multiplications that limit the pass; 0 where memory does."""
+        """The operations that limit the pass; 0 if memory does."""
         return self.case.operations(self.pass_)
 
     @property
     def teraflops(self) -> float | None:
-        """These over the median, in 1e12 a second."""
+        """The operations over the median, in 1e12 per second."""
         if not (self.seconds and self.operations):
             return None
         return self.operations / self.seconds.median / 1e12
 
     @property
     def limit_share(self) -> float | None:
-        """The time of what the pass cannot do without, over the median."""
+        """The fraction of peak bandwidth: minimum time over the median."""
         return self.gbps / self.limit_gbps if self.gbps and self.limit_gbps else None
 
     @property
     def busy(self) -> bool:
-        """Whether others took so much of the machine that it has to be said."""
+        """Whether other programs used enough of the machine to report."""
         return is_busy(self.conditions)
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than what it cannot do without."""
+        """Whether this is faster than the hardware allows."""
         if not (self.seconds and self.gbps and self.limit_gbps):
             return False
         return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
@@ -250,20 +254,20 @@ class VerifyResult(Record, frozen=True):
     status: VerifyStatus
     reason: str = ""
     code: Code = Code.NONE
-    """The code of the reason, if the result is not a pass."""
+    """The reason's code, if the result is not a pass."""
     error: Error = Error()
     reference_error: Error = Error()
-    """PyTorch's own distance from the oracle on the same inputs."""
+    """PyTorch's own error on the same inputs."""
     tolerance: str = ""
-    """The tolerance that the config or the loss loosened, and the loss's reason."""
+    """The tolerance that the config or the loss loosened, with the loss's reason."""
     tolerance_ulp: float | None = None
     """The tolerance that the config or the loss loosened."""
     terms: str = ""
-    """The loss's reason that errors are in ulp of the largest term of an element, if they are."""
+    """The loss's reason to measure errors in ulp of the largest term, if it has one."""
     shrunk_from: str = ""
-    """Name of the config's case whose failure this shows on a smaller one."""
+    """The config's case whose failure this shows on a smaller one."""
     beside: tuple[str, ...] = ()
-    """The losses that the check called in between, if it did and failed."""
+    """Other losses that a failed check called in between."""
 
     @property
     def told(self) -> str:
@@ -273,7 +277,7 @@ class VerifyResult(Record, frozen=True):
 
 
 class SelfTestResult(Record, frozen=True):
-    """The outcome of the self-test for one implementation and loss."""
+    """The self-test's outcome for one implementation and loss."""
 
     case: Case
     """The case that failed, or the first case."""
@@ -281,24 +285,24 @@ class SelfTestResult(Record, frozen=True):
     honest: bool
     failed: bool
     check: str = ""
-    """The first that failed it."""
+    """The first check that failed it."""
     reason: str = ""
 
     derived: ClassVar[Mapping[str, str]] = {"check": "status"}
 
     @property
     def surprising(self) -> bool:
-        """Whether a wrong one passed, or an honest one did not."""
+        """Whether a wrong implementation passed or a right one failed."""
         return self.failed == self.honest
 
     @property
     def status(self) -> TestStatus:
-        """``fail`` where verification itself is at fault."""
+        """``fail`` if verification itself is wrong."""
         return FAIL if self.surprising else PASS
 
 
 KNOWN_TIME, OVERHEAD = "known time", "overhead"
-"""Parts of the timer's self-test; the others are called after a verdict."""
+"""Parts of the timer's self-test; the others are named after a verdict."""
 
 
 class TimerTestResult(Record, frozen=True):
@@ -313,7 +317,7 @@ class TimerTestResult(Record, frozen=True):
     seconds: float | None = None
     expected_seconds: float | None = None
     right: int | None = None
-    """Comparisons that came to the verdict."""
+    """Comparisons with that verdict."""
     runs: int | None = None
     """Comparisons."""
 
@@ -323,23 +327,23 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 Kind = Literal["bench", "verify", "self-test", "timer-test"]
-"""What was run: the self-test is that of verify, the timer's that of bench."""
+"""The kind of run: verify's self-test, and bench's timer-test."""
 RESULTS: Mapping[Kind, type[Result]] = {
     "bench": BenchResult,
     "verify": VerifyResult,
     "self-test": SelfTestResult,
     "timer-test": TimerTestResult,
 }
-"""The type of the results of a run, by its kind."""
+"""Result types by kind of run."""
 
 
 class Exclusion(Record, frozen=True):
-    """A rule of the config's ``exclude`` that left rows out."""
+    """A rule of the config's ``exclude`` that removed rows."""
 
     rule: str
     """The rule as a config has it: ``{device: cpu, implementation: compile}``."""
     rows: int
-    """Cases, passes and implementations that it left out."""
+    """Excluded cases, passes and implementations."""
     reason: str = ""
     """The reason that the config gives."""
 
@@ -351,7 +355,7 @@ class Exclusion(Record, frozen=True):
 
 
 class SlowerCell(Record, frozen=True):
-    """A cell in which losscli's own kernel is slower than a peer, beyond what noise explains."""
+    """A configuration in which losscli's kernel is slower than a baseline, beyond noise."""
 
     case: str
     """Its name."""
@@ -359,25 +363,25 @@ class SlowerCell(Record, frozen=True):
     mode: Mode
     table: str
     peer: str
-    """The peer against which the kernel is worst."""
+    """The baseline against which the kernel is worst."""
     ratio: float
-    """The peer's time over the kernel's, below 1."""
+    """The baseline's time over the kernel's, below 1."""
 
 
 class Headline(Record, frozen=True):
-    """The headline of a bench run: the cells in which losscli's own kernel is slower."""
+    """The summary of a bench run: where losscli's kernel is slower."""
 
     cells: int
-    """Cases and passes in which both the kernel and a peer were timed."""
+    """Cases and passes in which both the kernel and a baseline were timed."""
     slower: tuple[SlowerCell, ...] = ()
     too_short: int = 0
-    """Cells in which the kernel was behind in too few rounds for any test to tell."""
+    """Configurations in which the kernel was slower in too few rounds for a test."""
     untimed: int = 0
-    """Cells in which a peer was timed and the kernel was not."""
+    """Configurations in which a baseline was timed but not the kernel."""
 
 
 class Header(Record, frozen=True, kw_only=True):
-    """What a run says of itself, before its results."""
+    """What a run records before its results."""
 
     schema_version: int = SCHEMA_VERSION
     kind: Kind
@@ -386,18 +390,18 @@ class Header(Record, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     environment: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""
-    """A digest of the tasks of all parts: a resumed run has to have the same."""
+    """A digest of the tasks of all shards, which a resumed run must match."""
     parts: tuple[str, ...] = ()
-    """The parts of its cases that the run has, such as ``3/16``; empty where it has all cases."""
+    """The run's shards, such as ``3/16``; empty if it has all cases."""
     unfinished: bool = False
-    """Whether it was interrupted, or stopped at a failure, before its last result. The journal of a
-    run that is not reported yet is unfinished."""
+    """Whether it was interrupted or stopped at a failure. The journal of an unreported run is
+    unfinished."""
     result_count: int = 0
-    """How many results there are, for a file from which some are lost to be known."""
+    """The number of results, to detect lost ones."""
     excluded: tuple[Exclusion, ...] = ()
     """What the config's rules left out."""
     headline: Headline | None = None
-    """The headline of a bench that is finished and has peers."""
+    """The headline of a finished bench with baselines."""
 
 
 class Run(Header, frozen=True, kw_only=True):
@@ -405,10 +409,10 @@ class Run(Header, frozen=True, kw_only=True):
 
     results: tuple[Result, ...] = ()
     cut_off: bool = False
-    """Whether the run was read from a file whose last line is cut; no part of the record."""
+    """Whether the file's last line is incomplete; not part of the record."""
 
     def of(self, kind: type[AnyResult]) -> list[AnyResult]:
-        """Return the results of a kind: a run of `losscli bench` has no other than its own."""
+        """Return the results of a kind."""
         return [result for result in self.results if isinstance(result, kind)]
 
     @property
@@ -417,7 +421,7 @@ class Run(Header, frozen=True, kw_only=True):
         return Header(**{name: getattr(self, name) for name in Header.__struct_fields__})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record that users script against."""
+        """Return the JSON record."""
         record = super().to_json()
         del record["cut_off"]
         return record

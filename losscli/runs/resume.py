@@ -1,4 +1,4 @@
-"""Finds an interrupted run, and tells whether it can be resumed here."""
+"""Finds an interrupted run and checks that it can be resumed here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from losscli.runs.saved import find_run, is_there, runs_directory
 
 
 def find_unfinished(name: str) -> Path:
-    """Return the file to resume from; a journal has more results than a report.
-
-    Raises:
-        UsageError: there is none, or a running process writes it.
-    """
+    """Return the file to resume from: the journal, which has more results, or the report."""
     path = _journal_or_report(name)
     refuse_held(output_of(path).resolve())
     return path
@@ -38,12 +34,9 @@ def _journal_or_report(name: str) -> Path:
 
 
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
-    """Return an interrupted bench run, and the changes of the machine since.
+    """Return an interrupted bench run, and how the machine changed since.
 
-    ``run`` would begin now; ``host`` says whether what calls cost the host is measured.
-
-    Raises:
-        UsageError: the run that would begin now would not measure the same.
+    ``run`` would start now; UsageError if it would not measure the same.
     """
     before = read_run(path, "bench")
     if before.plan != run.plan:

@@ -1,4 +1,4 @@
-"""Saved runs: kept by name in the user's data directory, one JSONL file each."""
+"""Saved runs: one JSONL file per name in the user's data directory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from losscli.files.directories import user_directory
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
 _JOURNAL = ".jsonl.journal.jsonl"
-"""The end of a journal's name beside a run; the journal is no run itself."""
+"""The suffix of a run's journal, which is not a run."""
 
 
 def runs_directory() -> Path:
-    """Return where runs are kept: $LOSSCLI_DATA_DIR, or losscli in $XDG_DATA_HOME."""
+    """Return the directory of runs: $LOSSCLI_DATA_DIR, or losscli in $XDG_DATA_HOME."""
     return user_directory("data", VARIABLE, "runs") / "runs"
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether there is a file or directory.
-
-    Raises:
-        UsageError: it cannot be told, for a directory on the way may not be searched.
-    """
+    """Tell whether a path exists; UsageError if a directory on the way cannot be searched."""
     try:
         os.stat(path)
     except PermissionError as error:
@@ -36,7 +32,7 @@ def is_there(path: Path) -> bool:
 
 
 def check_run_name(text: str) -> str:
-    """Return ``text`` if it is a valid name of a run."""
+    """Return ``text`` if it is a valid run name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", text) or text.endswith(SUFFIX):
         raise UsageError(
             f"'{text}' cannot name a run. Write letters, digits and . _ + -, a letter or digit "
@@ -46,11 +42,7 @@ def check_run_name(text: str) -> str:
 
 
 def prepare(name: str) -> Path:
-    """Return the path to save a run at, and create its directory.
-
-    Raises:
-        UnfitError: the directory cannot be made or written.
-    """
+    """Return the path to save a run at, and create its directory; UnfitError if that fails."""
     folder = runs_directory()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +56,6 @@ def prepare(name: str) -> Path:
 
 
 def _names() -> list[str]:
-    """Return the names of the files in the directory of runs."""
     folder = runs_directory()
     try:
         return os.listdir(folder) if is_there(folder) else []
@@ -75,24 +66,20 @@ def _names() -> list[str]:
 
 
 def saved_runs() -> dict[str, Path]:
-    """Return the runs that are kept, by name, the oldest first."""
+    """Return saved runs by name, the oldest first."""
     names = (name for name in _names() if name.endswith(SUFFIX) and not name.endswith(_JOURNAL))
     runs = filter(is_there, map(runs_directory().joinpath, names))
     return {path.stem: path for path in sorted(runs, key=lambda path: path.stat().st_mtime_ns)}
 
 
 def killed_runs() -> dict[str, Path]:
-    """Return the journals of runs that are not finished, by the name of the run."""
+    """Return the journals of unfinished runs, by the run's name."""
     names = (name for name in sorted(_names()) if name.endswith(_JOURNAL))
     return {name.removesuffix(_JOURNAL): runs_directory() / name for name in names}
 
 
 def find_run(name: str) -> Path:
-    """Return the file of a path or of the name of a run that is kept; a path comes first.
-
-    Raises:
-        UsageError: there is neither.
-    """
+    """Return the file of a path or else a saved run; UsageError if neither exists."""
     path = Path(name)
     there = name and is_there(path)
     if there and not os.path.isdir(path):

@@ -1,4 +1,4 @@
-"""Keeps what was measured on disk while it is printed: printing may fail, and hours be lost."""
+"""Keeps results on disk while they are printed, because printing may fail."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ _NAME = "unprinted"
 
 @contextlib.contextmanager
 def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
-    """Keep a record on disk while the block prints it; where the block fails, say where it is.
+    """Keep a record on disk while the block prints it; if the block fails, say where it is.
 
-    Args:
-        kind: of the record, for the file's name.
-        record: returns the text of a file that is removed after the block.
-        where: a file that has all of it already, and stays.
+    ``where`` is an existing file with all of it; otherwise the file is removed after the block.
     """
     path = where or _write(kind, record())
     try:
@@ -40,7 +37,6 @@ def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Ite
 
 
 def _write(kind: str, text: str) -> Path | None:
-    """Write a text to a new file in the user's data directory, or else in that of the system."""
     for folder in _folders():
         with contextlib.suppress(OSError, UnfitError):
             folder.mkdir(parents=True, exist_ok=True)

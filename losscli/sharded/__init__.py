@@ -1,6 +1,6 @@
-"""Losses of rows whose classes are spread over ranks: each rank gives the part that it has.
+"""Vocabulary-parallel losses: each rank passes its shard of the classes.
 
-docs/sharded.md says how ranks put together what they know, and by how many bytes.
+docs/sharded.md describes the exchange between ranks and its bytes.
 """
 
 from importlib import import_module

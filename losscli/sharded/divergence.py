@@ -1,8 +1,8 @@
-"""Divergences of two sets of logits whose classes are spread over ranks alike.
+"""Divergences of two sets of logits whose classes are sharded alike.
 
-Of a rank, with P and Q the shares of all probabilities of p and q that its classes have, a row's
-divergence is ``Q * (D + log(Q / P))``, where D is the divergence among its own classes: the chain
-rule of the relative entropy (Cover and Thomas, Elements of Information Theory, theorem 2.5.3).
+With P and Q a rank's shares of the probabilities p and q, its part of a row's divergence is ``Q *
+(D + log(Q / P))``, where D is the divergence within its classes: the chain rule of relative entropy
+(Cover and Thomas, Elements of Information Theory, theorem 2.5.3).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def kl_divergence(
     mask: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Kullback-Leibler divergence of logits whose classes are spread over ranks.
+    """Kullback-Leibler divergence of logits whose classes are sharded over ranks.
 
     As :func:`losscli.functional.kl_divergence` of all logits: with p the softmax of ``input / T``
-    and q that of ``target / T``, the sum of ``q * log(q / p)``. One all-gather of 20 bytes a row
-    and rank in float32.
+    and q of ``target / T``, the sum of ``q * log(q / p)``. One all-gather of 20 bytes per row and
+    rank in float32.
 
     Args:
         input: this rank's logits, ``(..., C_r)``; differentiable once.
-        target: logits of the same shape, of the same classes; differentiable once.
+        target: logits of the same shape and classes; differentiable once.
         group: as in :func:`cross_entropy`.
         sizes: as in :func:`cross_entropy`.
         temperature: divides both sets of logits; above 0.
@@ -52,7 +52,7 @@ def kl_divergence(
         reduction: ``none``, ``mean`` (over the rows that count) or ``sum``.
 
     Returns:
-        The loss in the promoted dtype, the same bits on all ranks.
+        The loss in the promoted dtype, bitwise equal on all ranks.
 
     Raises:
         As :func:`cross_entropy`.
@@ -71,21 +71,21 @@ def reverse_kl_divergence(
     mask: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Return :func:`kl_divergence` with the two sets of logits in each other's place.
+    """:func:`kl_divergence` with the two sets of logits exchanged.
 
     As :func:`losscli.functional.reverse_kl_divergence`: the sum of ``p * log(p / q)``.
 
     Args:
         input: this rank's logits, ``(..., C_r)``; differentiable once.
-        target: logits of the same shape, of the same classes; differentiable once.
-        group: as in :func:`kl_divergence`, and so are the arguments that follow.
-        sizes: how many classes each rank has.
+        target: logits of the same shape and classes; differentiable once.
+        group: as in :func:`kl_divergence`, like the arguments that follow.
+        sizes: each rank's number of classes.
         temperature: divides both sets of logits.
         mask: the rows that count.
         reduction: ``none``, ``mean`` or ``sum``.
 
     Returns:
-        The loss in the promoted dtype, the same bits on all ranks.
+        The loss in the promoted dtype, bitwise equal on all ranks.
 
     Raises:
         As :func:`cross_entropy`.
@@ -133,7 +133,7 @@ def _divergence(
 
 
 class _Divergence(torch.autograd.Function):
-    """The divergence of q from p in each row; first derivatives alone."""
+    """The divergence of q from p in each row; only first derivatives."""
 
     @staticmethod
     def forward(
@@ -153,7 +153,7 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients, by one pass over both shards."""
+        """Return the gradients, from one pass over both shards."""
         refuse_second_derivatives(ctx.name)
         x, y, mask, whole = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
@@ -169,7 +169,7 @@ class _Divergence(torch.autograd.Function):
 
 
 def _numbers(x: Tensor, y: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
-    """Return the numbers of a part of both operands' classes, ``(5, N)``: csrc/parts/kernels.h."""
+    """Return the numbers of both operands' parts, ``(5, N)``; see csrc/parts/kernels.h."""
     if x.numel() > 0:
         found: Tensor = torch.ops.losscli.kl_divergence_of_part(x, y, mask, "none", temperature)
         return found

@@ -1,8 +1,8 @@
-"""Losses over rows of DTensors: each rank computes its rows, and its classes with others' help.
+"""Row-wise losses of DTensors.
 
-Along each dimension of the mesh the first operand is whole, or its rows are sharded, or its
-classes. Rows need nothing of each other, but that a sum and a mean are over those of all ranks.
-Classes are what :mod:`losscli.sharded` is for. All ranks have the loss.
+Each mesh dimension replicates the first operand, shards its rows, or shards its classes. Rows are
+independent except that sums and means cover all ranks. Sharded classes use :mod:`losscli.sharded`.
+All ranks get the loss.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_RANKS: dict[str, Callable[..., Any]] = {
 
 
 def of_rows(calls: RowCalls, given: Arguments) -> Any:
-    """Return the loss over rows of operands of which some are DTensors."""
+    """Return a row-wise loss of operands that include DTensors."""
     name = calls.name
     operator = given.operator or name
     spec = ROW_LOSSES.get(operator) or EVERY_ROW_LOSS[operator]
@@ -91,7 +91,7 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
 
 
 def _where(name: str, spec: RowSpec) -> str:
-    """Return, to follow a message, which form of a loss is meant, if it has several."""
+    """Return which form of a loss is meant, to follow a message, if it has several."""
     form = spec.name.partition(f"{name}_with_")[2]
     return f" where {spec.names[1]} has {form}" if form else ""
 
@@ -99,7 +99,6 @@ def _where(name: str, spec: RowSpec) -> str:
 def _places(
     layout: Layout, spec: RowSpec, operand: Any, k: int, first: Tensor, dim: int
 ) -> list[Any]:
-    """Return the placements of an operand beside the first."""
     if spec.operands[k].shared:
         return layout.placements(None, 0)
     if operand is not None and operand.dim() == first.dim():
@@ -108,14 +107,7 @@ def _places(
 
 
 def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str, Any]) -> Any:
-    """Return the loss of hidden states where some operands are DTensors.
-
-    Args:
-        name: of the function.
-        compute: computes it of plain tensors: a function of :mod:`losscli.linear.calls`.
-        operands: the function's arguments by name, hidden states, weight, class numbers and bias
-            first.
-    """
+    """Return a fused linear loss of DTensors; ``compute`` computes it on plain tensors."""
     said, of_weight, of_numbers, of_bias = list(operands)[:4]
     hidden, weight = operands[said], operands[of_weight]
     for called, each in ((said, hidden), (of_weight, weight)):
@@ -169,7 +161,6 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
 
 
 def _of_linear(name: str, hidden: DTensor, weight: DTensor) -> Layout:
-    """Return the layout of hidden states and the weight that makes logits of them."""
     of_weight = Layout.of(name, weight, 0)
     if of_weight.rows:
         raise NotImplementedError(
@@ -182,7 +173,7 @@ def _of_linear(name: str, hidden: DTensor, weight: DTensor) -> Layout:
             f"{name}: the width of hidden states cannot be sharded; redistribute to Shard(0), "
             "which shards the rows, or to Replicate()"
         )
-    # Where a dimension has both, as with sequence parallelism, each rank needs all rows.
+    # If a dimension shards both, as in sequence parallelism, each rank needs all rows.
     rows = {k: dim for k, dim in rows.items() if k != of_weight.classes}
     return Layout(name, weight.device_mesh, rows, of_weight.classes)
 

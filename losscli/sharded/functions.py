@@ -1,4 +1,4 @@
-"""The public functions of logits whose classes are spread over ranks."""
+"""The public functions of logits whose classes are sharded over ranks."""
 
 from __future__ import annotations
 
@@ -41,34 +41,32 @@ def cross_entropy(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """Cross entropy of logits whose classes are spread over the ranks of a group.
+    """Cross entropy of logits whose classes are sharded over a group's ranks.
 
-    As :func:`losscli.functional.cross_entropy` of all logits, of which each rank has those of some
-    classes, in the order of the ranks. All ranks return the same bits. Forward makes one
-    collective, an all-gather of 12 bytes a row and rank in float32; backward makes none, and
-    expects the same incoming gradient on all ranks.
+    As :func:`losscli.functional.cross_entropy` of all logits; each rank has some classes, in rank
+    order. All ranks return bitwise equal results. Forward makes one all-gather of 12 bytes per row
+    and rank in float32. Backward communicates nothing and expects the same grad_output on all
+    ranks.
 
     Args:
         input: this rank's logits, ``(C_r)``, ``(N, C_r)`` or ``(N, C_r, d1, ...)`` for its C_r
-            classes, of which there may be none; differentiable once.
-        target: the number of each row's class among those of all ranks, in int64, int32 or uint8,
-            in the shape of ``input`` without C_r; the same on all ranks.
-        weight: a number for each of this rank's classes, ``(C_r)``, that multiplies its loss; on
-            all ranks or on none. It has no gradient.
-        group: the process group whose ranks have the classes, or a mesh of one dimension; None for
-            all processes.
-        sizes: how many classes each rank has. None: the first call with this group and this C_r
-            asks the other ranks, for which the host waits, and later calls use its answer again.
-            Where another rank's number has changed since, but not this one's, the CPU raises
-            ValueError and a GPU returns NaN.
+            classes, possibly none; differentiable once.
+        target: class indices over all ranks in int64, int32 or uint8, in the shape of ``input``
+            without C_r; the same on all ranks.
+        weight: a factor for each of this rank's classes, ``(C_r)``; on all ranks or none. It has no
+            gradient.
+        group: the process group that shares the classes, or a one-dimensional mesh; None for all
+            processes.
+        sizes: each rank's number of classes. None: the first call with this group and C_r asks the
+            other ranks, for which the host waits; later calls reuse the answer. If another rank's
+            number has changed but not this one's, the CPU raises ValueError and a GPU returns NaN.
         reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
-        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
-            does not count.
-        label_smoothing: how much of each target is shared equally by the classes of all ranks,
-            from 0 to 1.
+        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
+        label_smoothing: share of each target spread equally over the classes of all ranks, from 0
+            to 1.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: multiplies the square of each row's log of the sum of exponentials, which is added.
+        z_loss: factor of each row's squared log-sum-exp, which is added.
 
     Returns:
         The loss, in the dtype of ``input``, under autocast in float32.
@@ -76,12 +74,12 @@ def cross_entropy(
     Raises:
         RuntimeError: there is no process group.
         ValueError: this process is not in the group, ``sizes`` or another shape does not fit, no
-            rank has a class, a setting is out of its domain, or on the CPU ranks have different
-            rows, settings, dtypes or optional operands. On a GPU the loss of such ranks is NaN.
-        TypeError: ``input`` is not floating, ``target`` does not hold class numbers, the dtype of
-            ``weight`` is not that of ``input``, or ``group`` or ``sizes`` is something else.
-        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
-            that row are NaN.
+            rank has a class, a setting is invalid, or, on the CPU, ranks differ in rows, settings,
+            dtypes or optional operands. On a GPU the loss of such ranks is NaN.
+        TypeError: ``input`` is not floating-point, ``target`` does not hold class indices,
+            ``weight`` and ``input`` differ in dtype, or ``group`` or ``sizes`` has the wrong type.
+        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
+            NaN.
     """
     name = "cross_entropy"
     settings = settings_of(ignore_index, label_smoothing, temperature, softcap, z_loss)
@@ -115,23 +113,23 @@ def token_log_probs(
     temperature: float = 1.0,
     entropy: bool = False,
 ) -> Any:
-    """Log-probability of each row's token, of logits whose classes are spread over ranks.
+    """Log-probability of each row's token, from logits whose classes are sharded over ranks.
 
-    As :func:`losscli.functional.token_log_probs` of all logits. One all-gather of 12 bytes a row
-    and rank in float32, with the entropy 16.
+    As :func:`losscli.functional.token_log_probs` of all logits. One all-gather of 12 bytes per row
+    and rank in float32, 16 with the entropy.
 
     Args:
         logits: this rank's logits, ``(..., C_r)``; differentiable once.
-        tokens: the number of each row's token among those of all ranks, ``(...)``; the same on all
-            ranks.
+        tokens: token indices over all ranks, ``(...)``; the same on all ranks.
         group: as in :func:`cross_entropy`.
         sizes: as in :func:`cross_entropy`.
         temperature: divides the logits; above 0.
-        entropy: whether to return the entropies of rows as well.
+        entropy: whether to return the rows' entropies too.
 
     Returns:
-        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; for 16-bit
-        logits in float32.
+        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
+            16-bit
+        logits.
 
     Raises:
         As :func:`cross_entropy`.
@@ -164,7 +162,7 @@ def _losses(
     group: Any,
     sizes: Sequence[int] | None,
 ) -> Tensor:
-    """Return the losses of logits ``(..., C_r)``, of each row ``(N)``, in float32 at least."""
+    """Return the losses of logits ``(..., C_r)`` per row, ``(N)``, in at least float32."""
     width = logits.shape[-1]
     alike = (logits.dtype, settings, reduction, weight is None)
     ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
@@ -181,7 +179,7 @@ def _losses(
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
-    """Raise NotImplementedError for tensors that ranks cannot take."""
+    """Raise NotImplementedError for tensors that are not plain."""
     if not is_eager(*tensors):
         raise NotImplementedError(
             f"{name}: losses over ranks take plain tensors, and no compiler or transform traces "

@@ -1,4 +1,4 @@
-"""The public functions of hidden states, where a vocabulary's weight is spread over ranks."""
+"""The public fused linear losses of a weight sharded over ranks."""
 
 from __future__ import annotations
 
@@ -36,37 +36,36 @@ def linear_cross_entropy(
     memory_budget: int | None = None,
     reduce_input_gradient: bool = True,
 ) -> Any:
-    """Cross entropy of the logits of a linear layer whose classes are spread over ranks.
+    """Cross entropy of a linear layer whose classes are sharded over ranks.
 
-    As :func:`losscli.functional.linear_cross_entropy`; each rank has the hidden states, and the
-    weight of some classes. The logits are made in slices of this rank's classes, as far as its
-    memory asks for it. One all-gather forward, and backward one all-reduce in float32 of the
-    gradient of the hidden states, of which each rank has a part of the sum.
+    As :func:`losscli.functional.linear_cross_entropy`; each rank has all hidden states and the
+    weight of some classes. Logits are computed in slices of this rank's classes if memory requires
+    it. Forward makes one all-gather, backward one float32 all-reduce of the hidden states'
+    gradient, of which each rank has a partial sum.
 
     Args:
         input: hidden states, ``(D)`` or ``(..., D)``, the same on all ranks; differentiable once.
         linear_weight: ``(C_r, D)`` for this rank's C_r classes; differentiable once.
-        target: the number of each row's class among those of all ranks, ``(...)``.
+        target: class indices over all ranks, ``(...)``.
         linear_bias: ``(C_r)``; differentiable once.
-        weight: a number for each of this rank's classes, ``(C_r)``.
+        weight: a factor for each of this rank's classes, ``(C_r)``.
         group: as in :func:`cross_entropy`.
         sizes: as in :func:`cross_entropy`.
         reduction: ``none``, ``mean`` or ``sum``.
-        ignore_index: as in :func:`losscli.functional.linear_cross_entropy`, and so are the
-            arguments that follow.
-        label_smoothing: how much of each target is shared by the classes of all ranks.
+        ignore_index: as in :func:`losscli.functional.linear_cross_entropy`, like the arguments that
+            follow.
+        label_smoothing: share of each target spread over the classes of all ranks.
         temperature: divides the logits.
         softcap: bounds the logits.
-        z_loss: multiplies the square of each row's log of the sum of exponentials.
-        token_weight: a number for each row; with ``weight`` not for a mean.
-        return_lse: also return the logarithm of each row's sum of exponentials.
-        memory_budget: bytes that this rank's logits and sums of gradients may take.
-        reduce_input_gradient: whether the gradient of ``input`` is added up over the ranks. False
-            leaves to the caller the part of the sum that this rank has: as where a reduce-scatter
-            follows.
+        z_loss: factor of each row's squared log-sum-exp.
+        token_weight: a factor for each row; not together with ``weight`` for a mean.
+        return_lse: also return each row's log-sum-exp.
+        memory_budget: bytes for this rank's logits and sums of gradients.
+        reduce_input_gradient: whether to sum the gradient of ``input`` over the ranks. False leaves
+            this rank's partial sum to the caller, for example for a reduce-scatter.
 
     Returns:
-        As :func:`losscli.functional.linear_cross_entropy`, the same bits on all ranks.
+        As :func:`losscli.functional.linear_cross_entropy`, bitwise equal on all ranks.
 
     Raises:
         As :func:`losscli.functional.linear_cross_entropy` and :func:`cross_entropy`.
@@ -106,7 +105,7 @@ def linear_token_log_probs(
     memory_budget: int | None = None,
     reduce_input_gradient: bool = True,
 ) -> Any:
-    """Log-probability of each row's token from hidden states, the vocabulary spread over ranks.
+    """Token log-probabilities from hidden states, with the vocabulary sharded over ranks.
 
     As :func:`losscli.functional.linear_token_log_probs`, with the collectives of
     :func:`linear_cross_entropy`.
@@ -114,19 +113,19 @@ def linear_token_log_probs(
     Args:
         hidden: hidden states, ``(..., D)``, the same on all ranks; differentiable once.
         linear_weight: ``(C_r, D)`` for this rank's tokens; differentiable once.
-        tokens: the number of each row's token among those of all ranks, ``(...)``.
+        tokens: token indices over all ranks, ``(...)``.
         linear_bias: ``(C_r)``; differentiable once.
         group: as in :func:`cross_entropy`.
         sizes: as in :func:`cross_entropy`.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        mask: whether a row counts, ``(...)``, bool; the same on all ranks.
-        entropy: whether to return the entropies as well.
+        mask: the rows that count, ``(...)``, bool; the same on all ranks.
+        entropy: whether to return the entropies too.
         memory_budget: as in :func:`linear_cross_entropy`.
         reduce_input_gradient: as in :func:`linear_cross_entropy`.
 
     Returns:
-        As :func:`losscli.functional.linear_token_log_probs`, the same bits on all ranks.
+        As :func:`losscli.functional.linear_token_log_probs`, bitwise equal on all ranks.
 
     Raises:
         As :func:`linear_cross_entropy`.
@@ -153,7 +152,7 @@ def shard_of(
     *,
     reduces: bool = True,
 ) -> Callable[..., Shard]:
-    """Return what asks for the shard of a rank, which has the classes of ``linear_weight``."""
+    """Return a function that makes the shard of this rank, with ``linear_weight``'s classes."""
 
     def shard(hidden: Tensor, *alike: Any) -> Shard:
         every = (hidden.dtype, *alike)

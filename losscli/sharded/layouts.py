@@ -1,4 +1,4 @@
-"""How an operand of a loss lies over a mesh of ranks, and how those beside it have to lie."""
+"""How an operand lies over a mesh of ranks, and the matching placements of others."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 @dataclass(frozen=True)
 class Layout:
-    """What each dimension of a mesh shards."""
+    """What each mesh dimension shards."""
 
     name: str
-    """The loss that messages name."""
+    """The loss, for messages."""
     mesh: Any
     rows: dict[int, int]
-    """The dimensions of the mesh that shard rows, and which dimension of the rows."""
+    """Mesh dimensions that shard rows, with the rows' dimension."""
     classes: int | None
-    """The dimension of the mesh that shards the classes."""
+    """The mesh dimension that shards the classes."""
 
     @classmethod
     def of(cls, name: str, of: DTensor, dim: int | None) -> Layout:
-        """Return the layout of an operand, of which one dimension, or none, has the classes."""
+        """Return an operand's layout; ``dim`` is its class dimension, if any."""
         rows, classes = {}, None
         for k, placement in enumerate(of.placements):
             if type(placement) is Shard and placement.dim % of.dim() == dim:
@@ -47,11 +47,10 @@ class Layout:
         return cls(name, of.device_mesh, rows, classes)
 
     def placements(self, of_rows: Callable[[int], int] | None, classes: int | None) -> list[Any]:
-        """Return the placements of a tensor.
+        """Return a tensor's placements.
 
-        Args:
-            of_rows: returns which of its dimensions has a dimension of the rows; None without rows.
-            classes: which of its dimensions has the classes; None without.
+        ``of_rows`` maps a dimension of the rows to the tensor's; ``classes`` is its class
+        dimension.
         """
         found: list[Placement] = [Replicate()] * self.mesh.ndim
         for k, dim in self.rows.items():
@@ -61,7 +60,7 @@ class Layout:
         return found
 
     def local(self, said: str, tensor: Any, placements: Sequence[Any]) -> Any:
-        """Return what this rank has of an operand, whose gradient is a partial sum where needed."""
+        """Return the local part of an operand, whose gradient is a partial sum where needed."""
         if tensor is None:
             return None
         if not isinstance(tensor, DTensor):
@@ -86,7 +85,7 @@ class Layout:
         return tensor.to_local(grad_placements=sums)
 
     def ranks(self, classes: int) -> dict[str, Any]:
-        """Return the group that has the classes, and how many each rank has."""
+        """Return the group that shares the classes, and each rank's number."""
         assert self.classes is not None
         count = self.mesh.size(self.classes)
         each = -(-classes // count)
@@ -95,22 +94,15 @@ class Layout:
         return {"group": self.mesh.get_group(self.classes), "sizes": sizes}
 
     def reduced(self, mean: bool, parts: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
-        """Return the sum or the mean over the rows of all ranks, by one all-reduce in float64.
+        """Return the sum or mean over all ranks' rows, with one float64 all-reduce.
 
-        Args:
-            mean: whether to divide by what the rows of all ranks count.
-            parts: returns losses of this rank's rows, and what these rows count in a mean.
-
-        Returns:
-            The same number on all ranks, in the dtype of the losses.
-
-        Raises:
-            RuntimeError: on the CPU, another rank has raised an error in ``parts``.
+        ``parts`` returns this rank's losses and their weights in a mean. On the CPU, RuntimeError
+        if it raised an error on another rank.
         """
         try:
             losses, counts = parts()
         except Exception:
-            # The other ranks are told, so that they do not wait for this one.
+            # Tell the other ranks, so that they do not wait.
             failed = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
             self.summed(failed.to(self.mesh.device_type))
             raise
@@ -123,14 +115,14 @@ class Layout:
             )
         total = total.masked_fill(failed != 0, torch.nan)
         if mean:
-            # Where no row counts, the mean is no number, and its gradient 0.
+            # If no row counts, the mean is NaN and its gradient 0.
             nothing = count == 0
             quotient = total / count.masked_fill(nothing, 1.0)
             total = torch.where(nothing, (total / count).detach(), quotient)
         return total.to(losses.dtype)
 
     def summed(self, numbers: Tensor) -> Tensor:
-        """Return the sums of numbers over the ranks that share rows."""
+        """Sum numbers over the ranks that share rows."""
         places = [Partial() if k in self.rows else Replicate() for k in range(self.mesh.ndim)]
         sums = DTensor.from_local(numbers, self.mesh, places, run_check=False)
         for k in self.rows:  # PyTorch warns of several at once
@@ -140,7 +132,7 @@ class Layout:
         return found
 
     def loss(self, found: Any, reduction: str, shape: Sequence[int]) -> Any:
-        """Return what was found as DTensors; ``shape`` is that of the rows of all ranks."""
+        """Return results as DTensors; ``shape`` is that of all ranks' rows."""
         if isinstance(found, tuple):
             return tuple(self.loss(each, reduction, shape) for each in found)
         if reduction != "none":

@@ -1,4 +1,4 @@
-"""Losses of logits whose classes are spread over ranks, and their gradients."""
+"""Losses of sharded logits, and their gradients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from losscli.linear.rows import Rows
 
 
 class Losses(torch.autograd.Function):
-    """The losses of rows; they have first derivatives alone."""
+    """The losses of rows; only first derivatives."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, rows: Rows, shard: Shard) -> Tensor:
-        """Return the losses: one read of the logits, one collective."""
+        """Return the losses, with one read of the logits and one collective."""
         width = logits.shape[1]
         numbers = _part(rows, logits).numbers()
         losses, _, found = finished(rows, [numbers], width, width, shard)
@@ -29,7 +29,7 @@ class Losses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of this rank's logits, without a collective."""
+        """Return the gradient of this rank's logits, without communication."""
         refuse_second_derivatives(ctx.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)

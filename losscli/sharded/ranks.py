@@ -1,11 +1,11 @@
-"""The ranks of a group: how many classes each has, and the one collective of a call.
+"""The ranks of a group: their classes, and a call's collective.
 
-The collective is an all-gather of one flat tensor in float32 (of float64 in float64): two words
-that hold the bits of how many classes and rows the rank has, a third with the sum of its weights
-of classes where label smoothing asks for that, then a few numbers of each row.
+The collective is an all-gather of one flat tensor in float32 (float64 for float64). Two words hold
+the rank's numbers of classes and rows, a third the sum of its class weights if label smoothing
+needs it; then follow a few numbers per row.
 
-The bits of both words are exclusive-ored with a digest of all that the ranks have to call alike.
-Each rank takes its own digest off: where another rank's differs, what is left are no sizes.
+The first two words are XORed with a digest of everything that ranks must agree on. Each rank
+removes its own digest, so a disagreement leaves invalid sizes.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from losscli.linear.rows import Rows
 from losscli.ranks.shards import gather_into
 
 _WORDS = 2
-"""Words before the numbers of rows: the classes and the rows of a rank."""
+"""Words before the rows' numbers: the rank's numbers of classes and rows."""
 _known_sizes: WeakKeyDictionary[Any, dict[int, tuple[int, ...]]] = WeakKeyDictionary()
-"""The classes of all ranks of a group, by how many this rank has."""
+"""All ranks' numbers of classes in a group, by this rank's number."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The ranks of a group, which have the classes in the order of their numbers."""
+    """The ranks of a group, which share the classes in rank order."""
 
     name: str
-    """The loss that messages name."""
+    """The loss, for messages."""
     group: Any
     rank: int
     """This process in the group."""
     sizes: tuple[int, ...]
-    """How many classes each rank has."""
+    """Each rank's number of classes."""
     digest: int = 0
-    """Of what the ranks have to call alike, 31 bits."""
+    """31 bits of what ranks must agree on."""
 
     @classmethod
     def of(
@@ -55,21 +55,20 @@ class Ranks:
         device: torch.device,
         alike: Sequence[Any] = (),
     ) -> Ranks:
-        """Return the ranks of a group; the first call of a group and a width asks the others.
+        """Return a group's ranks; the first call with a group and width asks the others.
 
         Args:
-            name: the loss that messages name.
-            group: a process group, a mesh of one dimension, or None for all processes.
-            width: how many classes this rank has.
-            sizes: how many classes each rank has, or None to ask the others.
-            device: of the tensor by which they are asked.
-            alike: dtypes, settings, and which operands are there: the same on all ranks.
+            name: the loss, for messages.
+            group: a process group, a one-dimensional mesh, or None for all processes.
+            width: this rank's number of classes.
+            sizes: each rank's number of classes, or None to ask.
+            device: the device to communicate on.
+            alike: dtypes, settings and present operands, which must be equal on all ranks.
 
         Raises:
             RuntimeError: there is no process group.
-            TypeError: ``group`` or ``sizes`` is of another type.
-            ValueError: this process is not in the group, ``sizes`` does not fit, or no rank has a
-                class.
+            TypeError: ``group`` or ``sizes`` has the wrong type.
+            ValueError: this process is not in the group, or sizes do not fit or are all 0.
         """
         group = _process_group(name, group)
         rank, count = distributed.get_rank(group), distributed.get_world_size(group)
@@ -86,30 +85,26 @@ class Ranks:
 
     @property
     def first(self) -> int:
-        """Return the number of this rank's first class."""
+        """This rank's first class."""
         return sum(self.sizes[: self.rank])
 
     @property
     def classes(self) -> int:
-        """Return how many classes all ranks have."""
+        """The number of classes on all ranks."""
         return sum(self.sizes)
 
     def shard(self, *, reduces: bool = True) -> Shard:
-        """Return what the losses of parts ask of ranks; ``reduces``: sums are made of parts."""
+        """Return this rank's shard; ``reduces``: sum partial gradients over ranks."""
         summed = self.summed if reduces else _as_it_is
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
     def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
-        """Return some numbers of each row, ``(numbers, N)``, of all ranks, by one collective.
-
-        Args:
-            numbers: dense.
-            words: more numbers, of shape ``(1)``, that are not of rows.
+        """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
         Raises:
-            ValueError: on the CPU, the ranks have different numbers of rows, other classes than is
-                known, or called with different settings. On a GPU nothing waits for what came: the
-                sum of :attr:`Gathered.widths` tells.
+            ValueError: on the CPU, ranks differ in rows, classes or settings. On a GPU nothing
+                waits to
+                check: the sum of :attr:`Gathered.widths` tells.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -136,7 +131,7 @@ class Ranks:
         return Gathered(of_rows, found[:, _WORDS:at], sizes[:, 0])
 
     def exchange(self, rows: Rows, numbers: Tensor) -> Whole:
-        """Make the numbers of this rank's classes those of all ranks' classes."""
+        """Combine this rank's numbers with all other ranks'."""
         total = rows.total_weight
         words = [] if total is None else [total.to(numbers.dtype).view(1)]
         found = self.gather(numbers, words)
@@ -145,14 +140,14 @@ class Ranks:
         return join(rows, found.numbers, found.widths, slice(0, self.classes), total, self.rank)
 
     def summed(self, tensor: Tensor) -> Tensor:
-        """Return the sum of a tensor over the ranks."""
+        """Sum a tensor over the ranks."""
         if len(self.sizes) > 1:
             tensor = tensor.contiguous()
             distributed.all_reduce(tensor, group=self.group)
         return tensor
 
     def _words(self, like: Tensor, rows: int) -> Tensor:
-        """Return the bits of how many classes and rows this rank has, as numbers of a dtype."""
+        """Encode this rank's numbers of classes and rows as floating-point numbers."""
         width, rows = self.sizes[self.rank] ^ self.digest, rows ^ self.digest
         if like.dtype == torch.float64:
             words = torch.full((2,), rows, dtype=torch.int64, device=like.device)
@@ -163,7 +158,6 @@ class Ranks:
         return both.view(torch.float32)
 
     def _check(self, found: list[list[int]], rows: int) -> None:
-        """Raise ValueError where ranks, of which each said its classes and its rows, do not fit."""
         known = [[size, rows] for size in self.sizes]
         if found == known:
             return
@@ -173,7 +167,7 @@ class Ranks:
                 f"{self.name}: the ranks have {widths} classes, but {list(self.sizes)} were known; "
                 "give sizes= where the shards of a group change"
             )
-        # Another digest is in both words, and not in their exclusive or.
+        # A different digest is in both words, so it cancels in their XOR.
         if all(a ^ b == c ^ d for (a, b), (c, d) in zip(found, known, strict=True)):
             others = ", ".join(str(k) for k, count in enumerate(counts) if count != rows)
             raise ValueError(
@@ -189,15 +183,14 @@ class Ranks:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a collective has brought."""
+    """The result of the collective."""
 
     numbers: Tensor
     """``(ranks, numbers, N)``."""
     words: Tensor
     """``(ranks, words)``."""
     widths: Tensor
-    """How many classes each rank says that it has, ``(ranks)``; another number where it was called
-    otherwise."""
+    """Each rank's reported number of classes, ``(ranks)``; invalid if it was called differently."""
 
 
 def _process_group(name: str, group: Any) -> Any:
@@ -230,7 +223,6 @@ def _process_group(name: str, group: Any) -> Any:
 
 
 def _all_gathered(mine: Tensor, group: Any) -> Tensor:
-    """Return a flat tensor of each rank, ``(ranks, ...)``."""
     count = distributed.get_world_size(group)
     found = mine.new_empty(count * mine.numel())
     gather_into(found, mine, group)
@@ -238,14 +230,14 @@ def _all_gathered(mine: Tensor, group: Any) -> Tensor:
 
 
 def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
-    """Return how many classes each rank has; the host waits for it."""
+    """Return each rank's number of classes; the host waits."""
     mine = torch.full((1,), width, dtype=torch.int64, device=device)
     return tuple(_all_gathered(mine, group).flatten().tolist())
 
 
 @functools.lru_cache(256)  # 10 us otherwise, in each call
 def _digest(*alike: Any) -> int:
-    """Return 31 bits of what the ranks have to call alike; a number is the same in any type."""
+    """Return a 31-bit digest of what ranks must agree on; equal numbers hash alike."""
     words = [float(x) if isinstance(x, int | float) else x for x in _flat(alike)]
     return zlib.crc32(repr(words).encode()) >> 1
 
@@ -261,7 +253,6 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 def _taken_sizes(
     name: str, given: Sequence[int], rank: int, count: int, width: int
 ) -> tuple[int, ...]:
-    """Return the sizes that a caller gave."""
     try:
         sizes = tuple(map(operator.index, given))
     except TypeError:

@@ -1,1 +1,1 @@
-"""The truth: the inputs of a case, the float64 oracle, and the tolerances."""
+"""The reference of a case: its inputs, the float64 oracle, and the tolerances."""

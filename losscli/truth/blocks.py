@@ -1,7 +1,7 @@
-"""Walks a tensor of any size in blocks, so that work on it needs no temporary of its size.
+"""Walks a tensor in blocks, so that work on it needs no full-size temporary.
 
-A block is one slice a dimension. Blocks follow each other in the order of a contiguous tensor, and
-an operand that is broadcast against the blocks' shape is cut to match.
+A block has one slice per dimension. Blocks follow contiguous order; broadcast operands are cut to
+match.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 Block = tuple[slice, ...]
 
 BLOCK_ELEMENTS = 2**18
-"""2 MiB in float64: temporaries stay in a CPU's cache, and small enough that the allocator keeps
-them instead of asking for fresh pages each time (2^20 took nine times as long)."""
+"""2 MiB in float64: temporaries fit a CPU's cache, and the allocator keeps them instead of
+requesting fresh pages (2^20 took nine times as long)."""
 GPU_BLOCK_ELEMENTS = 2**22
-"""A GPU works longer on such a block than its kernels take to launch, and sixteen float64
-temporaries are half a GiB."""
+"""A GPU works longer on such a block than its kernels take to launch; sixteen float64 temporaries
+are half a GiB."""
 
 
 LOGITS_BLOCK, GPU_LOGITS_BLOCK = 2**22, 2**27
-"""Logits of hidden states: as many as make products efficient."""
+"""Logits that make products efficient."""
 _HELD_OF_LOGITS, _HELD_OF_GRADIENT = 14, 3
-"""float64 tensors of such a block, and of each gradient, that the oracle holds at once."""
+"""float64 tensors of such a block, and of each gradient, that the oracle needs at once."""
 
 
 def logits_block_elements(device: str) -> int:
-    """Return how many logits of hidden states are worked on at once on a device."""
+    """Return how many logits are processed at once on a device."""
     return LOGITS_BLOCK if device == "cpu" else GPU_LOGITS_BLOCK
 
 
 def linear_oracle_bytes(case: Case) -> int:
-    """Return the bytes that the oracle of hidden states holds for a case; 0 of other losses."""
+    """Return the bytes that the fused linear oracle needs; 0 for other losses."""
     if case.spec.unit != HIDDEN_STATE:
         return 0
     gradients = sum(math.prod(case.shapes[name]) for name in case.spec.trained)
@@ -48,7 +48,7 @@ def linear_oracle_bytes(case: Case) -> int:
 
 
 def block_elements(device: str) -> int:
-    """Return how many elements are worked on at once on a device."""
+    """Return how many elements are processed at once on a device."""
     return BLOCK_ELEMENTS if device == "cpu" else GPU_BLOCK_ELEMENTS
 
 
@@ -69,7 +69,7 @@ def blocks(shape: Sequence[int], limit: int = BLOCK_ELEMENTS) -> Iterator[Block]
 
 
 def part(operand: Tensor, block: Block) -> Tensor:
-    """Return the view of an operand that meets a block of the broadcast shape."""
+    """Return the part of an operand that matches a block of the broadcast shape."""
     own = block[len(block) - operand.dim() :]
     return operand[
         tuple(

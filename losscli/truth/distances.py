@@ -1,18 +1,16 @@
-"""The error of a result against the oracle, in units in the last place (ULP) and as norms.
+"""Errors against the oracle, in units in the last place (ULP) and as norms.
 
-The error of an element is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the
-spacing of the result's dtype at ``scale``, never below its smallest subnormal, and ``scale`` is the
-magnitude of the truth. Where the truth is a sum, the scale is the sum of the magnitudes of its
-terms, so that terms which cancel do not make an honest sum look wrong; where the loss says what
-terms an element is the difference of, it is the largest of them. A correctly rounded result is off
-by at most 0.5 ULP, in every dtype; for float64 the truth itself is rounded.
+An element's error is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the spacing of
+the result's dtype at ``scale``, at least its smallest subnormal. The scale is the magnitude of the
+truth; for a sum, the sum of its terms' magnitudes, so that cancellation is not counted as an error;
+for a loss with known terms, the largest term. A correctly rounded result is off by at most 0.5 ULP
+in every dtype; in float64 the truth is rounded too.
 
-Every element is measured at its own scale, so a tensor does not pass by being small: an all-zero
-float32 gradient is off by 2^23 ULP or more however small the gradient.
+Every element has its own scale, so small tensors get no advantage: an all-zero float32 gradient is
+off by at least 2^23 ULP.
 
-NaN agrees with NaN, an infinity with the same infinity or with a truth beyond the dtype's range;
-any other pair with a NaN, or an infinity where the truth is in range, is infinitely wrong. The
-sign of a zero is not judged.
+NaN matches NaN, and infinity matches the same infinity or a truth out of range. Any other NaN, or
+an infinity for a truth in range, is infinitely wrong. Signs of zeros do not matter.
 """
 
 from __future__ import annotations
@@ -25,18 +23,43 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from losscli.truth.oracle import Truth
+from losscli.truth.blocks import Block
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
-"""The bits of a float64 that leave the power of two below its magnitude."""
+"""The exponent bits of a float64."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The correct value of a block of a result."""
+
+    block: Block
+    """The block's place in the shape of the result."""
+    value: Tensor
+    """float64."""
+    magnitude: Tensor | None = None
+    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
+    or, of an element, the largest term that the spec names."""
+    undecided: Tensor | None = None
+    """How much more an element may be off, where rounding decides the sign of a difference."""
+    rounding: Tensor | None = None
+    """How much more an element may be off by roundings of what it is computed from."""
+    once_rounded: float | None = None
+    """The relative error of the whole result, by its norm, where what it is computed from is
+    rounded once; None where that is not judged."""
+
+    @property
+    def scale(self) -> Tensor:
+        """The scale of errors; its sign does not matter."""
+        return self.value if self.magnitude is None else self.magnitude
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The distance of one result from the truth."""
+    """The error of one result."""
 
     ulp: float = 0.0
-    """Largest over the elements; infinite where NaN or an infinity disagrees."""
+    """Largest over the elements; infinite where NaN or infinity disagrees."""
     absolute: float = 0.0
     """Largest over the elements."""
     relative: float = 0.0
@@ -48,14 +71,14 @@ class Errors:
     got: float = math.nan
     """The result there."""
     scale: float = math.nan
-    """What it was measured at there."""
+    """The scale there."""
     mismatches: Mapping[str, int] = field(default_factory=dict)
-    """How many elements are off by more than 1 ULP, by what differs: ``nan``, ``inf`` or ``zero``,
-    on one side only, or ``sign``. One element may count more than once."""
+    """Elements off by more than 1 ULP, by difference: ``nan``, ``inf`` or ``zero`` on one side
+    only, or ``sign``. One element may count twice."""
 
 
 def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
-    """Measure a result against the truth, block by block."""
+    """Compare a result with the truth, block by block."""
     worst = Errors(ulp=-1.0)
     absolute = squared_error = squared_scale = 0.0
     mismatches: Counter[str] = Counter()
@@ -100,7 +123,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:
-    """Return how far each element is off, beyond what roundings before it may decide or move."""
+    """Return each element's error, less what earlier roundings may cause."""
     error = (got - truth.value).abs_()
     for beyond in (truth.undecided, truth.rounding):
         error = error if beyond is None else error.sub_(beyond).clamp_(min=0.0)
@@ -108,14 +131,14 @@ def distance(got: Tensor, truth: Truth) -> Tensor:
 
 
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the spacing of ``dtype`` at the magnitude of each float64 value."""
+    """Return the spacing of ``dtype`` at each float64 value."""
     limits = torch.finfo(dtype)
     powers_of_two = (scale.view(torch.int64) & _EXPONENT_BITS).view(torch.float64)
     return powers_of_two.clamp_(min=limits.tiny).mul_(limits.eps)
 
 
 def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "") -> str:
-    """Say where a result first differs from what is due; empty if at most in signs of zeros."""
+    """Describe the first difference; empty if results differ at most in signs of zeros."""
     off = (got.detach() != due).flatten()
     if not off.any():
         return ""
@@ -125,10 +148,7 @@ def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "
 
 
 def index_of(number: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the index of an element by its number in the flattened tensor.
-
-    PyTorch's own takes as long as comparing a small tensor.
-    """
+    """Return an element's index from its flat position, faster than PyTorch does."""
     index: list[int] = []
     for extent in reversed(shape):
         number, inside = divmod(number, extent)
@@ -142,13 +162,12 @@ def _squared_norm(values: Tensor) -> float:
 
 
 def agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Tensor:
-    """Tell where both are NaN, or both the infinity that the truth becomes in a dtype."""
+    """Tell where both are NaN or the infinity that the truth becomes in a dtype."""
     rounded = expected.to(dtype).double()
     return (got.isinf() & (got == rounded)) | (got.isnan() & rounded.isnan())
 
 
 def _count_mismatches(got: Tensor, expected: Tensor) -> dict[str, int]:
-    """Count what differs in kind."""
     counts = {
         "nan": got.isnan() != expected.isnan(),
         "inf": got.isinf() != expected.isinf(),
@@ -159,7 +178,7 @@ def _count_mismatches(got: Tensor, expected: Tensor) -> dict[str, int]:
 
 
 def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
-    """Say how a result's shape, dtype or device differs from what is due; empty if it fits."""
+    """Describe a mismatch in shape, dtype or device; empty if there is none."""
     if result is None:
         return "expected a tensor, got None"
     due = (tuple(shape), dtype, like.device)

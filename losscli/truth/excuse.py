@@ -1,4 +1,4 @@
-"""Excuses a wrong result that is no worse than that of PyTorch's own formula."""
+"""Accepts a wrong result that is no worse than PyTorch's own formula."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from torch import Tensor
 
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
-from losscli.truth.distances import Errors, agree_beyond_range, compare, distance, ulp
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, agree_beyond_range, compare, distance, ulp
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 EXPONENTS = 4096
-"""Places for the exponents of numbers of float64."""
+"""Number of float64 exponents."""
 NEAR = 6
-"""Powers of two by which a result is a little larger."""
+"""Powers of two that count as slightly larger."""
 ENOUGH = 100
-"""Wrong results whose largest error tells how wrong a formula is; of fewer, it is so by luck."""
+"""Wrong results that suffice to know a formula's largest error."""
 LUCK = 4.0
-"""How many times the largest error of some elements that of others may be, where many are wrong."""
+"""How much larger other elements' errors may be than some elements' largest, if many are wrong."""
 _UNLUCKY = 1e-4
-"""How often the errors of a formula may all be smaller than that, where few are wrong."""
+"""The probability that all of a formula's errors are smaller than that, if few are wrong."""
 TWICE_AS_FAR = 2.0
-"""How many times as far off as the furthest of a formula's results that pass a few others may be:
-the same steps in another order, or a step more, leave those just beyond the bar."""
+"""How much further off than a formula's furthest passing result a few others may be: reordered or
+additional steps leave those just beyond the bound."""
 _FEW = 0.01
-"""The largest share of such results."""
+"""The largest fraction of such results."""
 MOST_LUCK = 16.0
-"""The same in 16 bits, however few are wrong: more of their few digits would be none."""
+"""The same in 16 bits, however few are wrong; more would leave no digits."""
 
 
 def excused(
@@ -44,17 +43,16 @@ def excused(
     noisy: bool = False,
     bar: float = ELEMENT_ULP,
 ) -> Outcome:
-    """Return a failure as a warning if torch's own result is wrong in each place that failed.
+    """Turn a failure into a warning if PyTorch is wrong in every place that failed.
 
     Args:
         outcome: the failure.
-        result: what was judged.
-        truths: computes what it has to be, a block at a time.
-        torchs: what each of PyTorch's own formulas gives; None where one gives nothing.
-        judge: judges the errors that are left when those are taken away that torch makes as well.
-        noisy: whether it may be as wrong as torch's is in other places of the same size: a sum of
-            the same terms in another order is wrong elsewhere.
-        bar: ULP up to which torch's own is right.
+        result: the judged result.
+        truths: computes the truth block by block.
+        torchs: results of PyTorch's formulas; None if one has no result.
+        judge: judges the errors that PyTorch does not share.
+        noisy: accept PyTorch's errors at other elements of the same size too.
+        bar: ULP up to which PyTorch counts as right.
     """
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
@@ -66,25 +64,25 @@ def excused(
 
 
 def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Tensor:
-    """Tell which errors are no larger than torch's; those near them pass where torch's is wrong."""
+    """Tell which errors are no larger than PyTorch's, or close where PyTorch is wrong."""
     return (error <= torchs) | (wrong & (error <= torchs + slack))
 
 
 @dataclass(frozen=True)
 class _Noise:
-    """How wrong results may be in other places than torch's own."""
+    """How wrong PyTorch is at elements of each size."""
 
     by_exponent: Tensor
-    """The largest error by the exponent of the truth, where torch's own is wrong."""
+    """The largest error per exponent of the truth, where PyTorch is wrong."""
     rounding: Tensor
-    """The largest share of the bar where it is not."""
+    """The largest fraction of the bound where it is not."""
 
     @classmethod
     def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> _Noise:
-        """Measure the errors of torch's own.
+        """Measure the errors of PyTorch's formula.
 
-        The largest error counts among truths so large, a little larger, and all smaller ones. The
-        smallest truths of many are few, so those of the next sizes count until ENOUGH are wrong.
+        The largest error counts for truths of its size, slightly larger, and smaller ones. As few
+        truths are smallest, the next sizes count too until ENOUGH are wrong.
         """
         largest = torch.zeros(EXPONENTS, dtype=torch.float64, device=torchs.device)
         count, rounding = torch.zeros_like(largest), largest[0].clone()
@@ -102,7 +100,7 @@ class _Noise:
         enough = (count < ENOUGH).sum().clamp(max=EXPONENTS - 1)
         up_to = torch.arange(NEAR, EXPONENTS + NEAR, device=torchs.device)
         up_to = up_to.clamp(max=EXPONENTS - 1).maximum(enough)
-        # Errors spread evenly are all n smaller than 1/x of the most with probability x^-n.
+        # n uniform errors are all below 1/x of the maximum with probability x^-n.
         most = MOST_LUCK if torchs.dtype.itemsize == 2 else math.inf
         luck = (_UNLUCKY ** (-1 / count[up_to].clamp(min=1))).clamp(LUCK, most)
         return cls(largest[up_to] * luck, rounding)
@@ -117,7 +115,6 @@ class _Noise:
 
 
 def _exponents(values: Tensor) -> Tensor:
-    """Return the exponents of numbers as places in a table."""
     values = values.double().nan_to_num()
     exponents = torch.frexp(values).exponent.long() + EXPONENTS // 2
     return exponents.where(values != 0, 0).clamp(0, EXPONENTS - 1 - NEAR)
@@ -126,7 +123,7 @@ def _exponents(values: Tensor) -> Tensor:
 def _lenient(
     result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: _Noise | None, bar: float
 ) -> Iterator[Truth]:
-    """Yield the truths, replaced by the result itself wherever torch's own is at least as wrong."""
+    """Yield the truths, with the result itself wherever PyTorch is at least as wrong."""
     for truth in truths:
         got = result.detach()[truth.block].double()
         own = torchs.detach()[truth.block].double()
@@ -139,6 +136,6 @@ def _lenient(
 
 
 def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
-    """Return the distance of each element, which is infinite where NaN or an infinity differs."""
+    """Return each element's error, infinite where NaN or infinity differs."""
     error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
     return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)

@@ -1,4 +1,4 @@
-"""The bits of tensors: whether two are the same, and marks that show any change of one."""
+"""Bitwise comparison of tensors, and marks that detect changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from losscli.truth.blocks import block_elements, blocks
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D
-"""Odd, so that a change of one block is never multiplied away in 64 bits."""
+"""Odd, so that 64-bit multiplication never loses a block's change."""
 _LOW = 2**32 - 1
 _COPIED_ELEMENTS = 2**16
-"""Most elements of a tensor that is copied: half a MiB. Checks use thousands of smaller ones."""
+"""Largest tensor that is copied, half a MiB; checks use thousands of smaller ones."""
 _COMPARED_ELEMENTS = 2**24
-"""Compared at once: the temporaries stay below 16 MiB, and 2^30 elements take 64 looks."""
+"""Compared at once: temporaries stay below 16 MiB, and 2^30 elements take 64 steps."""
 
 
 def bits(tensor: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
-    """Tell whether two results are the same, bit for bit; NaN is itself."""
+    """Tell whether two results are bitwise equal."""
     if one is None or other is None:
         return one is other
     if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
@@ -38,10 +38,10 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a tensor was."""
+    """The identity and contents of a tensor."""
 
     bits: Tensor | None
-    """The bits of a small tensor, which are compared in a tenth of the time of a fingerprint."""
+    """A small tensor's bits, compared ten times faster than a fingerprint."""
     fingerprint: int = 0
 
     @classmethod
@@ -52,18 +52,18 @@ class Mark:
         return cls(None, fingerprint(tensor))
 
     def is_of(self, tensor: Tensor) -> bool:
-        """Tell whether a tensor still is what it was."""
+        """Tell whether a tensor is unchanged."""
         if self.bits is None:
             return fingerprint(tensor) == self.fingerprint
         return torch.equal(self.bits, bits(tensor.detach()))
 
 
 def fingerprint(tensor: Tensor) -> int:
-    """Return a weighted sum of the bits, in 64 bits.
+    """Return a 64-bit weighted sum of the bits.
 
-    Weights are odd, so that a change of one element always shows. Otherwise they follow no rule, as
-    changes do: a sign is one bit at the upper end, and of weights that sum to a power of two, or
-    lie one apart, the sum would lose it.
+    Odd weights detect any change of one element. They are otherwise irregular, because changes have
+    patterns: a sign is one high bit, and regular weights, such as ones summing to a power of two,
+    could cancel it.
     """
     limit = block_elements(tensor.device.type)
     count = min(tensor.numel(), limit)
@@ -79,5 +79,5 @@ def fingerprint(tensor: Tensor) -> int:
 
 
 def _fold(values: Tensor) -> Tensor:
-    """Bring the upper half of 64 bits into the lower; no two values become one."""
+    """Fold the upper half of 64 bits into the lower, injectively."""
     return (values >> 32).bitwise_and_(_LOW).bitwise_xor_(values)

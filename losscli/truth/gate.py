@@ -1,9 +1,8 @@
-"""The gate before and after a measurement: no wrong implementation gets a time.
+"""The gate around a measurement: a wrong implementation gets no time.
 
-PyTorch's own functions, which losscli's kernels are compared with, lose digits of some elements:
-that of a logit which fits its label, or the gradient of log-cosh where it is small. Without a time
-of theirs the comparison would be one with slower formulas. So where the norm of the error is within
-the ulp that an element is allowed, ``functional`` gets a warning in place of a failure.
+PyTorch's functions lose digits of some elements, such as a logit that fits its label or a small
+gradient of log-cosh. They must be timed all the same, as the baseline. So if the norm of the error
+is within an element's allowed ULP, ``functional`` gets a warning instead of a failure.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CHECK = "gate"
 
 
 class Gate:
-    """Judges the implementations of one case, which share the oracle's results."""
+    """Judges a case's implementations with shared oracle results."""
 
     def __init__(
         self,
@@ -36,14 +35,7 @@ class Gate:
         loosened: float | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """Take operands.
-
-        Args:
-            case: which case.
-            operands: of the case.
-            loosened: ULP that the config grants this case by name.
-            reference: what computes the truth of a Model.
-        """
+        """Take operands, the config's ``loosened`` ULP, and a Model's reference."""
         values = {name: operand.detach() for name, operand in operands.items()}
         third_party = ThirdParty(reference=reference) if reference else None
         self.problem = Problem(case, values, loosened, excuses=False, third_party=third_party)
@@ -56,15 +48,7 @@ class Gate:
         *gradients: Tensor | None,
         incoming: float = 1.0,
     ) -> VerifyResult:
-        """Judge what an implementation called ``name`` computed.
-
-        Args:
-            name: of the implementation.
-            pass_: ``forward``, or ``forward_backward``, where ``gradients`` are judged as well.
-            loss: the loss.
-            gradients: those that a step of training asks for, in the order of the operands.
-            incoming: the number that came in for it, or each element of what did.
-        """
+        """Judge a loss and, for ``forward_backward``, a training step's gradients."""
         worst = Worst()
         outcome, loss_errors = self.problem.judge_loss(loss)
         worst.add(self._as_a_whole(name, outcome, loss_errors), loss_errors, "loss: ")
@@ -81,14 +65,14 @@ class Gate:
         return worst.result(self.problem, name, CHECK, to_error(loss_errors, found.errors))
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
-        """Return a failure of single elements as a warning where those do not count."""
+        """Turn a failure of single elements into a warning where they do not matter."""
         implementation = IMPLEMENTATIONS.get(name)
         if outcome.status != FAIL or errors is None:
             return outcome
-        if implementation is None or not implementation.torchs_own:
-            return outcome
+        if implementation is not None and not implementation.torchs_own:
+            return outcome  # of files the elements were judged before, beside PyTorch's formulas
         allowed = max(ELEMENT_ULP, self.problem.granted or 0.0)
-        # As many ulp of a number are no more than so many times eps of it.
+        # n ulp of a number are at most n * eps of it.
         if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
             return outcome
         return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)

@@ -1,33 +1,29 @@
-"""The inputs of a case: its operands by name, deterministic in the seed.
+"""The inputs of a case, deterministic in the seed.
 
-Values are drawn block by block in float32 (float64 for float64) and rounded to the dtype of the
-case, so no temporary of full size exists. Each operand and the incoming gradient come from streams
-of their own, and no stream of a seed is a stream of another seed.
-PyTorch's generators differ between CPU and CUDA: the same seed gives other values there.
+Values are drawn block by block in float32 (float64 for float64) and rounded to the case's dtype,
+without full-size temporaries. Each operand and grad_output has its own stream, and streams of
+different seeds differ. PyTorch's generators give other values on a GPU.
 
-Distributions (``scale`` multiplies every prediction, except at a boundary):
+Distributions (``scale`` multiplies every prediction, except for ``boundary``):
 
 - ``uniform``: predictions and targets in [0, 1);
 - ``normal``: both standard normal;
-- ``heavy_tailed``: both of Student's t with 2 degrees of freedom, cut at +-100 so that the square
-  of a difference is finite in float16;
-- ``boundary``: of five predictions one lies exactly on a kink, one just below, one just above and
-  two around it; targets are multiples of 1/16, so that the kink is met exactly in every dtype
-  that holds it;
+- ``heavy_tailed``: both Student's t with 2 degrees of freedom, clipped at +-100 so that squared
+  differences are finite in float16;
+- ``boundary``: of five predictions, one is exactly at a non-differentiable point, one just below,
+  one just above and two near it; targets are multiples of 1/16, so that the point is exact in every
+  dtype that holds it;
 - ``impulse``: zeros, and every 997th value large.
 
-Rows of logits at a boundary are multiples of 1/16, so that several classes tie. Class numbers are
-drawn with equal chances; every 997th row, from the 32nd on, is ignored where the loss ignores one.
-Several of a row are as far from each other as from a first one that is drawn.
-A mask keeps the first row, and three of four others.
+Boundary logits are multiples of 1/16, so that classes tie. Class indices are uniform; every 997th
+row from the 32nd is ignored if the loss can ignore rows. Several indices of a row are equally
+spaced from a first one. A mask keeps the first row and three of four others.
 
-Each operand has values of its domain (losscli/losses/domain.py) in all of them: draws are brought
-into it, and every 101st value is one of its ends, the next one the other. Targets of -1 and 1 are
-drawn with equal chances.
+Values lie in each operand's domain (losscli/losses/domain.py); every 101st value is an end of it,
+alternating. Targets of -1 and 1 are equally likely.
 
-Operands lie in memory as the case's layout says (losscli/cases/layouts.py); they are views where it
-asks for views, and hold the values that contiguous operands would hold. What a view leaves out of
-its tensor is NaN.
+Operands have the case's memory layout (losscli/cases/layouts.py). Views hold the same values as
+contiguous operands; memory outside a view is NaN.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
-from losscli.losses import ELEMENT, Domain
+from losscli.losses import ELEMENT, Domain, Operand
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import blocks, part
@@ -53,21 +49,21 @@ from losscli.truth.streams import OTHERS, Stream, make_generator
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY = 997
-"""A prime, so that impulses meet every position of a vector and of a tile."""
+"""A prime, so that impulses occur at every position of a vector and tile."""
 ENDS_EVERY = 101
 """A prime, for the same reason."""
 IGNORED_EVERY, FIRST_IGNORED = 997, 31
-"""The first ignored row, and the distance to the next: so few that their bytes show in no time."""
+"""The distance between ignored rows, and the first: too few to affect times."""
 KEPT_ROWS = 0.75
-"""The share of the rows that a mask keeps."""
+"""The fraction of rows that a mask keeps."""
 NO_CLASS = -(2**31)
-"""What lies beside class numbers in memory."""
+"""Fills memory next to class indices."""
 BOUNDARY_GRID = 16
-"""Targets at a boundary are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+"""Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
 
 def no_value(dtype: torch.dtype) -> float:
-    """Return what lies in memory where there are no values: NaN, or what is no class."""
+    """Return the filler for memory without values: NaN, or an invalid class."""
     return math.nan if dtype.is_floating_point else NO_CLASS
 
 
@@ -75,10 +71,15 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 """``(shape, offset of the first element) -> values``."""
 
 
-def make_inputs(case: Case, reference: Implementation | None = None) -> Operands:
+def make_inputs(
+    case: Case, reference: Implementation | None = None, *, labels: bool = False
+) -> Operands:
     """Return the operands of a case by their names, on its device.
 
-    ``reference``: what computes the truth of a Model, and has its parameters.
+    Args:
+        case: which case.
+        reference: what computes the truth of a Model, and has its parameters.
+        labels: round targets between 0 and 1 to either.
     """
     if isinstance(case, ModelCase):
         assert reference
@@ -96,6 +97,8 @@ def make_inputs(case: Case, reference: Implementation | None = None) -> Operands
             operand.domain, case.distribution, operand.factor(case.shape)
         )
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
+        if labels and may_be_labels(operand):
+            operands[operand.name].round_()
     source = _Draws(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
         _fill_boundary(case, operands, source)
@@ -105,8 +108,14 @@ def make_inputs(case: Case, reference: Implementation | None = None) -> Operands
     return operands
 
 
+def may_be_labels(operand: Operand) -> bool:
+    """Tell whether an operand holds anything from 0 to 1, so that labels are a special case."""
+    domain = operand.domain
+    return (domain.low, domain.high) == (0.0, 1.0) and not domain.discrete
+
+
 def make_grad_output(case: Case) -> Tensor:
-    """Return an incoming gradient for a loss without a reduction: standard normal values."""
+    """Return a standard normal grad_output for an unreduced loss."""
     empty = torch.empty(
         case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
     )
@@ -114,7 +123,6 @@ def make_grad_output(case: Case) -> Tensor:
 
 
 def _empty_input(case: Case) -> Tensor:
-    """Allocate the prediction in its layout."""
     dtype, shape = getattr(torch, case.dtype), next(iter(case.shapes.values()))
     if case.layout == SLICED:
         return _wider(shape, dtype, case.device)[..., :-1]
@@ -125,7 +133,6 @@ def _empty_input(case: Case) -> Tensor:
 
 
 def _empty_other(case: Case, name: str) -> Tensor:
-    """Allocate an operand that is not the prediction in its layout."""
     dtype, shape = getattr(torch, case.dtypes[name]), case.shapes[name]
     if case.layout == SLICED and shape:
         return _wider(shape, dtype, case.device)[..., 1:]
@@ -133,14 +140,14 @@ def _empty_other(case: Case, name: str) -> Tensor:
 
 
 def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
-    """Allocate a tensor that is one longer in the last dimension, with no value at its ends."""
+    """Allocate a tensor with one more element in the last dimension, with fillers at its ends."""
     wider = torch.empty((*shape[:-1], shape[-1] + 1), dtype=dtype, device=device)
     wider[..., 0] = wider[..., -1] = no_value(dtype)
     return wider
 
 
 class _Draws:
-    """One stream of the seed, and the distributions drawn from it."""
+    """One stream of a seed, and its distributions."""
 
     def __init__(self, case: Case, stream: Stream) -> None:
         self.device = torch.device(case.device)
@@ -155,7 +162,7 @@ class _Draws:
         }
 
     def of(self, domain: Domain, distribution: str, scale: float = 1.0) -> Draw:
-        """Return the draws of a distribution, multiplied by a scale, as values of a domain."""
+        """Return draws of a scaled distribution, mapped to a domain."""
         draw = self.uniform if domain.always_uniform else self.draws[distribution]
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
@@ -169,7 +176,7 @@ class _Draws:
         return drawn
 
     def classes_of(self, count: int, ignored: int | None) -> Draw:
-        """Return draws of class numbers, of which some rows have the one that is ignored."""
+        """Return draws of class indices, some of them ignored."""
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
             values = torch.randint(
@@ -183,7 +190,7 @@ class _Draws:
         return drawn
 
     def distinct_classes_of(self, count: int) -> Draw:
-        """Return draws of class numbers of which those of a row differ: as far from each other."""
+        """Return draws of distinct, equally spaced class indices per row."""
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
             own = (2, *shape[:-1], 1)
@@ -196,7 +203,7 @@ class _Draws:
         return drawn
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw which rows count: three of four, and the first, so that a mean is no NaN."""
+        """Draw a mask of three of four rows, and always the first, so that no mean is NaN."""
         return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
@@ -218,18 +225,18 @@ class _Draws:
         return self.uniform(shape, offset).mul_(2 * BOUNDARY_GRID).floor_() / BOUNDARY_GRID - 1
 
     def impulse(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw zeros with a large value at every 997th place, the first included."""
+        """Draw zeros with a large value at every 997th place, starting at the first."""
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)
         return values.masked_fill_(self.numbers(shape, offset) % IMPULSE_EVERY != 0, 0.0)
 
     def numbers(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Return the number of each element in the whole tensor."""
+        """Return each element's position in the whole tensor."""
         count = math.prod(shape)
         return torch.arange(offset, offset + count, device=self.device).view(shape)
 
 
 def _fill(tensor: Tensor, draw: Draw) -> Tensor:
-    """Fill a tensor block by block, in the order of its elements however they lie."""
+    """Fill a tensor block by block, in element order regardless of strides."""
     offset = 0
     for block in blocks(tensor.shape):
         view = tensor[block]
@@ -239,10 +246,10 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
 
 
 def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
-    """Place predictions on, beside and around the kinks.
+    """Place predictions at, next to and around non-differentiable points.
 
-    The coordinate that decides the branch is affine in the prediction, ``slope * x + intercept``,
-    and is solved for ``x``. A loss without kinks is probed at 0.
+    The branch coordinate is affine in the prediction, ``slope * x + intercept``, and solved for
+    ``x``. A smooth loss is probed at 0.
     """
     tensor, *others = operands.values()
     kinks = torch.tensor(

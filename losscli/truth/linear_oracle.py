@@ -1,12 +1,10 @@
-"""The oracle of losses of hidden states: cross entropy in float64, streamed over rows and classes.
+"""The oracle of fused linear losses: float64 cross entropy streamed over rows and classes.
 
-Logits are made in blocks of rows, and in float64 never more than a block of them; of the weight no
-more than a block of classes is float64 at once. A gradient is kept whole, as it is a sum over rows
-or over classes.
+Only a block of logits and a block of the weight's classes are float64 at once. Gradients are kept
+whole, because they are sums over rows or classes.
 
-Beside each result the oracle says how far roundings may move it, see ``tolerances``: an
-implementation rounds the logits to the dtype of the hidden states, and so is the gradient of the
-logits that the other two products take.
+The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
+round logits and their gradient to the hidden states' dtype.
 """
 
 from __future__ import annotations
@@ -23,21 +21,27 @@ from torch import Tensor
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
-from losscli.truth.oracle import Oracle, Truth, exact_sum
-from losscli.truth.tolerances import ELEMENT_ULP, sum_roundings, unit_roundoff
+from losscli.truth.distances import Errors, Truth
+from losscli.truth.oracle import Oracle, Truths, exact_sum
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    Outcome,
+    judge_as_a_whole,
+    sum_roundings,
+    unit_roundoff,
+)
 
 _FEWEST = 512
-"""Elements of a gradient that is judged as a whole: the norm of so many errors says something."""
+"""Smallest gradient that is judged as a whole, so that the norm is meaningful."""
 _MOST_OFF = 1 / 16
-"""The relative error up to which a gradient is judged as a whole. Where rounded logits leave less
-of it, a few elements decide."""
+"""The largest relative error to judge a gradient as a whole. Beyond it, a few elements decide."""
 _UNDECIDED = 0.5
-"""What roundings may take from a probability in a row that leaves no gradient to be judged as a
-whole: which of two classes has it is decided by roundings, once or not."""
+"""How much of a probability roundings may take in a row excluded from judging as a whole: they
+decide which of two classes has it."""
 
 
 class _Settings(NamedTuple):
-    """The parameters that change the value."""
+    """The parameters that affect the value."""
 
     label_smoothing: float = 0.0
     temperature: float = 1.0
@@ -50,20 +54,20 @@ class _Settings(NamedTuple):
 
 
 class _Logits(NamedTuple):
-    """The logits of some rows in float64, as the exponentials take them, and how far they move."""
+    """Some rows' float64 logits after temperature and softcap, and how far they may move."""
 
     value: Tensor
     slope: Tensor | float
-    """Their derivative for what the product gives."""
+    """Their derivative by the product's result."""
     moved: Tensor
     """How far roundings move them."""
     slope_moved: Tensor | float
-    """How far those move their derivative."""
+    """How far that moves their derivative."""
 
 
 @dataclass(frozen=True)
 class LinearOracle(Oracle):
-    """The oracle of one case of a loss of hidden states."""
+    """The oracle of a fused linear loss."""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -72,17 +76,27 @@ class LinearOracle(Oracle):
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The shape of the hidden states without their width."""
+        """The hidden states' shape without the width."""
         return self.shape[:-1]
 
     @cached_property
     def divisor(self) -> float:
-        """How many rows count in a mean."""
+        """The number of rows in a mean."""
         return float(len(self._counted)) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Tell that each element has a tolerance of its own, sums among them."""
+        """Return False: each element has its own tolerance."""
         return False
+
+    @property
+    def keeps_truths(self) -> bool:
+        """See :class:`Oracle`; of any size, for they take products."""
+        return True
+
+    def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
+        """See :class:`Oracle`."""
+        once_rounded = next((truth.once_rounded for truth in truths()), None)
+        return outcome if once_rounded is None else judge_as_a_whole(errors, once_rounded)
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss, whole."""
@@ -101,11 +115,11 @@ class LinearOracle(Oracle):
         yield Truth((), totals[0], totals[1], rounding=totals[2])
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield the gradient of an operand, block by block, for an incoming gradient."""
+        """Yield an operand's gradient, block by block."""
         yield from self.gradients((name,), grad_output)[name]
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return the gradients of operands for an incoming gradient, each whole."""
+        """Return operands' gradients, each whole."""
         hidden, _, weight, *bias = self.case.spec.names
         rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
         matrices = {hidden: (rows, width), weight: (classes, width)}
@@ -147,7 +161,6 @@ class LinearOracle(Oracle):
 
     @cached_property
     def _counted(self) -> Tensor:
-        """The places of the rows that are not ignored."""
         ignored = ignored_index(self.case.params)
         kept = torch.ones_like(self._numbers, dtype=torch.bool)
         return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
@@ -158,12 +171,11 @@ class LinearOracle(Oracle):
 
     @property
     def _dtype(self) -> torch.dtype:
-        """The dtype of the logits."""
         return self._hidden.dtype
 
     @property
     def _rounding(self) -> float:
-        """One rounding of the sums in float32; in float64 the oracle rounds as well."""
+        """The rounding of float32 sums; in float64 the oracle rounds too."""
         if self._dtype == torch.float64:
             return 2 * unit_roundoff(torch.float64)
         return unit_roundoff(torch.float32)
@@ -173,7 +185,6 @@ class LinearOracle(Oracle):
         return logits_block_elements(self.device.type)
 
     def _blocks_of_rows(self) -> Iterator[Tensor]:
-        """Yield the places of some rows that count."""
         most = max(self._limit // max(len(self._weight), 1), 1)
         yield from self._counted.split(most) if len(self._counted) else ()
 
@@ -183,10 +194,7 @@ class LinearOracle(Oracle):
             yield slice(start, min(start + most, len(self._weight)))
 
     def _logits(self, place: Tensor, *, rounded: bool = False) -> _Logits:
-        """Return the logits of some rows.
-
-        ``rounded``: to the dtype of the hidden states, as an implementation rounds them.
-        """
+        """Return some rows' logits, ``rounded`` to the hidden states' dtype."""
         hidden, classes = self._hidden_rows[place], len(self._weight)
         value = torch.empty((len(place), classes), dtype=torch.float64, device=self.device)
         moved = torch.empty_like(value)
@@ -218,14 +226,12 @@ class LinearOracle(Oracle):
         return _Logits(value, slope, _finite(moved), slope_moved)
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
-        """Return the logarithm of each row's sum, and how far roundings move it."""
         found = _log_sums(logits.value)
         moved = torch.logsumexp(logits.value + logits.moved, 1) - found
         rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
         return found, _finite(moved) + self._rounding * _finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses of rows, and how far roundings move them."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums, moved = self._log_sums(logits)
         own = numbers.unsqueeze(1)
@@ -240,7 +246,6 @@ class LinearOracle(Oracle):
         return self._spec.sign * loss, _finite(off)
 
     def _gradient_of_logits(self, place: Tensor, grad_output: Tensor) -> _Gradient:
-        """Return the gradient of what the product gives, of some rows."""
         incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
         if self.case.reduction == "none":
             incoming = incoming[place]
@@ -250,8 +255,8 @@ class LinearOracle(Oracle):
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
         z = self._settings.z_loss
-        # A probability moves as the logarithm of the sum and its own logit do, and is at most 1. It
-        # loses no more than the others gain: all of it where another logit is nearly the same.
+        # A probability moves with the log-sum-exp and its logit, and is at most 1. It loses at most
+        # what others gain: all of it if another logit is nearly equal.
         logs, off = logits.value - log_sums, logits.moved + log_sums_moved
         most = (logs + off).clamp_(max=0.0).exp_()
         least = logs.sub_(off).exp_()
@@ -259,12 +264,12 @@ class LinearOracle(Oracle):
         loses = torch.minimum(p - least, gains.sum(1, keepdim=True) - gains)
         moved = torch.maximum(gains, loses) * (1 + 2 * z * log_sums.abs())
         moved = moved + most * (2 * z * log_sums_moved)
-        # Its two terms are rounded beside each other, and so is the product with the slope.
+        # Its two terms and the product with the slope are each rounded.
         terms = (p * (1 + 2 * z * log_sums.abs())).add_((value - p).abs())
         moved = moved + ELEMENT_ULP * self._rounding * terms
         moved = moved * logits.slope + value.abs() * logits.slope_moved
         value = value * logits.slope
-        # It is rounded to the dtype of the product, and so is its product with what comes in.
+        # It and its product with grad_output are rounded to the product's dtype.
         unit = unit_roundoff(self._dtype)
         longest = max(len(self._counted), len(self._weight))
         lost = sum_roundings(longest) * self._rounding
@@ -280,7 +285,6 @@ class LinearOracle(Oracle):
         return _Gradient(value * incoming, _finite(moved), once)
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the derivative for each logit, its probability, and the log of the row's sum."""
         (smoothing, *_, z), x = self._settings, logits.value
         log_sums = _log_sums(x).unsqueeze(1)
         p = torch.softmax(x, 1)  # the exponential of x - log_sums is 1 for each of two huge ones
@@ -295,21 +299,21 @@ class LinearOracle(Oracle):
 
 
 class _Gradient(NamedTuple):
-    """The gradient of the logits of some rows."""
+    """The gradient of some rows' logits."""
 
     value: Tensor
     """float64."""
     moved: Tensor
     """How far roundings may move it."""
     once: Tensor | None
-    """What its rounding changes where logits and gradient are rounded once; None in 32 bits."""
+    """The change from rounding logits and gradient once; None in 32 bits."""
 
     def of(self, classes: slice) -> _Gradient:
         """Return the part of some classes."""
         return self._changed(lambda matrix: matrix[:, classes])
 
     def t(self) -> _Gradient:
-        """Return the gradient with a row for each class."""
+        """Return the gradient transposed."""
         return self._changed(Tensor.t)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
@@ -318,7 +322,7 @@ class _Gradient(NamedTuple):
 
 
 class _Sum:
-    """The gradient of an operand, to which products are added: a matrix of ``rows x columns``."""
+    """An operand's gradient, accumulated from products: a ``rows x columns`` matrix."""
 
     def __init__(self, operand: Tensor, rows: int, columns: int) -> None:
         self.operand = operand
@@ -327,7 +331,7 @@ class _Sum:
         self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
 
     def add(self, gradient: _Gradient, other: Tensor, place: Tensor | slice) -> None:
-        """Add the product of the gradient of the logits and another matrix at some rows."""
+        """Add the product of the logits' gradient and another matrix at some rows."""
         wide = other.double()
         self.value[place] += gradient.value @ wide
         self.moved[place] += gradient.moved @ wide.abs()
@@ -344,11 +348,10 @@ class _Sum:
             yield Truth(block, value[block], rounding=rounding, once_rounded=once)
 
     def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the norm of the error of one product of what is rounded once, over the norm.
+        """Return the relative error of one product of once-rounded values.
 
-        At least one rounding.
-
-        None of few elements, or where that is large: there the error of another product may differ.
+        None if there are few elements or the error is large: another product's error may then
+        differ.
         """
         if self.once is None or self.value.numel() < _FEWEST:
             return None
@@ -363,11 +366,11 @@ class _Sum:
 
 
 def _log_sums(x: Tensor) -> Tensor:
-    """Return the logarithm of each row's sum of exponentials; NaN beside infinity."""
+    """Return the log-sum-exps of rows; NaN wins over infinity."""
     found = torch.logsumexp(x, 1)
     return found.masked_fill(found == math.inf, math.nan)
 
 
 def _finite(values: Tensor) -> Tensor:
-    """Return how far roundings move values; 0 of what is no number, which has to be just that."""
+    """Return how far roundings move values; 0 for non-finite ones, which must match."""
     return values.nan_to_num(nan=0.0, posinf=0.0)

@@ -1,24 +1,26 @@
-"""The truth of a ``Model``: what the reference itself computes in float64, in a worker of its own.
+"""The truth of a ``Model``: its reference in float64, in a separate worker.
 
-A tensor passes if no element is off by more than the largest of
+A tensor passes if every element's error is at most the largest of
 
-- 4 ulp of the tensor's largest truth: as an element of a known loss may be, see ``tolerances.py``,
-  but of the tensor, because a term that cancels cannot be seen from outside;
-- 4 times the largest error of the reference itself, run in the candidate's dtype;
-- in float64 what the reference's own roundings and its own sums may lose;
-- for the result alone what a sum in tiles may lose, of which the order is the candidate's own,
-  where several elements of an argument make one of the result.
+- 4 ulp of the tensor's largest truth: as for a known loss (see ``tolerances.py``), but relative to
+  the tensor, because cancelling terms cannot be seen from outside;
+- 4 times the reference's own largest error in the candidate's dtype;
+- in float64, what the reference's roundings and sums may lose;
+- for the result only, what a tiled sum in the candidate's own order may lose, if several elements
+  make one.
 
-Contents are always the judge's. Of the file's own only shapes, dtypes and the kind of values are
-known, so that a draw stays in the domain of the loss: probabilities stay probabilities.
+The judge draws all contents. The file only gives shapes, dtypes and the kind of values, so that
+draws stay in the domain: probabilities stay probabilities.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, cast
 
 import torch
 from msgspec import structs
@@ -36,11 +38,11 @@ from losscli.implementations.requests import (
     SecondDerivatives,
 )
 from losscli.implementations.sandbox.requests import ModelState
-from losscli.implementations.subject import bind
+from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
-from losscli.truth.distances import Errors
-from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.distances import Errors, Truth
+from losscli.truth.oracle import Oracle, OwnErrors, Truths
 from losscli.truth.streams import make_generator
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -53,26 +55,26 @@ from losscli.truth.tolerances import (
 )
 
 LARGE = 8.0
-"""By how much the values of ``large`` are larger: exponentials of them stay within float32."""
+"""The factor of ``large`` values; their exponentials stay within float32."""
 
 
 class WrongReferenceError(LosscliError):
-    """A reference does not run, or can be no truth."""
+    """A reference does not run, or is unusable as truth."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference of a case as a subject; what goes wrong is its own fault.
+    """The reference of a case as a subject; failures are its own fault.
 
-    It gets copies: the operands themselves may be in its worker already, to be timed there. All
-    methods raise WrongReferenceError, with the reference's own words.
+    It gets copies, because the operands may be in its worker already for timing. Methods raise
+    WrongReferenceError with the reference's message.
     """
 
     case: ModelCase
     implementation: Implementation
 
     def send(self, request: Request[R]) -> R:
-        """See :class:`Subject`; a request that has operands gets copies of them."""
+        """See :class:`Subject`; operands of a request are copied."""
         operands: Operands | None = getattr(request, "operands", None)
         if operands is not None:
             request = structs.replace(request, operands=_copied(operands))
@@ -80,21 +82,20 @@ class Reference:
             return bind(self.implementation, self.case).send(request)
 
     def state(self) -> tuple[dict[str, Tensor], list[str]]:
-        """Return its parameters and buffers, and the names of those that have a gradient."""
+        """Return parameters and buffers, and the names of those with gradients."""
         return self.ask(ModelState(self.case.made_with))
 
     def ask(self, request: Request[R]) -> R:
-        """Ask its worker itself."""
+        """Send a request to its worker."""
         with self._blamed():
             return remote.workers.of(self.implementation, self.case.device).ask(request, case=None)
 
     def wrong(self, text: str) -> WrongReferenceError:
-        """Return the error that says what is wrong with it."""
+        """Return the error that describes a failure."""
         return WrongReferenceError(f"the reference {self.case.model} {text}")
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
-        """Turn what goes wrong into an error of the reference."""
         try:
             yield
         except SubjectError as error:
@@ -106,10 +107,38 @@ class Reference:
 
 @dataclass(frozen=True)
 class ModelOracle(Oracle):
-    """What the reference computes in float64, on the very values that the candidate gets."""
+    """The reference in float64 on the candidate's exact values."""
 
     case: ModelCase
-    reference: Implementation = field(kw_only=True)
+    takes_expanded: ClassVar[bool] = False  # whether it takes them, a check of layouts asks
+
+    @property
+    def keeps_formulas(self) -> bool:
+        """See :class:`Oracle`; each result is judged by that of the reference."""
+        return True
+
+    def formulas(self, *, third_party: bool) -> list[Subject]:
+        """See :class:`Oracle`."""
+        return [cast("Subject", Reference(self.case, self._model))]
+
+    def accepted(self, truths: Truths, loss: Tensor) -> Truths:
+        """See :class:`Oracle`."""
+        return partial(take_infinity_for_nan, truths, loss)
+
+    def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
+        """See :class:`Oracle`."""
+        return judge_model(errors, own(), self.dtype, self.case.terms)
+
+    def judge_gradient(
+        self, name: str, errors: Errors, own: OwnErrors, granted: float | None
+    ) -> Outcome:
+        """See :class:`Oracle`."""
+        return judge_model(errors, own(), self.operands[name].dtype, 1)
+
+    @property
+    def _model(self) -> Implementation:
+        assert self.reference
+        return self.reference
 
     @property
     def shape(self) -> torch.Size:
@@ -128,7 +157,7 @@ class ModelOracle(Oracle):
         return torch.Size(self.case.unreduced_shape)
 
     def is_summed(self, name: str) -> bool:
-        """Tell that nothing is known of how a gradient is made."""
+        """Return False: how a gradient is made is unknown."""
         return False
 
     def value(self) -> Iterator[Truth]:
@@ -140,7 +169,7 @@ class ModelOracle(Oracle):
         return self.exact.send(Forward(_wide(self.operands)))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return the gradients of operands for an incoming gradient, each whole."""
+        """Return operands' gradients, each whole."""
         call = Call(_wide(self.operands), tuple(names), grad_output.double())
         found = self.exact.send(call).gradients
         operands = {name: self.operands[name] for name in names}
@@ -150,7 +179,7 @@ class ModelOracle(Oracle):
         }
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield the gradient of an operand, whole."""
+        """Yield an operand's gradient, whole."""
         yield from self.gradients((name,), grad_output)[name]
 
     def curvature(self, asked: SecondDerivatives) -> Gradients:
@@ -163,14 +192,14 @@ class ModelOracle(Oracle):
     @property
     def exact(self) -> Reference:
         """The reference in float64."""
-        return Reference(self.case.of_dtype("float64"), self.reference)
+        return Reference(self.case.of_dtype("float64"), self._model)
 
 
-def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor) -> Iterator[Truth]:
+def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
     """Yield truths in which a result's infinity stands for NaN.
 
-    Whether infinity less infinity is met depends on how a formula is written, and any Model may be
-    written in another way than its reference.
+    Whether infinity minus infinity occurs depends on how a formula is written, and a Model may be
+    written differently from its reference.
     """
     for truth in truths():
         got = result.detach()[truth.block].double()
@@ -179,10 +208,7 @@ def take_infinity_for_nan(truths: Callable[[], Iterable[Truth]], result: Tensor)
 
 
 def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
-    """Judge a tensor beside the reference's own error.
-
-    ``terms``: elements of an argument that make one of the result.
-    """
+    """Judge a tensor by the reference's error; ``terms`` elements make one result."""
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
     if dtype == torch.float64:  # the truth is rounded as well
@@ -196,7 +222,7 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
 
 
 def make_model_inputs(case: ModelCase, reference: Implementation) -> Operands:
-    """Return the operands of a case: arguments that are drawn, and the reference's own state."""
+    """Return a case's operands: drawn arguments and the reference's state."""
     generator = make_generator(case.seed, "input")
     state = Reference(case, reference).state()[0] if case.state else {}
     operands: Operands = {}
@@ -208,7 +234,6 @@ def make_model_inputs(case: ModelCase, reference: Implementation) -> Operands:
 
 
 def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor:
-    """Return contents of an argument in float32, or in int64."""
     shape = argument.shape or ()
     if not argument.is_floating:
         high = max(argument.high, argument.low) + 1
@@ -233,7 +258,7 @@ def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor
 
 
 def draws(case: ModelCase) -> Iterator[Draw]:
-    """Yield the draws that differ for the arguments of a case."""
+    """Yield the draws that differ for a case's arguments."""
     free = {a.content for a in case.arguments if a.is_floating}
     yield "usual"
     if free - {"signs", "bits"}:
@@ -243,7 +268,7 @@ def draws(case: ModelCase) -> Iterator[Draw]:
 
 
 def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
-    """Yield a truth whose errors are measured at its largest element within a dtype's range."""
+    """Yield a truth whose errors are relative to its largest element within range."""
     largest = value.new_zeros(())
     for block in blocks(value.shape, block_elements(value.device.type)):
         inside = value[block].abs().where(value[block].to(dtype).isfinite(), 0.0)
@@ -253,7 +278,6 @@ def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
 
 
 def _present(gradient: Tensor | None, operand: Tensor) -> Tensor:
-    """Return a gradient; zeros where the contents have none."""
     return torch.zeros_like(operand, dtype=torch.float64) if gradient is None else gradient
 
 
@@ -262,5 +286,4 @@ def _copied(operands: Operands) -> Operands:
 
 
 def _wide(operands: Operands) -> Operands:
-    """Return the operands with floating ones in float64."""
     return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}

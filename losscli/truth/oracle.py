@@ -1,92 +1,90 @@
-"""The oracle: the reference formula in float64 on the very same input values, in blocks.
+"""The oracle: the reference formula in float64 on the same input values, in blocks.
 
-The oracle reads the operands as they are (float16 values become float64 exactly), applies the
-loss's ``reference`` block by block, and lets float64 autograd differentiate it. No float64 copy of
-a whole tensor is made; only the gradient of an operand that is broadcast, which is a sum over
-blocks, is kept whole, in that operand's own shape. For float64 operands the oracle is the same
-formula in the same precision, rounded as float64 rounds.
+Operands are read as they are (float16 converts to float64 exactly), and float64 autograd
+differentiates the loss's ``reference`` block by block. No whole tensor is copied to float64; only
+the gradient of a broadcast operand, a sum over blocks, is kept whole. For float64 operands the
+oracle has the same precision.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
+from losscli.implementations import Implementation
+from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.local import Operands
+from losscli.implementations.subject import Subject, bind
 from losscli.losses import LOSS
-from losscli.truth.blocks import Block, block_elements, blocks, part
+from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
+from losscli.truth.distances import Errors, Truth
 from losscli.truth.terms import largest_terms
+from losscli.truth.textbook import textbook
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    VALUE_ULP,
+    Outcome,
+    judge_elements,
+    judge_sums,
+    judge_value,
+)
 
+Truths = Callable[[], Iterable[Truth]]
+"""Computes what is right, a block at a time; anew in each call."""
+OwnErrors = Callable[[], Errors]
+"""Measures the error of PyTorch's own formula on the same inputs."""
+KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
+"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
 _GROUP = 256
-"""Elements that the device sums in float64 before the host sums exactly."""
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The correct value of a block of a result."""
-
-    block: Block
-    """The block's place in the shape of the result."""
-    value: Tensor
-    """float64."""
-    magnitude: Tensor | None = None
-    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
-    or, of an element, the largest term that the spec names."""
-    undecided: Tensor | None = None
-    """How much more an element may be off, where rounding decides the sign of a difference."""
-    rounding: Tensor | None = None
-    """How much more an element may be off by roundings of what it is computed from."""
-    once_rounded: float | None = None
-    """The relative error of the whole result, by its norm, where what it is computed from is
-    rounded once; None where that is not judged."""
-
-    @property
-    def scale(self) -> Tensor:
-        """The scale of errors; its sign does not matter."""
-        return self.value if self.magnitude is None else self.magnitude
+"""Elements summed on the device in float64 before the host sums exactly."""
 
 
 SHARED_ELEMENTS = 2**16
-"""Most elements whose graph is kept for all gradients: what it holds then is a few MiB."""
+"""Most elements whose graph is kept for all gradients, a few MiB."""
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The oracle of one case on its operands."""
+    """The oracle of one case on its operands: what is right, and how near a result has to be.
+
+    This one is of losses of each element; others replace what differs in their unit.
+    """
 
     case: Case
     operands: Operands
     constant: bool = False
     """Whether all results are of the contents that the operands have at the first one. Then the
     loss and the gradients of a small case share one run of the reference, not one run each."""
+    reference: Implementation | None = None
+    """What computes the truth where no formula is known."""
+    takes_expanded: ClassVar[bool] = True
+    """Whether an ordinary call may have a grad_output whose elements are one in memory."""
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape that all operands broadcast to.
-
-        By views: torch.broadcast_shapes imports sympy, which takes a process more than a second.
-        """
+        """The broadcast shape, without torch.broadcast_shapes, which imports sympy for a second."""
         return torch.Size(torch.broadcast_tensors(*self.operands.values())[0].shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the loss: the operands', promoted; of some losses float32 at least."""
+        """The loss's dtype: promoted, and for some losses at least float32."""
         return self.case.spec.dtype_of(self.operands)
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The shape of the loss without a reduction."""
+        """The shape of the unreduced loss."""
         return self.shape
 
     @property
     def units(self) -> torch.Size:
-        """The shape of what has a loss of its own, along which the oracle takes blocks."""
+        """The shape of units with a loss each, along which blocks are taken."""
         return self.unreduced_shape
 
     def loss_shape(self) -> torch.Size:
@@ -95,20 +93,20 @@ class Oracle:
 
     @property
     def divisor(self) -> float:
-        """What the sum of the losses is divided by."""
+        """The divisor of the sum of losses."""
         return float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether the elements of an operand's gradient are sums over those of the loss."""
+        """Tell whether an operand's gradient sums over elements of the loss."""
         return self.operands[name].shape != self.shape
 
     @property
     def device(self) -> torch.device:
-        """Where the operands are."""
+        """The operands' device."""
         return next(iter(self.operands.values())).device
 
     def value(self) -> Iterator[Truth]:
-        """Yield the loss: block by block without a reduction, else one scalar."""
+        """Yield the loss: block by block if unreduced, else one scalar."""
         if self.case.reduction == "none":
             for block in self._blocks(self.units):
                 yield self._loss(block)
@@ -126,10 +124,7 @@ class Oracle:
         yield Truth((), *totals.to(self.device))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return the gradients of operands for an incoming gradient, each whole.
-
-        Of a small case with constant operands they come from one backward pass.
-        """
+        """Return operands' gradients, each whole, from one backward pass if the case is small."""
         if not self._shares:
             return {name: tuple(self.gradient(name, grad_output)) for name in names}
         (block,) = self._blocks(self.shape)
@@ -145,17 +140,11 @@ class Oracle:
         return {name: tuple(self._summed(name, [truth])) for name, truth in truths.items()}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield the gradient of an operand, block by block, for an incoming gradient.
-
-        Args:
-            name: which operand.
-            grad_output: of the shape of the loss.
-        """
+        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
         blocks = self._blocks(self.shape)
         return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
 
     def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
-        """Yield the gradient of an operand from its blocks in the broadcast shape."""
         operand = self.operands[name]
         if operand.shape == self.shape:
             yield from truths
@@ -170,8 +159,70 @@ class Oracle:
         for block in self._blocks(operand.shape):
             yield Truth(block, value[block], magnitude[block])
 
+    @property
+    def keeps_truths(self) -> bool:
+        """Whether truths are kept for the next implementation."""
+        return self.shape.numel() <= KEPT_ELEMENTS
+
+    @property
+    def keeps_formulas(self) -> bool:
+        """Whether the results of PyTorch's own formulas are."""
+        return self.keeps_truths
+
+    def formulas(self, *, third_party: bool) -> list[Subject]:
+        """Return PyTorch's own formulas, each of which may be wrong.
+
+        ``third_party``: whether a third-party kernel is judged, which may compute as a textbook.
+        """
+        case = self.case.whole
+        able = [each for each in TORCHS_OWN if not each.unavailable(case)]
+        return [bind(each, case) for each in able + (textbook(case) if third_party else [])]
+
+    def accepted(self, truths: Truths, loss: Tensor) -> Truths:
+        """Return the truths by which a loss is judged."""
+        return truths
+
+    def granted(self, loosened: float | None) -> float | None:
+        """Return ULP that the config grants the case by name, or that belong to its loss."""
+        own = self.case.spec.tolerance
+        given = [loosened, own.factor * ELEMENT_ULP if own else None]
+        return max((ulp for ulp in given if ulp is not None), default=None)
+
+    def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
+        """Judge the errors of a loss."""
+        if self.case.reduction == "none":
+            return self.judge_units(errors, self.dtype, granted)
+        # PyTorch's own error is worth a run only where it can change the outcome.
+        reference = own() if errors.ulp > VALUE_ULP else Errors()
+        return judge_value(errors, reference, self.dtype, granted)
+
+    def judge_gradient(
+        self, name: str, errors: Errors, own: OwnErrors, granted: float | None
+    ) -> Outcome:
+        """Judge the errors of the gradient of an operand."""
+        dtype = self.operands[name].dtype
+        if self.is_summed(name):
+            return self.judge_sums(errors, dtype, granted)
+        return self.judge_units(errors, dtype, granted)
+
+    def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """Judge what belongs to one unit each."""
+        return judge_elements(errors, granted)
+
+    def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """Judge what is summed over units."""
+        return judge_sums(errors, dtype, granted)
+
+    def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
+        """Judge a gradient whose elements are right by its norm as well."""
+        return outcome
+
+    def excuse_bar(self, dtype: torch.dtype) -> float:
+        """Return the ULP up to which PyTorch's own result is right, for third-party kernels."""
+        return ELEMENT_ULP
+
     def branch_counts(self) -> list[int]:
-        """Count the elements of each branch of the loss; those on a kink belong below it."""
+        """Count the elements of each branch; those at a boundary belong below it."""
         kinks = torch.tensor(
             self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.device
         )
@@ -183,11 +234,9 @@ class Oracle:
         return counts.tolist()
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        """Cut a shape into blocks that suit the device of the operands."""
         return blocks(shape, block_elements(self.device.type))
 
     def _loss(self, block: Block) -> Truth:
-        """Return the loss of each element of a block."""
         if self._shares:
             values = self._shared[0]
             elements = self._shared[1].detach()
@@ -197,7 +246,6 @@ class Oracle:
         return Truth(block, elements, largest_terms(self.case, LOSS, values, elements))
 
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
-        """Return the gradient of one operand in the broadcast shape of a block."""
         extent = [cut.stop - cut.start for cut in block]
         values = self._read(block)
         values[name] = values[name].expand(extent).requires_grad_()
@@ -208,7 +256,6 @@ class Oracle:
         return self._with_terms(name, block, values, gradient, incoming)
 
     def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
-        """Return the incoming gradient of each element of a block, in float64."""
         incoming = part(grad_output, block).double()
         if self.case.reduction == "mean":
             incoming = incoming / max(self.shape.numel(), 1)
@@ -217,7 +264,6 @@ class Oracle:
     def _with_terms(
         self, name: str, block: Block, values: Operands, gradient: Tensor, incoming: Tensor
     ) -> Truth:
-        """Return the truth of a gradient in the broadcast shape."""
         return Truth(block, gradient, largest_terms(self.case, name, values, gradient, incoming))
 
     @property
@@ -227,10 +273,9 @@ class Oracle:
 
     @cached_property
     def _shared(self) -> tuple[Operands, Tensor]:
-        """The operands in float64, each in the broadcast shape, and the loss of each element.
+        """The broadcast float64 operands and each element's loss, with the graph between them.
 
-        With the graph that leads from the one to the other. Copies, for autograd refuses a graph
-        over what has been written since, also where the same numbers were.
+        Operands are copied, because autograd rejects a graph over memory written since.
         """
         (block,) = self._blocks(self.shape)
         values = {n: each.clone().expand(self.shape) for n, each in self._read(block).items()}
@@ -240,16 +285,14 @@ class Oracle:
             return values, self._elements(values)
 
     def _elements(self, values: Operands) -> Tensor:
-        """Return the loss of each element."""
         return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)
 
     def _read(self, block: Block) -> Operands:
-        """Return the operands' values for a block, in float64."""
         return {n: part(each.detach(), block).double() for n, each in self.operands.items()}
 
 
 def exact_sum(elements: Tensor) -> float:
-    """Sum a block with an error far below one rounding of the result."""
+    """Sum a block with an error far below one rounding."""
     flat = elements.flatten()
     whole = len(flat) - len(flat) % _GROUP
     groups = flat[:whole].view(-1, _GROUP).sum(1)

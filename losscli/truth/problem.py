@@ -1,4 +1,4 @@
-"""One case with its inputs and its oracle, shared by all implementations and checks of the case."""
+"""A case with its inputs and oracle, shared by implementations and checks."""
 
 from __future__ import annotations
 
@@ -6,115 +6,104 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
-from typing import cast
 
 import msgspec
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case, grad_output_values
-from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Answer, Call, Forward
-from losscli.implementations.subject import Subject, bind
+from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
-from losscli.truth.blocks import BLOCK_ELEMENTS
-from losscli.truth.distances import Errors, compare, misfit
+from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.fingerprint import Mark
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.linear_oracle import LinearOracle
-from losscli.truth.model import ModelOracle, Reference, judge_model, take_infinity_for_nan
-from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.model import ModelOracle
+from losscli.truth.oracle import Oracle, Truths
 from losscli.truth.row_oracle import RowOracle
-from losscli.truth.textbook import textbook
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
-    ONCE_ROUNDED_ULP,
-    VALUE_ULP,
     Outcome,
-    judge_as_a_whole,
-    judge_elements,
-    judge_rows,
-    judge_sums,
-    judge_value,
-    lost_in_sum,
 )
 
 ORACLES: Mapping[Unit, type[Oracle]] = {
     ELEMENT: Oracle,
     ROW: RowOracle,
     HIDDEN_STATE: LinearOracle,
+    MODEL: ModelOracle,
 }
-KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
-"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
 
 _FORMULAS_TENSORS = 24
-"""Tensors of the size of the inputs, in float32 at least, for which there has to be room before
-PyTorch's formulas are run beside what failed: their temporaries and gradients, twice over."""
+"""Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
+temporaries and gradients, twice."""
 
 Beside = Mapping[str, tuple[str, ...]]
-"""The losses of the run by the name of each implementation that runs them. A check that calls
-several losses calls no others: the first call of a loss builds its kernels."""
+"""The run's losses per implementation. A check of several losses uses only these, because others
+would be built first."""
 
 _LARGEST_SCALE = 2**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
-"""A factor that makes gradients below 1e-6 of the mean of some thousand elements."""
+"""A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
 
 
 def operand_of(gradient: str) -> str:
-    """Return the name of the operand whose gradient a part of an answer is."""
+    """Return the operand whose gradient a part of an answer is."""
     return gradient.removesuffix(" gradient")
 
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """An incoming gradient and the operands whose gradients it is for. Hashed by identity."""
+    """A grad_output and the operands to differentiate. Hashed by identity."""
 
     name: str
     wrt: tuple[str, ...]
     grad_output: Tensor
-    """A tensor of the shape of the loss."""
+    """In the shape of the loss."""
 
 
 @dataclass(frozen=True)
 class ThirdParty:
-    """What is known where a kernel of others is judged, not one of losscli's own."""
+    """Facts about a judged third-party kernel."""
 
     lacking: tuple[str, ...] = ()
-    """Operands of which it refuses a gradient, as PyTorch's own function does."""
+    """Operands without a gradient, as in PyTorch's own function."""
     reference: Implementation | None = None
     """What computes the truth of a Model."""
+    labels: bool = False
+    """Whether it is judged with labels 0 and 1 alone, where a target may lie between them."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A case with its inputs, on which implementations are judged."""
+    """A case with inputs on which implementations are judged."""
 
     case: Case
     operands: Operands
     loosened: float | None = None
-    """ULP that the config grants this case by name."""
+    """ULP that the config grants this case."""
     excuses: bool = True
-    """Whether a result that is no worse than PyTorch's own formula is a warning."""
+    """Whether a result no worse than PyTorch's is a warning."""
     third_party: ThirdParty | None = None
-    """Where kernels of others are judged, which may be as wrong as a textbook's formula, too."""
+    """Set for third-party kernels, which may be as wrong as a textbook formula."""
     beside: Beside = field(default_factory=dict)
-    """The losses that a check may call in between."""
+    """Other losses that a check may call in between."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
-    """The largest error of each gradient of a Model's own, by the operand's name."""
+    """The largest error of each of a Model's own gradients, by operand."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _variants: dict[str, Problem] = field(default_factory=dict)
     _used: dict[str, Problem] = field(default_factory=dict)
-    """The variants that were asked for since ``spoiled`` looked at them."""
+    """Variants requested since ``spoiled`` last checked."""
     _marks: dict[str, Mark] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
@@ -129,12 +118,13 @@ class Problem:
         third_party: ThirdParty | None = None,
     ) -> Problem:
         """Make the inputs of a case."""
-        operands = make_inputs(case, third_party.reference if third_party else None)
+        known = third_party or ThirdParty()
+        operands = make_inputs(case, known.reference, labels=known.labels)
         return cls(case, operands, loosened, third_party=third_party, beside=beside)
 
     @property
     def of_others(self) -> bool:
-        """Whether a kernel of others is judged."""
+        """Whether a third-party kernel is judged."""
         return self.third_party is not None
 
     @property
@@ -144,33 +134,33 @@ class Problem:
 
     @property
     def wrt(self) -> tuple[str, ...]:
-        """The names of the operands whose gradients are asked for."""
+        """The names of the operands to differentiate."""
         lacking = self.third_party.lacking if self.third_party else ()
         return tuple(name for name in self.case.spec.differentiable if name not in lacking)
 
     @property
     def refused(self) -> bool:
-        """Whether the public function refuses operands of these shapes."""
+        """Whether the public function rejects these operand shapes."""
         shapes = [tuple(operand.shape) for operand in self.operands.values()]
         return bool(self.case.spec.refused(shapes))
 
     def like(self, operands: Operands, case: Case | None = None) -> Problem:
-        """Return a problem of other operands; of the same case if none is given."""
+        """Return a problem with other operands, of the same case by default."""
         return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
 
     @property
     def chooses_order(self) -> bool:
-        """Whether the order of a sum may be another one on another stream or in a capture."""
+        """Whether sums may have another order on another stream or in a capture."""
         return self.case.spec.chooses_order and self.case.device != "cpu"
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
-        """Return the problem of the case with other shapes, as :meth:`Case.reshaped` has it."""
+        """Return the problem with other shapes; see :meth:`Case.reshaped`."""
         case = self.case.reshaped(shape, target_shape)
         return Problem.of(case, self.loosened, third_party=self.third_party)
 
     @property
     def tolerance(self) -> str:
-        """The tolerance that config or loss loosened, a loss's with its reason; or nothing."""
+        """The loosened tolerance of config or loss, with the loss's reason, or an empty string."""
         own = self.case.spec.tolerance
         if self.granted is None:
             return ""
@@ -180,41 +170,29 @@ class Problem:
 
     @property
     def terms(self) -> str:
-        """The reason that errors are measured at the largest terms of an element, or nothing."""
+        """The reason that errors are relative to the largest terms, or an empty string."""
         own = self.case.spec.terms
         return own.reason if own else ""
 
     @property
     def granted(self) -> float | None:
         """ULP that the config grants this case by name, or that belong to its loss."""
-        own = self.case.spec.tolerance
-        given = [] if self.loosened is None else [self.loosened]
-        # The roundings of a row in 16 bits are those of float32, which its terms allow for.
-        if own and not (self.case.spec.unit == ROW and self.case.item_bytes == 2):
-            given.append(own.factor * ELEMENT_ULP)
-        return max(given, default=None)
+        return self.oracle.granted(self.loosened)
 
     @cached_property
     def oracle(self) -> Oracle:
-        """The truth."""
+        """The oracle."""
         return self._oracle()
 
     @cached_property
     def _constant(self) -> Oracle:
-        """The truth of the contents that the operands have now, for results that are kept."""
+        """The oracle of the operands' current contents, whose results are kept."""
         return self._oracle(constant=True)
 
     def _oracle(self, *, constant: bool = False) -> Oracle:
-        if isinstance(self.case, ModelCase):
-            return ModelOracle(self.case, self.operands, constant, reference=self._reference)
-        return ORACLES[self.case.spec.unit](self.case, self.operands, constant)
-
-    @property
-    def _reference(self) -> Implementation:
-        """What computes the truth of a Model."""
-        assert self.third_party
-        assert self.third_party.reference
-        return self.third_party.reference
+        reference = self.third_party.reference if self.third_party else None
+        oracle = ORACLES[self.case.spec.unit]
+        return oracle(self.case, self.operands, constant, reference)
 
     @cached_property
     def reference_errors(self) -> Errors:
@@ -223,7 +201,7 @@ class Problem:
 
     @cached_property
     def branch_shares(self) -> dict[str, float]:
-        """The share of the elements on each branch of the loss."""
+        """The fraction of elements on each branch of the loss."""
         counts = self.oracle.branch_counts()
         names = self.case.spec.branches(self.case.params)
         return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
@@ -234,7 +212,7 @@ class Problem:
         return Problem.of(case, self.loosened, third_party=self.third_party)
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
-        """Return a problem derived from this one; it is made once."""
+        """Return a problem derived from this one, made once."""
         if name not in self._variants:
             self._variants[name] = make()
             if self._marks:
@@ -243,15 +221,12 @@ class Problem:
         return self._variants[name]
 
     def mark(self) -> None:
-        """Store what the operands are now."""
+        """Mark the operands' current contents."""
         for name, operand in self.operands.items():
             self._marks[name] = Mark.of(operand)
 
     def spoiled(self, *, used: bool = False) -> str:
-        """Return the name of an operand, of this or a variant, that changed since ``mark``.
-
-        ``used``: look only at those variants that were asked for since the last time.
-        """
+        """Return an operand, of this or a (``used``) variant, that changed since ``mark``."""
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
@@ -260,41 +235,35 @@ class Problem:
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
     def call(self, incoming: Incoming) -> Call:
-        """Return the call that asks for the loss and the gradients of an incoming one."""
+        """Return the call for the loss and the gradients of a grad_output."""
         return Call(self.operands, incoming.wrt, incoming.grad_output)
 
     @cached_property
     def ones(self) -> Tensor:
-        """An incoming gradient of 1, in the shape of the loss."""
+        """A grad_output of ones."""
         one = torch.ones((), dtype=self.oracle.dtype, device=self.oracle.device)
         return one.expand(self.oracle.loss_shape())
 
     def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
-        """Return an incoming gradient of one number, in the shape of the loss; it is made once.
-
-        ``wrt``: the operands whose gradients it is for; the prediction alone if none is named.
-        """
+        """Return a constant grad_output, made once, for ``wrt`` or else the prediction."""
         wrt = wrt or self.wrt[:1]
         key = value, wrt
         if key not in self._filled:
             one = torch.full((), value, dtype=self.oracle.dtype, device=self.oracle.device)
             grad_output = one.expand(self.oracle.loss_shape())
-            if self.case.spec.unit == MODEL:  # whether it takes others, a check of layouts asks
+            if not self.oracle.takes_expanded:
                 grad_output = grad_output.contiguous()
             self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
         return self._filled[key]
 
     @cached_property
     def alone(self) -> tuple[Incoming, ...]:
-        """An incoming gradient of 1 for each operand alone."""
+        """A grad_output of 1 for each operand alone."""
         return tuple(self.filled(1.0, (name,)) for name in self.wrt)
 
     @cached_property
     def usual(self) -> Incoming:
-        """The usual incoming gradient: the case's number, or the first of those that change.
-
-        Without a reduction an incoming gradient of 1 is replaced by a tensor of normal values.
-        """
+        """The usual grad_output: the case's first number; normal values if unreduced and 1."""
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
             return Incoming("of normal values", self.wrt, make_grad_output(self.case))
@@ -302,12 +271,12 @@ class Problem:
 
     @cached_property
     def others(self) -> tuple[Incoming, ...]:
-        """Incoming gradients other than 1; the last is for the gradients of all operands.
+        """Other grad_outputs; the last is for all operands.
 
-        32768, a usual scale of mixed precision, is for the prediction alone, as in training.
-        A small one shows gradients that are taken for zero where they are small. In float16, where
-        they are, and where sums times 32768 overflow, there is -3 instead, and for a mean about N,
-        because with 1 the gradient underflows and zeros would pass.
+        32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
+        small one reveals gradients that are treated as zero. In float16, where these underflow and
+        sums times 32768 overflow, -3 is used instead, and about N for a mean, because with 1 the
+        gradient underflows and zeros would pass.
         """
         if self.case.reduction == "none":
             return (self.usual,)
@@ -326,30 +295,22 @@ class Problem:
     def judge(
         self, part: str, got: Tensor | None, incoming: Incoming
     ) -> tuple[Outcome, Errors | None]:
-        """Judge a part of an answer by the name that the answer gives it."""
+        """Judge a part of an answer by its name."""
         if part == LOSS:
             return self.judge_loss(got)
         return self.judge_gradient(operand_of(part), got, incoming)
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
-        """Judge a loss; there are no errors of what has the wrong shape, dtype or device."""
+        """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
         shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
         wrong = misfit(loss, shape, self.prediction, dtype)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
-        truths: Callable[[], Iterable[Truth]] = self.value
-        if isinstance(self.case, ModelCase):
-            truths = partial(take_infinity_for_nan, self.value, loss)
+        truths = self.oracle.accepted(self.value, loss)
         errors = compare(loss, truths())
 
         def outcome_of(errors: Errors) -> Outcome:
-            if isinstance(self.case, ModelCase):
-                return judge_model(errors, self.reference_errors, dtype, self.case.terms)
-            if self.case.reduction == "none":
-                return self.judge_units(errors, dtype)
-            # PyTorch's own error is worth a run only where it can change the outcome.
-            reference = self.reference_errors if errors.ulp > VALUE_ULP else Errors()
-            return judge_value(errors, reference, dtype, self.granted)
+            return self.oracle.judge_loss(errors, lambda: self.reference_errors, self.granted)
 
         outcome = outcome_of(errors)
         if outcome.status == FAIL and self._may_be_excused:
@@ -364,10 +325,7 @@ class Problem:
         *,
         any_for_nan: bool = False,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge the gradient of an operand for an incoming gradient.
-
-        ``any_for_nan``: any value passes where the truth is NaN.
-        """
+        """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         operand = self.operands[name]
         wrong = misfit(gradient, operand.shape, operand, operand.dtype)
         if wrong or gradient is None:
@@ -383,22 +341,19 @@ class Problem:
 
         errors = compare(gradient, truths())
 
+        def own_errors() -> Errors:
+            own = next(self._torchs_answers(incoming)).gradients[name]
+            torchs = Errors() if own is None else compare(own, truths())
+            known = self.torchs_gradients.get(name, torchs)
+            self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
+            return torchs
+
         def outcome_of(errors: Errors) -> Outcome:
-            if isinstance(self.case, ModelCase):
-                own = next(self._torchs_answers(incoming)).gradients[name]
-                torchs = Errors() if own is None else compare(own, truths())
-                known = self.torchs_gradients.get(name, torchs)
-                self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
-                return judge_model(errors, torchs, operand.dtype, 1)
-            if not self.oracle.is_summed(name):
-                return self.judge_units(errors, operand.dtype)
-            return judge_sums(errors, operand.dtype, self.granted_sum(operand.dtype))
+            return self.oracle.judge_gradient(name, errors, own_errors, self.granted)
 
         outcome = outcome_of(errors)
-        if outcome.status == PASS and self.case.spec.unit == HIDDEN_STATE:
-            once_rounded = next((truth.once_rounded for truth in truths()), None)
-            if once_rounded is not None:
-                outcome = judge_as_a_whole(errors, once_rounded)
+        if outcome.status == PASS:
+            outcome = self.oracle.judge_as_a_whole(outcome, errors, truths)
         if outcome.status == FAIL and self._may_be_excused:
             torchs = (own.gradients.get(name) for own in self._torchs_answers(incoming))
             outcome = self._excused(outcome, gradient, truths, torchs, outcome_of)
@@ -408,34 +363,21 @@ class Problem:
         self,
         outcome: Outcome,
         result: Tensor,
-        truths: Callable[[], Iterable[Truth]],
+        truths: Truths,
         torchs: Iterable[Tensor | None],
         judge: Callable[[Errors], Outcome],
     ) -> Outcome:
         """Return a failure as a warning where PyTorch's own formulas are as wrong."""
-        noisy, of_rows = self.of_others, self.case.spec.unit == ROW and result.dtype.itemsize == 2
-        bar = ONCE_ROUNDED_ULP if noisy and of_rows else ELEMENT_ULP
+        noisy = self.of_others
+        bar = self.oracle.excuse_bar(result.dtype) if noisy else ELEMENT_ULP
         return excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
-
-    def judge_units(self, errors: Errors, dtype: torch.dtype) -> Outcome:
-        """Judge what belongs to one element, or to one row, each."""
-        if self.case.spec.unit == ROW:
-            length = self.case.spec.terms_in_sum(tuple(self.prediction.shape))
-            return judge_rows(errors, dtype, length, self.granted)
-        return judge_elements(errors, self.granted)
-
-    def granted_sum(self, dtype: torch.dtype) -> float | None:
-        """ULP that are granted to a gradient that is a sum; see tolerances.py."""
-        if self.case.spec.unit != ROW or dtype.itemsize < 4:
-            return self.granted
-        lost = lost_in_sum(self.oracle.unreduced_shape.numel())
-        return max(self.granted or 0.0, ELEMENT_ULP + lost)
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's own formulas, where there is room for them.
+        """Whether a failure is compared with PyTorch's formulas.
 
-        What is right at a small size would else be wrong at a large one, where no formula was run.
+        They may not fit in memory at a large size; a result must not be right at a small size but
+        wrong there.
         """
         if not self.excuses:
             return False
@@ -446,38 +388,33 @@ class Problem:
     @property
     def torchs_own(self) -> list[Subject]:
         """PyTorch's own formulas, each of which may be wrong."""
-        if isinstance(self.case, ModelCase):
-            return [cast("Subject", Reference(self.case, self._reference))]
-        case = self.case.whole
-        able = [each for each in TORCHS_OWN if not each.unavailable(case)]
-        able += textbook(case) if self.of_others else []
-        return [bind(each, case) for each in able]
+        return self.oracle.formulas(third_party=self.of_others)
 
     def formulas_losses(self) -> Iterator[Tensor]:
-        """Yield the losses of those formulas, PyTorch's and textbooks', that take the operands."""
+        """Yield the losses of PyTorch's and textbook formulas that accept the operands."""
         for own in self.torchs_own:
             with suppress(SubjectError):
                 yield own.send(Forward(self.operands))
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
-        """Yield the results of PyTorch's own formulas; a large case's are made again each time."""
+        """Yield the results of PyTorch's formulas; those of a large case are recomputed."""
         if incoming in self._torchs:
             return iter(self._torchs[incoming])
-        if not self._keeps and self.case.spec.unit != MODEL:
+        if not self.oracle.keeps_formulas:
             return self._formulas_answers(incoming)
         self._torchs[incoming] = [*self._formulas_answers(incoming)]
         return iter(self._torchs[incoming])
 
     def _formulas_answers(self, incoming: Incoming) -> Iterator[Answer]:
         for number, own in enumerate(self.torchs_own):
-            # The reference takes all; a textbook's formula may not.
+            # The reference accepts all operands; a textbook formula may not.
             with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
                 yield own.send(self.call(incoming))
         if self.of_others and self.case.item_bytes == 2 and self.case.reduction != "none":
             yield self._scaled(self.torchs_own[0], incoming)
 
     def _scaled(self, own: Subject, incoming: Incoming) -> Answer:
-        """Return the answer of a kernel that rounds gradients before it knows what comes in."""
+        """Return the answer of a kernel that rounds gradients before multiplying by grad_output."""
         answer = own.send(self.call(self.filled(1.0, incoming.wrt)))
         scaled = {
             name: None if each is None else (each * incoming.grad_output).to(each.dtype)
@@ -485,25 +422,18 @@ class Problem:
         }
         return Answer(answer.loss, scaled)
 
-    @property
-    def _keeps(self) -> bool:
-        """Whether truths of full size are kept: small ones, and those that take products."""
-        is_small = self.oracle.shape.numel() <= KEPT_ELEMENTS
-        return is_small or self.case.spec.unit == HIDDEN_STATE
-
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
-        """The whole truth of the loss."""
         return tuple(self._constant.value())
 
     def value(self) -> Iterable[Truth]:
         """The truth of the loss; streamed again each time where it is large."""
-        small = self.case.reduction != "none" or self._keeps
+        small = self.case.reduction != "none" or self.oracle.keeps_truths
         return self._whole_value if small else self.oracle.value()
 
     def gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
         """The truth of a gradient; streamed again each time where it is large."""
-        if not self._keeps:
+        if not self.oracle.keeps_truths:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)
         if key not in self._kept:

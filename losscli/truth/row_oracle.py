@@ -1,8 +1,7 @@
-"""The oracle of losses over rows: the reference formula in float64, in blocks of whole rows.
+"""The oracle of row-wise losses: the reference in float64, in blocks of whole rows.
 
-As that of losses over elements it copies no whole tensor to float64. An operand that all rows
-share, the weight of each class, has a gradient that is summed over the blocks. Each row's share in
-it is measured at the terms that the spec names; without them at itself, taken to have one sign.
+It copies no whole tensor to float64. A shared operand's gradient (class weights) is summed over
+blocks; each row's part is measured at the spec's terms, or at itself, assuming one sign.
 """
 
 from __future__ import annotations
@@ -21,14 +20,23 @@ from torch.overrides import TorchFunctionMode
 from losscli.implementations.local import Operands
 from losscli.losses import LOSS, RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
-from losscli.truth.oracle import Oracle, Truth
+from losscli.truth.distances import Errors, Truth
+from losscli.truth.oracle import Oracle
 from losscli.truth.terms import largest_terms
-from losscli.truth.tolerances import ELEMENT_ULP, lost_in_sum, terms_share
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    ONCE_ROUNDED_ULP,
+    Outcome,
+    judge_rows,
+    judge_sums,
+    lost_in_sum,
+    terms_share,
+)
 
 
 @dataclass(frozen=True)
 class RowOracle(Oracle):
-    """The oracle of one case of a loss over rows."""
+    """The oracle of a row-wise loss."""
 
     @cached_property
     def shape(self) -> torch.Size:
@@ -44,7 +52,7 @@ class RowOracle(Oracle):
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The shape of the rows, behind that of the values of each."""
+        """The rows' shape, preceded by the values per row."""
         return torch.Size(self.spec.loss_shape([tuple(self.shape)]))
 
     @cached_property
@@ -54,7 +62,7 @@ class RowOracle(Oracle):
 
     @cached_property
     def divisor(self) -> float:
-        """What the rows count together in a mean."""
+        """The sum of row weights in a mean."""
         if self.case.reduction != "mean":
             return 1.0
         if self.spec.counts is None:
@@ -63,20 +71,34 @@ class RowOracle(Oracle):
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether the elements of an operand's gradient are sums over rows."""
+        """Tell whether an operand's gradient sums over rows."""
         return any(each.name == name and each.shared for each in self.spec.operands)
 
+    def granted(self, loosened: float | None) -> float | None:
+        """See :class:`Oracle`; roundings in 16 bits are those of float32, which terms allow for."""
+        return loosened if self.case.item_bytes == 2 else super().granted(loosened)
+
+    def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """See :class:`Oracle`."""
+        return judge_rows(errors, dtype, self.spec.terms_in_sum(tuple(self.shape)), granted)
+
+    def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
+        """See :class:`Oracle`; PyTorch's operators add up row after row."""
+        if dtype.itemsize >= 4:
+            lost = lost_in_sum(self.unreduced_shape.numel())
+            granted = max(granted or 0.0, ELEMENT_ULP + lost)
+        return judge_sums(errors, dtype, granted)
+
+    def excuse_bar(self, dtype: torch.dtype) -> float:
+        """See :class:`Oracle`."""
+        return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
+
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return the gradients of operands for an incoming gradient, each whole."""
+        """Return operands' gradients, each whole."""
         return {name: tuple(self.gradient(name, grad_output)) for name in names}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield the gradient of an operand, block by block, for an incoming gradient.
-
-        Args:
-            name: which operand.
-            grad_output: of the shape of the loss.
-        """
+        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
         if self.is_summed(name):
             yield self._gradient_of_shared(name, grad_output)
             return
@@ -97,10 +119,7 @@ class RowOracle(Oracle):
             yield Truth(self._place(block, self.operands[name]), gradient, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
-        """Return the gradient of an operand that all rows share.
-
-        A mean is divided by what the rows count, which may depend on the operand as well.
-        """
+        """Return a shared operand's gradient; a mean's divisor may depend on the operand."""
         operand = self.operands[name]
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
@@ -130,30 +149,28 @@ class RowOracle(Oracle):
             magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
-                # Where no row counts the mean is NaN, and moves nothing.
+                # If no row counts, the mean is NaN and moves nothing.
                 value -= torch.where(own == 0, own, mean * own)
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
                 magnitude += torch.where(own == 0, own, mean_scale * own).abs()
         return Truth(whole(operand.shape), value, magnitude)
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
-        """Return by how much a gradient may be off where rounding decides a sign; None without."""
+        """Return how far a gradient may be off where rounding decides a sign, or None."""
         if self.spec.undecided is None:
             return None
         dtype = torch.promote_types(self.dtype, torch.float32)
         lost = ELEMENT_ULP + lost_in_sum(self.spec.terms_in_sum(tuple(self.shape)))
         with torch.no_grad():
             found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
-            # Where no row counts, what comes in is no number.
+            # If no row counts, grad_output is NaN.
             return (found[name] * self._by_element(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
 
     def _share(self, dtype: torch.dtype) -> float:
-        """Return what the terms of a result are multiplied by."""
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
     def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        """Cut the shape of the rows along its first dimension, into blocks of whole rows."""
         if not shape:
             yield ()
             return
@@ -164,11 +181,10 @@ class RowOracle(Oracle):
             yield (slice(start, min(start + most, shape[0])), *rest)
 
     def _place(self, block: Block, operand: Tensor) -> Block:
-        """Return the place of a block of rows in an operand."""
         return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
 
     def _read(self, block: Block) -> Operands:
-        """Return the operands' values for a block; what is no number of its own stays as it is."""
+        """Return a block of the operands; class indices and masks are unchanged."""
         values: Operands = {}
         for name, operand in self.operands.items():
             whole = operand.detach()
@@ -178,12 +194,11 @@ class RowOracle(Oracle):
         return values
 
     def _elements(self, values: Operands) -> Tensor:
-        """Return the loss of each row; in float64 with sums that are as good as a kernel's."""
+        """Return each row's loss, with sums in float64 as accurate as a kernel's."""
         with AccurateSums() if self.dtype == torch.float64 else nullcontext():
             return super()._elements(values)
 
     def _loss(self, block: Block) -> Truth:
-        """Return the loss of each row of a block."""
         values = self._read(block)
         elements = self._elements(values)
         share = self._share(self.dtype)
@@ -191,11 +206,9 @@ class RowOracle(Oracle):
         return Truth(self._of_loss(block), elements, terms)
 
     def _of_loss(self, block: Block) -> Block:
-        """Return the place of a block of rows in a loss, all values of each."""
         return block if self.spec.values == 1 else (slice(0, self.spec.values), *block)
 
     def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
-        """Return the incoming gradient of each row of a block, in float64."""
         whole = grad_output.detach().double()
         if self.case.reduction == "none":
             return whole[self._of_loss(block)]
@@ -203,30 +216,27 @@ class RowOracle(Oracle):
         return (whole / self.divisor if self.case.reduction == "mean" else whole).expand(extent)
 
     def _by_element(self, incoming: Tensor) -> Tensor:
-        """Return incoming gradients of rows for each element of these."""
         dimension = self.spec.row_dimension(len(self.shape))
         return incoming.unsqueeze(dimension + (self.spec.values > 1))
 
     def _counts(self, values: Operands) -> Tensor:
-        """Return what each row counts in a mean."""
         assert self.spec.counts
         return self.spec.counts(*values.values(), **self.case.params)
 
 
 def _summed(terms: Tensor, shared: Tensor) -> Tensor:
-    """Return the sum of magnitudes over all rows, which lie along dimension 1, as an operand."""
+    """Sum magnitudes over all rows, in an operand's shape."""
     known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # beside infinity every result would pass
     by_class = known.movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
 
 
 class AccurateSums(TorchFunctionMode):
-    """Replaces ``torch.log_softmax`` in formulas and in their derivatives.
+    """Replaces ``torch.log_softmax`` in formulas and their derivatives.
 
-    PyTorch's kernel for CPUs adds up a row one vector after another. Its backward pass so loses 570
-    ULP of the sum of 50,257 incoming gradients that are equal, as those of label smoothing are. An
-    oracle in float64 has to be right within less than the 4 ULP that it grants. ``torch.sum`` adds
-    in pairs.
+    PyTorch's CPU kernel sums a row sequentially. In backward it loses 570 ULP over 50,257 equal
+    grad_outputs, as label smoothing has. A float64 oracle must be right within the 4 ULP that it
+    grants; ``torch.sum`` adds pairwise.
     """
 
     def __torch_function__(
@@ -236,24 +246,24 @@ class AccurateSums(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call a function of PyTorch."""
+        """Call a PyTorch function."""
         if function in (torch.log_softmax, Tensor.log_softmax):
             return log_softmax(*args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
 
 
 def log_softmax(input: Tensor, dim: int) -> Tensor:
-    """Return the logarithm of the softmax along a dimension, as ``torch.log_softmax`` does."""
+    """Compute ``torch.log_softmax``."""
     found: Tensor = _LogSoftmax.apply(input, dim)  # type: ignore[no-untyped-call]
     return found
 
 
 class _LogSoftmax(torch.autograd.Function):
-    """PyTorch's formulas: where terms cancel, both are of one and the same probability."""
+    """PyTorch's formulas; cancelling terms use the same probability."""
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
-        """Return the logarithms."""
+        """Return the log-probabilities."""
         below = input - input.amax(dim, keepdim=True)
         found = below - below.exp().sum(dim, keepdim=True).log()
         ctx.save_for_backward(found)
@@ -262,6 +272,6 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient of the logits."""
+        """Return the logits' gradient."""
         (incoming,), (logarithm,) = grad_outputs, ctx.saved_tensors
         return incoming - logarithm.exp() * incoming.sum(ctx.dim, keepdim=True), None

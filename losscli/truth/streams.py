@@ -1,4 +1,4 @@
-"""Streams of random numbers: several for each seed, all different from those of other seeds."""
+"""Several streams of random numbers per seed, all distinct from other seeds'."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Stream = Literal[
 """The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 OTHERS: tuple[Stream, ...] = ("target", *STREAMS[5:])
-"""The streams of the operands after the prediction, in their order."""
+"""The streams of the other operands, in order."""
 _MOST_STREAMS = 16
-"""A fixed number of streams, so that a new stream does not change the numbers of the others."""
+"""Fixed, so that a new stream does not change others' numbers."""
 
 
 def make_generator(seed: int, stream: Stream, device: str = "cpu") -> torch.Generator:
-    """Return a generator of the numbers of one stream of a seed."""
+    """Return the generator of one stream of a seed."""
     number = (_MOST_STREAMS * seed + STREAMS.index(stream)) % 2**64
     return torch.Generator(device).manual_seed(number)

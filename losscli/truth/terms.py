@@ -1,4 +1,4 @@
-"""The largest terms of elements in which terms cancel, where the spec of their loss names them."""
+"""The largest of the cancelling terms that a loss's spec names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from losscli.losses import LOSS
 
 
 def elements(case: Case, operands: Operands) -> Tensor:
-    """Return the loss of each element by the reference."""
+    """Return each element's reference loss."""
     return case.spec.reference(*operands.values(), reduction="none", **case.params)
 
 
 def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
-    """Return what the errors of losses are measured at."""
+    """Return the scale of the losses' errors."""
     terms = largest_terms(case, LOSS, operands, losses)
     return losses if terms is None else terms
 
@@ -29,15 +29,9 @@ def largest_terms(
     incoming: Tensor | float = 1.0,
     share: float = 1.0,
 ) -> Tensor | None:
-    """Return the magnitude of the largest of each element and its terms; None for its own.
+    """Return the larger of each element and its terms; None if it has no terms.
 
-    Args:
-        case: whose loss it is.
-        part: ``LOSS``, or the name of the operand whose derivative the elements are.
-        values: the operands in float64, of shapes that broadcast to that of the elements.
-        elements: the correct values.
-        incoming: what the derivative is multiplied by.
-        share: what the terms, but not the elements, are multiplied by besides.
+    ``elements`` are a loss or a derivative times ``incoming``; ``share`` multiplies only the terms.
     """
     if case.spec.terms is None:
         return None
@@ -45,7 +39,7 @@ def largest_terms(
         found = case.spec.terms.of(*values.values(), **case.params).get(part)
         if found is None:
             return None
-        # Beside a term out of float64's range every result would pass.
+        # Relative to a term out of float64's range, every result would pass.
         terms = (found * incoming * share).abs().nan_to_num(nan=0.0, posinf=0.0)
         if terms.dim() > elements.dim():  # of each value of a row, whose derivatives are added up
             terms = terms.sum(0)

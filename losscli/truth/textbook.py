@@ -1,8 +1,8 @@
-"""The formulas of losses as textbooks have them and people write them, in PyTorch's operations.
+"""Textbook formulas of losses in PyTorch.
 
-They compute in the dtype of their operands, and lose the digits that the references keep, or give
-NaN at infinity. What a kernel of others gets wrong and such a formula gets wrong in the same place,
-on the same device, is no mistake of the kernel's.
+They compute in the operands' dtype, lose digits that references keep, and may give NaN at infinity.
+A third-party kernel that is wrong only where such a formula is wrong on the same device is
+accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Unreduced = Callable[..., "Tensor"]
-"""A formula of each element or row: operands in the spec's order, parameters by name."""
+"""A formula per element or row: operands in spec order, parameters by name."""
 
 
 def _binary_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ def _with_sigmoid(input: Tensor, target: Tensor) -> Tensor:
 
 
 def _with_softplus(input: Tensor, target: Tensor) -> Tensor:
-    """Each class's own term; the gradient of the target is a difference of two of them."""
+    """Each class's own term; the target's gradient is a difference of two."""
     return target * aten.softplus(-input) + (1 - target) * aten.softplus(input)
 
 
@@ -51,7 +51,7 @@ def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tenso
 
 
 def _from_left(input: Tensor, target: Tensor, pos_weight: Tensor | float = 1.0) -> Tensor:
-    """The same, whose gradients autograd adds up in another order: for some targets it is worse."""
+    """The same, with another order of sums in autograd, worse for some targets."""
     return (1 - target) * input + (1 + (pos_weight - 1) * target) * (
         torch.log1p(torch.exp(-input.abs())) + (-input).clamp(min=0)
     )
@@ -92,7 +92,6 @@ def _soft_margin(input: Tensor, target: Tensor) -> Tensor:
 
 
 def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
-    """Return the element of each row's class; classes are the second dimension, or the last."""
     dimension = 1 if numbers.dim() and numbers.shape[:1] == rows.shape[:1] else -1
     return rows.gather(dimension, numbers.long().unsqueeze(dimension)).squeeze(dimension)
 
@@ -106,7 +105,7 @@ def _cross_entropy_by_logarithms(input: Tensor, target: Tensor, **_: float) -> T
 
 
 def _cross_entropy_by_maximum(input: Tensor, target: Tensor, **_: float) -> Tensor:
-    """The largest logit gets the gradient that subtracting it cancels, but for its rounding."""
+    """Subtracting the largest logit gives it a gradient that cancels except for rounding."""
     largest = input.max(1, keepdim=True).values
     log_sums = (input - largest).exp().sum(1).log() + largest.squeeze(1)
     return log_sums - _picked(input, target)
@@ -134,7 +133,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     ),
     "multi_margin": (_multi_margin,),
 }
-"""The formulas of a loss by its name, where they lose digits that PyTorch's function keeps."""
+"""Formulas that lose digits that PyTorch's function keeps, by loss."""
 
 
 def _multi_margin_of_torch(
@@ -169,12 +168,12 @@ OWN: Mapping[str, Callable[..., Tensor]] = {
     "smooth_l1": _smooth_l1_of_torch,
     "triplet_margin": _triplet_margin_of_torch,
 }
-"""PyTorch's own functions that are not among the implementations; the reference of smooth L1 mends
-mixed dtypes, whose gradients PyTorch rounds twice on a GPU."""
+"""PyTorch's own functions that are not implementations; smooth L1's reference fixes mixed dtypes,
+whose gradients PyTorch rounds twice on a GPU."""
 
 
 class _Unwidened(TorchFunctionMode):
-    """Has operands of 16 bits stay what they are where a formula takes them to float32."""
+    """Keeps 16-bit operands in 16 bits where a formula converts to float32."""
 
     def __torch_function__(
         self,
@@ -189,10 +188,7 @@ class _Unwidened(TorchFunctionMode):
 
 
 def _in_16_bits(case: Case) -> Callable[..., Tensor]:
-    """Return the reference as one writes it, each step of which is rounded.
-
-    Where a step exceeds the range of the dtype, as the sum of a mean may, it is the reference.
-    """
+    """Return the reference with every step rounded to 16 bits, unless a step overflows."""
     reference = partial(case.spec.reference, reduction=case.reduction, **case.params)
 
     def computed(*operands: Tensor) -> Tensor:
@@ -204,7 +200,7 @@ def _in_16_bits(case: Case) -> Callable[..., Tensor]:
 
 
 def textbook(case: Case) -> list[Implementation]:
-    """Return the textbook formulas of a case's loss as implementations."""
+    """Return a loss's textbook formulas as implementations."""
 
     def implementation(formula: Unreduced) -> Implementation:
         def computed(*operands: Tensor) -> Tensor:

@@ -1,90 +1,75 @@
-"""The tolerances. Every figure is derived; none was tuned until the tests passed.
+"""The tolerances. Every number is derived; none was tuned to pass tests.
 
-Notation: ``u`` is half the spacing of a dtype at 1, the largest relative error of one rounding;
-``u_out`` is that of the result's dtype, ``u_acc`` that of the accumulator: float32, or float64 for
-float64. The absolute tolerance is 0 everywhere.
+Notation: ``u`` is half a dtype's spacing at 1, the largest relative error of one rounding;
+``u_out`` is that of the result's dtype, ``u_acc`` that of the accumulator (float32, or float64 for
+float64). The absolute tolerance is always 0.
 
-**Elements** (reduction ``none``, and the gradient of an operand that is not broadcast). A loss or
-gradient element comes of a handful of operations, each off by at most ``u``, that is 0.5 to 1 ULP.
-The longest chain, that of the 16-bit formulas that round after each step (difference, square or
-scale, incoming gradient over N, product), has four: 4 ULP. Nothing is granted for cancellation:
-``x - y`` is exact where it is small beside its operands, and so is ``margin - x * y`` for targets
-of -1 and 1 (Sterbenz), so even the formula without a fused multiply-add meets the bar.
+**Elements** (reduction ``none``, and gradients of operands that are not broadcast). An element
+comes from a few operations, each off by at most ``u``, which is 0.5 to 1 ULP. The longest chain, in
+16-bit formulas that round after each step (difference, square or scale, grad_output over N,
+product), has four: 4 ULP. Cancellation needs no allowance: ``x - y`` is exact if it is small, and
+so is ``margin - x * y`` for targets of -1 and 1 (Sterbenz).
 
-**Elements whose terms cancel.** Where an element is a difference of terms that are rounded
-themselves, ``exp(x) - y`` say, each term is off by the same handful of roundings, of its own
-magnitude, and so is their difference. So an element of a loss whose spec names its terms
-(``LossSpec.terms``) may be off by 4 ULP of the largest of them, or of itself where it is larger.
-Its sums are measured at the sum of these magnitudes.
+**Elements whose terms cancel.** If an element is a difference of rounded terms, such as ``exp(x) -
+y``, each term is off by a few roundings of its own magnitude. So an element of a loss with named
+terms (``LossSpec.terms``) may be off by 4 ULP of the largest term, or of itself if larger. Sums are
+measured at the sum of these magnitudes.
 
-**Rows.** A row's loss is the log of a sum of exponentials (``lse``) less its logits. Each of these
-is a term, and so is 1: the sum is rounded beside it, and its logarithm moves as far. A gradient
-element is ``w * p - q``, of terms ``w * p`` and ``q``. As ``p = exp(x - lse)`` is off by what its
-exponent is off by, ``abs(x - lse)`` ULP of ``p`` are added for the rounding of that, and 2
-``abs(x)`` where a temperature or a cap computes ``x``. What is left is a handful of roundings:
-4 ULP of the largest term. The sum of C exponentials is added up by many lanes; one lane alone, or
-one tile, would lose ``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 ULP. Between the two
-bars: WARN. In float64 what the oracle's own four roundings and its own sum may lose passes as well.
-16-bit results are those of float32 rounded once: 1 ULP, or the wider bar of float32 at the largest
-term.
+**Rows.** A row's loss is a log-sum-exp (``lse``) minus its logits. Each is a term, and so is 1,
+because the sum is rounded relative to it. A gradient element is ``w * p - q``, with terms ``w * p``
+and ``q``. As ``p = exp(x - lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are
+added, and 2 ``abs(x)`` if a temperature or softcap computes ``x``. The remaining few roundings are
+4 ULP of the largest term. Many lanes add up the C exponentials; a single lane or tile would lose
+``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 ULP. Between the two bounds: WARN. In
+float64 the oracle's own four roundings and sum pass too. 16-bit results are float32 results rounded
+once: 1 ULP, or float32's bound at the largest term.
 
-**Rows of two sets of logits.** A divergence is a sum of ``w * v``, with probabilities ``w`` and
-values ``v`` that are differences of logarithms. The terms of ``v`` are those of its logarithms, and
-the sum is measured at that of ``w`` times the largest of them, plus what the rounding of its
-exponent adds to ``w``, times ``v`` itself. The derivative is ``w * (v - sum of w * v)``, measured
-likewise: at ``w`` times the largest term of ``v`` and of the sum. A derivative ``p - q`` is that of
-two probabilities of which neither is given: each is off by its own exponent and its own handful of
-roundings, so it is measured at the sum of the two. The sign of ``p - q`` is undecided where the
-difference is smaller than both errors; an element that it moves, and by the expected sign the rest
-of its row, may be off by as much more. **Rows of vectors**: a cosine is
-measured at 1, or at the margin, and its gradient ``y / (a * b) - c * x / a^2`` at the larger of the
-two, with two roundings more, of the root of a length and of the quotient by it; the difference of
-two distances at the larger one, where a difference of numbers to which epsilon is added is measured
-before it is added, and the gradient at the larger of the two unit vectors. **Rows of bins** are
-logits that are rounded themselves: each moves its own exponent, and their log-sum-exp by as much as
-they do in its mean. The gradient of what is inside of one bin is a product of two, that of the bin
-and that of the bin's own log-sum-exp, of which each is off by its own handful.
-losscli/losses/rows/terms.py and the files of the losses hold these terms.
+**Rows of two sets of logits.** A divergence is a sum of ``w * v`` with probabilities ``w`` and
+differences of logarithms ``v``. It is measured at ``w`` times the largest term of ``v``, plus ``v``
+times what the rounding of its exponent adds to ``w``. The derivative ``w * (v - sum of w * v)`` is
+measured likewise, with the sum among the terms. A derivative ``p - q`` of two computed
+probabilities is measured at their sum. The sign of ``p - q`` is undecided if the difference is
+within both errors; elements that it moves, directly or through the row's expected sign, may be off
+by as much more. **Rows of vectors**: a cosine is measured at 1 or the margin; its gradient ``y / (a
+* b) - c * x / a^2`` at the larger term, with two more roundings (root and quotient). A difference
+of distances is measured at the larger one, before epsilon is added, and its gradient at the larger
+unit vector. **Rows of bins** are rounded logits: each moves its own exponent and, in the mean, the
+log-sum-exp. The gradient inside a bin is a product of the bin's and its own log-sum-exp's.
+losscli/losses/rows/terms.py and the losses' files hold these terms.
 
-**The value of mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums
-tiles of 16,384 elements in float32 and carries the tiles in wider precision adds a random walk of
-``sqrt(16384) = 128`` roundings at worst: the bound ``u_out + 128 * u_acc``, relative to the sum of
-magnitudes. Beyond it the accumulator is not what it has to be: FAIL. Within 2 ULP, or within four
-times the error of PyTorch's own formula on the same inputs: PASS. Between the two: WARN, with the
-factor by which the result is less accurate than PyTorch's. (2 ULP always pass, also in 16 bits,
-where they exceed the bound.)
+**Mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums tiles of 16,384
+elements in float32 and the tiles in wider precision adds a random walk of at most ``sqrt(16384) =
+128`` roundings: the bound ``u_out + 128 * u_acc``, relative to the sum of magnitudes. Beyond it:
+FAIL. Within 2 ULP, or four times the error of PyTorch's formula on the same inputs: PASS. Between:
+WARN, with the factor relative to PyTorch. (2 ULP always pass, also in 16 bits, where they exceed
+the bound.)
 
-**The gradient of a broadcast operand** is a sum of terms of both signs in the operand's dtype. It
-is measured at the sum of their magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL,
-between the two WARN. That of an operand which all rows share is composed of PyTorch's operators,
-which add up row after row: ``sqrt(rows)`` roundings more.
+**The gradient of a broadcast operand** is a sum of terms of both signs, measured at the sum of
+magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN. PyTorch's operators
+compose that of a shared operand row after row: ``sqrt(rows)`` more roundings.
 
-In float64 there is no wider type to carry tiles in, and the oracle rounds as well: a sum passes
-within the bound, and nothing warns.
+In float64 there is no wider accumulator, and the oracle rounds too: a sum passes within the bound,
+without warnings.
 
-**Losses of hidden states.** Their logits are a product that is rounded to the dtype of the hidden
-states, and added up in float32: a logit ``x`` moves by ``e``, ``u_out * abs(x)`` and ``sqrt(D)``
-times ``u_acc`` times the sum of the magnitudes of its D products. What that does to results follows
-exactly: ``lse`` moves by at most ``L = lse(x + e) - lse(x)``, a probability to at most ``exp(x -
-lse + e + L)``, and down by no more than those of the other classes may go up. An element of the
-gradient of a hidden state is the sum over the classes of ``g * w``, where the gradient ``g`` of a
-logit is off by what its probability moves by, by its own rounding to the dtype and by that of its
-product with the incoming gradient; that of the weight is a sum over the rows of ``g * h``. So each
-element may be off by the sum of the products of these magnitudes, what the sums in float32 may lose
-among them, and by 4 ULP of itself. These bounds hold however roundings fall, and are seldom
-reached: many roundings of either sign cancel. So in 16 bits each gradient of 512 elements and more
-is judged as a whole as well: its error, by its norm, may be twice that of one product, with sums in
-float64, of logits and their gradient that are rounded once. Twice, because implementations round
-the product with the incoming gradient as well (a factor of ``sqrt(2)``), and other values. Sums
-that are in 16 bits themselves, as those of a weight's gradient that is added up in parts, are
-beyond it. Up to four times others get a warning.
+**Fused linear losses.** Logits are a product, accumulated in float32 and rounded to the hidden
+states' dtype: a logit ``x`` moves by ``e``, which is ``u_out * abs(x)`` plus ``sqrt(D)`` times
+``u_acc`` times the sum of the magnitudes of its D products. Then ``lse`` moves by at most ``L =
+lse(x + e) - lse(x)``, and a probability up to ``exp(x - lse + e + L)``, and down by no more than
+other classes' may go up. A hidden state's gradient is a sum over classes of ``g * w``, where the
+logit's gradient ``g`` is off by its probability's movement, its own rounding and that of its
+product with grad_output; the weight's is a sum over rows of ``g * h``. Each element may be off by
+the sum of these products, including the float32 sums, and by 4 ULP of itself. Roundings usually
+cancel, so these bounds are loose. In 16 bits, each gradient of at least 512 elements is therefore
+judged by norm too: its error may be twice that of one product, summed in float64, of once-rounded
+logits and gradients. The factor 2 covers the rounding of the product with grad_output (``sqrt(2)``)
+and other values. Sums kept in 16 bits, as in a weight gradient accumulated in parts, exceed it.
+Third-party kernels get a warning up to a factor of 4.
 
-**What PyTorch's own formula gets wrong as well**, on the same inputs and in the same elements, by
-as much or by more, is a warning: no worse than torch (losscli/truth/excuse.py). Not of losscli's
-own kernels, which are held to the oracle alone. Files that are judged may be as wrong in other
-elements of the size, for they may take the steps of a formula in another order.
+**Errors that PyTorch's formula shares** on the same inputs and elements, at least as large, give a
+warning (losscli/truth/excuse.py), but not for losscli's kernels, which are held to the oracle.
+Judged files may be as wrong at other elements of the same size, because they may reorder a formula.
 
-A tolerance that a config gives for a case by name, in ULP, replaces a bar only where it is wider.
+A case's tolerance in a config, in ULP, replaces a bound only if it is wider.
 """
 
 from __future__ import annotations
@@ -108,12 +93,12 @@ TILE_ELEMENTS = 16384
 
 @dataclass(frozen=True)
 class Outcome:
-    """The status of a check, with the reason if it is not a pass."""
+    """The status of a check, with the reason unless it passes."""
 
     status: VerifyStatus
     reason: str = ""
     code: Code = Code.NONE
-    """The code of the reason, where the status alone is not enough."""
+    """The code of the reason, if the status is not enough."""
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -122,13 +107,13 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 
 def sum_bound(dtype: torch.dtype) -> float:
-    """Return the relative error that a sum in tiles may have."""
+    """Return the allowed relative error of a tiled sum."""
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     return unit_roundoff(dtype) + math.sqrt(TILE_ELEMENTS) * unit_roundoff(accumulator)
 
 
 def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
-    """Judge elements that are each computed from their own operands."""
+    """Judge independent elements."""
     allowed = max(ELEMENT_ULP, loosened or 0.0)
     if errors.ulp <= allowed:
         return Outcome(PASS)
@@ -138,25 +123,19 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
 
 
 def sum_roundings(length: int) -> float:
-    """Return how many roundings a sum of so many terms may be off by."""
+    """Return how many roundings a sum of ``length`` terms may lose."""
     return math.sqrt(min(length, TILE_ELEMENTS))
 
 
 def lost_in_sum(length: int) -> float:
-    """Return the ULP that a sum of so many terms may lose: those of a row, or those of all rows."""
+    """Return the ULP that a sum over a row, or over all rows, may lose."""
     return sum_roundings(length) / 2
 
 
 def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
-    """Return what the terms of a row are multiplied by, where a result has fewer bits than they.
+    """Return the factor of a row's terms for a result with fewer bits than float32.
 
-    So that as many ULP of a result as it may be off by are those of the terms in float32: four, and
-    what the sum may lose.
-
-    Args:
-        dtype: of the result.
-        length: of the row.
-        factor: of the loss's own tolerance.
+    The result's allowed ULP then equal those of the terms: four, plus what the sum may lose.
     """
     if dtype.itemsize >= 4:
         return 1.0
@@ -167,7 +146,7 @@ def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
 def judge_rows(
     errors: Errors, dtype: torch.dtype, length: int, loosened: float | None = None
 ) -> Outcome:
-    """Judge results of rows of a length: a loss each, or gradient elements."""
+    """Judge losses or gradient elements of rows."""
     once = dtype.itemsize < 4
     bar = ONCE_ROUNDED_ULP if once else ELEMENT_ULP
     lost = 0.0 if once else lost_in_sum(length)
@@ -182,8 +161,8 @@ def judge_rows(
 
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Outcome:
-    """Judge elements that are sums of terms of both signs."""
-    # An error of k ULP is at least k * u relative, so this many ULP lie beyond the bound for sure.
+    """Judge sums of terms of both signs."""
+    # An error of k ULP is at least k * u relative, so this many ULP exceed the bound.
     bound = sum_bound(dtype) / unit_roundoff(dtype)
     passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
     allowed = max(passing, bound)
@@ -195,10 +174,7 @@ def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None
 
 
 def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
-    """Judge a gradient of 16 bits by its norm, beside one product of what is rounded once.
-
-    ``once_rounded``: the relative error of that.
-    """
+    """Judge a 16-bit gradient by its norm, relative to the error of a ``once_rounded`` product."""
     factor = errors.relative / once_rounded if once_rounded else 0.0
     if factor <= ONCE_ROUNDED_FACTOR:
         return Outcome(PASS)
@@ -212,7 +188,7 @@ def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
 def judge_value(
     errors: Errors, reference: Errors, dtype: torch.dtype, loosened: float | None = None
 ) -> Outcome:
-    """Judge a mean or a sum beside PyTorch's own error on the same inputs."""
+    """Judge a mean or sum, relative to PyTorch's own error on the same inputs."""
     bound = sum_bound(dtype)
     if errors.ulp <= max(VALUE_ULP, loosened or 0.0):
         return Outcome(PASS)
@@ -226,7 +202,7 @@ def judge_value(
 
 
 def describe(errors: Errors) -> str:
-    """Describe the expected and the actual value with the index."""
+    """Describe expected and actual value with the index."""
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
     where = f" at {list(errors.index)}" if errors.index else ""
     kinds = ", ".join(f"{count} {name}" for name, count in errors.mismatches.items() if count)

@@ -1,4 +1,4 @@
-"""Collects several outcomes of one check and returns the worst as its result."""
+"""Keeps the worst of several outcomes of a check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANK = {PASS: 0, WARN: 1, FAIL: 2}
 
 
 class Worst:
-    """The worst of several measurements of one thing."""
+    """The worst of several measurements."""
 
     def __init__(self) -> None:
         self.outcome = Outcome(PASS)
@@ -22,8 +22,8 @@ class Worst:
         self._rank = (-1, 0.0)
 
     def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
-        """Keep a measurement if it is the worst so far; ``circumstance`` begins its reason."""
-        # What fails without errors, a wrong shape say, is worse than any error.
+        """Keep a measurement if it is the worst so far; ``circumstance`` starts its reason."""
+        # A failure without errors, such as a wrong shape, is worse than any error.
         without = 0.0 if outcome.status == PASS else math.inf
         rank = (_RANK[outcome.status], errors.ulp if errors else without)
         if rank > self._rank:
@@ -32,7 +32,7 @@ class Worst:
             self.errors, self._rank = errors, rank
 
     def fail(self, reason: str, circumstance: str = "") -> None:
-        """Keep a failure that no error measures."""
+        """Keep a failure without a measured error."""
         self.add(Outcome(FAIL, reason), None, circumstance)
 
     def result(
@@ -43,7 +43,7 @@ class Worst:
         error: Error | None = None,
         reference_error: Error | None = None,
     ) -> VerifyResult:
-        """Return the outcome as a result, with errors under their public names."""
+        """Return the worst outcome as a result."""
         return VerifyResult(
             case=problem.case,
             implementation=implementation,
@@ -60,7 +60,7 @@ class Worst:
 
 
 def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:
-    """Return errors of a loss and of gradients under their public names."""
+    """Return errors of a loss and gradients by their public names."""
     return Error(
         value_abs=loss.absolute if loss else None,
         value_rel=loss.relative if loss else None,

@@ -67,7 +67,8 @@ class Checks:
         """What is known where a file is among the implementations."""
         files = [each for each, _ in self.trials if each.file]
         lacking = {name: None for each in files for name in each.setting.lacking}
-        return ThirdParty(tuple(lacking), self.reference) if files else None
+        labels = any(each.setting.labels for each in files)
+        return ThirdParty(tuple(lacking), self.reference, labels) if files else None
 
     def __len__(self) -> int:
         """Return the number of checks to run."""

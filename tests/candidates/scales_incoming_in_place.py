@@ -1,4 +1,4 @@
-# expect: WRONG wrong,overwrote: the backward pass divides the caller's incoming gradient in place
+# expect: WRONG wrong: the backward pass divides the caller's incoming gradient in place
 from bases.own_gradient import SmoothL1, loss_of, slope_of
 from torch.nn import functional
 

@@ -1,7 +1,5 @@
 """How two operands can lie in memory: each entry makes an input and a target."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor
@@ -11,7 +9,6 @@ Make = Callable[[tuple[int, ...]], Tensor]
 
 
 def _offset(make: Make, shape: tuple[int, ...]) -> Tensor:
-    """Begin one element after an aligned address."""
     count = 1
     for extent in shape:
         count *= extent
@@ -69,15 +66,4 @@ LAYOUTS: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
     "one element": lambda make: (make((1,)), make((1,))),
     "no dimensions": lambda make: (make(()), make(())),
     "leading one": lambda make: (make((53,)), make((1, 53))),
-}
-
-SIZES: dict[int, str] = {
-    # One dimension: where vectors, tiles, chunks and blocks end.
-    7: "less than a vector",
-    1023: "one less than a CPU tile",
-    1025: "one more than a CPU tile",
-    8191: "one less than a float32 tile of the GPU",
-    16397: "a prime beyond the 16-bit tile of the GPU",
-    65537: "one more than a CPU chunk",
-    150001: "several chunks, a ragged tail",
 }

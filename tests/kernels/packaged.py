@@ -5,8 +5,6 @@ versions PyTorch itself dies while it loads any package. So a package of a plain
 before losscli is imported, and then one with its losses.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys
@@ -44,20 +42,17 @@ class Losses(torch.nn.Module):
 
 
 def operands(rows: int, device: str) -> tuple[Tensor, Tensor]:
-    """A table, and a row that is broadcast."""
     generator = torch.Generator().manual_seed(0)
     x, y = (torch.randn(shape, generator=generator) for shape in ((rows, 4), (4,)))
     return x.to(device), y.to(device)
 
 
 def dynamic_program(model: torch.nn.Module, device: str) -> Any:
-    """Export a model for any number of rows."""
     rows = torch.export.Dim("rows", min=2)
     return torch.export.export(model, operands(6, device), dynamic_shapes=({0: rows}, None))
 
 
 def check(model: torch.nn.Module, device: str, path: Path) -> None:
-    """Compile, load and call a package of a model."""
     made = torch._inductor.aoti_compile_and_package(
         dynamic_program(model, device), package_path=str(path)
     )
@@ -83,7 +78,6 @@ def judge(done: subprocess.CompletedProcess[str]) -> None:
 
 
 def main(device: str, folder: Path) -> None:
-    """Check the plain package, then the one with losses."""
     check(Plain(), device, folder / "plain.pt2")
     assert "losscli" not in sys.modules
     print(PLAIN_WORKS, flush=True)

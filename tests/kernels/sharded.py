@@ -1,19 +1,9 @@
-"""What each of two processes checks of sharded losses: ``python -m tests.kernels.sharded``.
-
-Writes what each check raised, or null, to a file, for test_transforms_sharded.py.
-"""
-
-from __future__ import annotations
+"""What each of two processes checks of sharded losses, for test_transforms_sharded.py."""
 
 import copy
 import functools
 import itertools
-import json
-import os
-import sys
-import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +13,7 @@ from losscli import functional, nn  # before torch.distributed.tensor is importe
 
 from .losses import MACHINERY, REDUCTIONS, close, custom, make, with_grad
 
-RANKS = 2
+RANKS, BACKEND = 2, "gloo"
 SHAPES = (
     ((7, 4), (7, 4)),
     ((7, 4), (4,)),
@@ -35,7 +25,6 @@ SHAPES = (
 
 
 def full(value: Any) -> Any:
-    """The whole of each DTensor."""
     if isinstance(value, Tensor):
         return value.full_tensor()  # type: ignore[attr-defined]
     return [full(one) for one in value]
@@ -76,7 +65,6 @@ def sharded_cases() -> Any:
 
 
 def settings() -> Iterator[tuple[str, str]]:
-    """Losses and reductions, over and over: each meets several shapes and shardings."""
     return itertools.cycle(itertools.product(MACHINERY, REDUCTIONS))
 
 
@@ -143,8 +131,7 @@ def operands_that_are_sharded_alike_stay_where_they_are() -> None:
             loss.sum().backward()
         assert communication.get_total_counts() <= (0 if reduction == "none" else 1)
         assert loss.placements == (place,)
-        assert leaf.grad is not None
-        assert leaf.grad.placements == (Shard(0),)  # type: ignore[attr-defined]
+        assert leaf.grad.placements == (Shard(0),)
 
 
 def meshes_of_two_dimensions_are_sharded_along_both() -> None:
@@ -245,28 +232,3 @@ CHECKS: tuple[Callable[[], None], ...] = (
     fully_sharded_models_train_as_one_process,
     data_parallel_models_train_as_one_process,
 )
-
-
-def main(rank: int, folder: Path) -> None:
-    """Run every check as one of the ranks."""
-    torch.set_num_threads(1)
-    if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=RANKS
-    )
-    found: dict[str, str | None] = {}
-    for check in CHECKS:
-        try:
-            check()
-            found[check.__name__] = None
-        except Exception:
-            found[check.__name__] = traceback.format_exc()
-            break  # the other rank may wait for this one
-        finally:
-            (folder / f"{rank}.json").write_text(json.dumps(found))
-    distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,7 +1,5 @@
 """Unsupported input is refused with a clear message."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -49,7 +47,7 @@ WRONG_SETTINGS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_settings_that_a_loss_does_not_have_are_refused() -> None:
+def test_settings_that_a_loss_does_not_have_are_refused():
     for loss, settings, message in WRONG_SETTINGS:
         with naming(loss, settings), pytest.raises(ValueError, match=message):
             custom(loss, **settings)(ONES, ONES)
@@ -65,9 +63,7 @@ def test_settings_that_a_loss_does_not_have_are_refused() -> None:
         if type(p) is Parameter and not p.is_integer
     ],
 )
-def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(
-    loss: str, name: str
-) -> None:
+def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(loss, name):
     (parameter,) = (each for each in LOSSES[loss].parameters if each.name == name)
     operator = getattr(torch.ops.losscli, loss)
     operands = [ONES] * len(LOSSES[loss].operands)
@@ -82,7 +78,7 @@ def test_operator_refuses_the_values_of_a_parameter_that_the_spec_refuses(
 
 
 @pytest.mark.parametrize("name", ["input", "target"])
-def test_probability_outside_its_range_is_refused_on_the_cpu(name: str) -> None:
+def test_probability_outside_its_range_is_refused_on_the_cpu(name):
     message = rf"all elements of {name} must be between 0 and 1, but the one at \[1, 2\] is "
     functions = (LOSSES["binary_cross_entropy"].loss, binary_cross_entropy_with_grad)
     weights: tuple[dict[str, torch.Tensor], ...] = ({}, {"weight": torch.ones(3, 4)})
@@ -96,7 +92,7 @@ def test_probability_outside_its_range_is_refused_on_the_cpu(name: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["input", "target"])
-def test_probability_outside_its_range_has_a_loss_and_gradients_of_nan_on_a_gpu(name: str) -> None:
+def test_probability_outside_its_range_has_a_loss_and_gradients_of_nan_on_a_gpu(name):
     operands = {each: torch.full((4,), 0.5, device="cuda") for each in ("input", "target")}
     operands[name][1] = 1.5
     leaves = [each.requires_grad_() for each in operands.values()]
@@ -105,14 +101,14 @@ def test_probability_outside_its_range_has_a_loss_and_gradients_of_nan_on_a_gpu(
         assert result.isnan().tolist() == [False, True, False, False]
 
 
-def test_nan_of_a_weight_is_no_error_of_the_probabilities() -> None:
+def test_nan_of_a_weight_is_no_error_of_the_probabilities():
     weight = torch.tensor([math.nan, 1.0])
     half = torch.full((2,), 0.5)
     assert LOSSES["binary_cross_entropy"].loss(half, half, weight=weight).isnan()
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_operands_that_a_loss_does_not_take_are_refused(loss: str) -> None:
+def test_operands_that_a_loss_does_not_take_are_refused(loss):
     function, with_grad = custom(loss), LOSSES[loss].loss_with_grad
     with pytest.raises(TypeError, match=r"are Long and Long; convert with \.float\(\)"):
         function(ONES.long(), ONES.long())
@@ -130,34 +126,22 @@ def test_operands_that_a_loss_does_not_take_are_refused(loss: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_incoming_gradient_on_another_device_is_refused(loss: str) -> None:
+def test_incoming_gradient_on_another_device_is_refused(loss):
     op = getattr(torch.ops.losscli, f"{loss}_backward").default
     settings = ("mean", *PARAMETERS[loss].values())
     with pytest.raises(RuntimeError, match="operands' device cuda:0, but is on cpu"):
         op(torch.ones(()), ONES.cuda(), ONES.cuda(), *settings, [True, False])
 
 
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_complex_operands_are_refused(loss: str) -> None:
-    with pytest.raises(TypeError, match="must be float32, float64, float16 or bfloat16"):
-        custom(loss)(ONES.to(torch.complex64), ONES)
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_shapes_that_do_not_broadcast_are_refused(loss: str) -> None:
-    with pytest.raises(RuntimeError, match=r"\[3, 4\] and target of shape \[3\] do not broadcast"):
-        custom(loss)(ONES, torch.ones(3))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_operands_on_different_devices_are_refused(loss: str) -> None:
+def test_operands_on_different_devices_are_refused(loss):
     with pytest.raises(RuntimeError, match="on one device, but are on cuda:0 and cpu"):
         custom(loss)(ONES.cuda(), ONES)
 
 
 @pytest.mark.gpu
-def test_cuda_error_of_earlier_work_is_not_blamed_on_the_loss() -> None:
+def test_cuda_error_of_earlier_work_is_not_blamed_on_the_loss():
     """In a process of its own: CUDA is of no use after an assertion on the device."""
     command = [sys.executable, "-c", AFTER_ANOTHERS_ERROR]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,7 +1,5 @@
 """Arguments of another kind than a function takes are named in one sentence, by all functions."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import re
@@ -39,7 +37,6 @@ IGNORED = ("reference_log_probs", "kl_coefficient", "kl_estimator", "memory_budg
 
 
 def drawn(spec: Spec) -> Given:
-    """Return operands of a call that a function takes."""
     return {
         operand.name: torch.zeros(operand.shape(SHAPE), dtype=torch.int64)
         if operand.kind == CLASS_NUMBERS
@@ -50,7 +47,6 @@ def drawn(spec: Spec) -> Given:
 
 
 def calls() -> Iterator[tuple[Callable[..., Any], Given]]:
-    """Yield every public function, with operands that it takes."""
     operands = dict(LINEAR)
     for spec in (*LOSSES.values(), *EVERY_ROW_LOSS.values()):
         operands.setdefault(spec.function_name, drawn(spec))
@@ -76,7 +72,6 @@ def kinds(function: Callable[..., Any]) -> dict[str, list[str]]:
 
 
 def assert_told(error: type[Exception], message: str, function: Any, **given: Any) -> None:
-    """Assert that a call raises an error with a message."""
     told: Exception | None = None
     try:
         function(**given)
@@ -87,12 +82,12 @@ def assert_told(error: type[Exception], message: str, function: Any, **given: An
     assert re.search(message, str(told)), where
 
 
-def test_the_table_has_every_function() -> None:
+def test_the_table_has_every_function():
     assert len(CALLS) == len(functional.__all__) + 6
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_argument_that_is_not_a_tensor_is_named_in_a_type_error() -> None:
+def test_argument_that_is_not_a_tensor_is_named_in_a_type_error():
     for function, given in CALLS:
         for name, own in kinds(function).items():
             for value in (1.0, 1, None, [1.0], numpy.ones(3)) if "Tensor" in own else ():
@@ -102,7 +97,7 @@ def test_argument_that_is_not_a_tensor_is_named_in_a_type_error() -> None:
                     assert_told(TypeError, message, function, **given | {name: value})
 
 
-def test_setting_that_is_not_a_number_is_named_in_a_type_error() -> None:
+def test_setting_that_is_not_a_number_is_named_in_a_type_error():
     for function, given in CALLS:
         for name, own in kinds(function).items():
             if own[0] in ("float", "int") and "Tensor" not in own:
@@ -111,14 +106,14 @@ def test_setting_that_is_not_a_number_is_named_in_a_type_error() -> None:
                     assert_told(TypeError, message, function, **given | {name: value})
 
 
-def test_unknown_reduction_raises_a_value_error_as_in_torch() -> None:
+def test_unknown_reduction_raises_a_value_error_as_in_torch():
     for function, given in CALLS:
         for value in (None, 1) if "reduction" in kinds(function) else ():
             message = f"reduction must be .*, but is {value}"
             assert_told(ValueError, message, function, **given | {"reduction": value})
 
 
-def test_modules_name_a_setting_and_an_operand_of_another_kind() -> None:
+def test_modules_name_a_setting_and_an_operand_of_another_kind():
     for spec in (*LOSSES.values(), *EVERY_ROW_LOSS.values()):
         module = getattr(nn, spec.module.__name__)
         for name in (each.name for each in spec.parameters):
@@ -132,7 +127,7 @@ def test_modules_name_a_setting_and_an_operand_of_another_kind() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's own, of nested and quantized tensors
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
-def test_tensors_that_no_kernel_takes_are_named() -> None:
+def test_tensors_that_no_kernel_takes_are_named():
     wide = torch.rand(SHAPE)
     parts = [torch.rand(2, 4), torch.rand(1, 4)]
     others = {
@@ -150,7 +145,7 @@ def test_tensors_that_no_kernel_takes_are_named() -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
-def test_operators_advise_a_build_for_no_tensor() -> None:
+def test_operators_advise_a_build_for_no_tensor():
     parts = [torch.rand(2, 4), torch.rand(1, 4)]
     for other in (
         torch.nested.nested_tensor(parts, layout=torch.jagged),
@@ -165,17 +160,14 @@ def test_operators_advise_a_build_for_no_tensor() -> None:
 
 
 @pytest.mark.parametrize(("device", "due"), [("mps", "move it with .cpu()"), ("meta", "")])
-def test_devices_without_kernels_are_named(device: str, due: str) -> None:
+def test_devices_without_kernels_are_named(device, due):
     tensor: Any = SimpleNamespace(
-        is_nested=False,
-        is_quantized=False,
-        layout=torch.strided,
-        device=torch.device(device),
+        is_nested=False, is_quantized=False, layout=torch.strided, device=torch.device(device)
     )
     assert no_kernel_takes(tensor).endswith(due)
 
 
-def test_advice_for_complex_numbers_drops_no_part_of_them() -> None:
+def test_advice_for_complex_numbers_drops_no_part_of_them():
     message = r"omplex\w+(?!.*\.float\(\)).*; torch\.view_as_real\(\) returns the real and the"
     for function, given in CALLS:
         first = next(iter(given))
@@ -183,7 +175,7 @@ def test_advice_for_complex_numbers_drops_no_part_of_them() -> None:
         assert_told(TypeError, message, function, **given | {first: other})
 
 
-def test_tensors_without_memory_are_refused_as_those_with_memory_are() -> None:
+def test_tensors_without_memory_are_refused_as_those_with_memory_are():
     for spec in ROW_LOSSES.values():
         given = [each.to("meta") for each in drawn(spec).values()]
         wrong: dict[str, tuple[list[Tensor], type[Exception]]] = {
@@ -209,19 +201,16 @@ MODULES = [getattr(nn, name) for name in nn.__all__]
 
 
 class Model(torch.nn.Module):
-    """A model that has a loss."""
-
     def __init__(self, loss: torch.nn.Module) -> None:
         super().__init__()
         self.loss = loss
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Return the loss."""
         return self.loss(input, target)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
-def test_script_says_what_compiles_modules_and_functions() -> None:
+def test_script_says_what_compiles_modules_and_functions():
     advice = "is not compiled by torch.jit.script; use torch.compile or torch.export"
     for module in MODULES:
         one = module(4, 5) if module.__name__ == "LinearCrossEntropyLoss" else module()

@@ -1,14 +1,12 @@
 """Operands changed between forward and backward, in place or through `.data`."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
 import torch
 from torch import Tensor
 
-from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Reduction
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
 from losscli.truth.inputs import make_inputs
 from tests import handmade
 from tests.parameters import naming
@@ -20,14 +18,12 @@ COMPOSED = {name for name, spec in ROW_FORMS.items() if spec.composed_of} | {*LI
 
 
 @pytest.mark.parametrize("loss", EVERY)
-def test_operand_changed_in_place_before_backward_raises_or_does_not_matter(
-    loss: str, device: str
-) -> None:
+def test_operand_changed_in_place_before_backward_raises_or_does_not_matter(loss, device):
     spec = EVERY[loss]
     case = handmade.small_case_of(loss, reduction=spec.reductions[0], device=device)
     given = make_inputs(case)
 
-    def gradient(reduction: Reduction, changed: str = "") -> Tensor:
+    def gradient(reduction, changed=""):
         operands = {name: each.clone() for name, each in given.items()}
         first = next(iter(operands.values())).requires_grad_()
         result = spec.bound(reduction, case.params)(*operands.values()).sum()
@@ -60,9 +56,7 @@ def operands_of_computed_gradient(device: str) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_operand_changed_in_place_raises_where_forward_has_computed_the_gradient(
-    loss: str, device: str
-) -> None:
+def test_operand_changed_in_place_raises_where_forward_has_computed_the_gradient(loss, device):
     """Whether that is the one that backward needs, a GPU finds out without the host."""
     input, target = operands_of_computed_gradient(device)
     for again in (False, True):
@@ -78,9 +72,7 @@ def test_operand_changed_in_place_raises_where_forward_has_computed_the_gradient
 @pytest.mark.parametrize("incoming", [1.0, 2.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_operand_of_another_shape_before_backward_raises(
-    loss: str, reduction: str, incoming: float, device: str
-) -> None:
+def test_operand_of_another_shape_before_backward_raises(loss, reduction, incoming, device):
     input = torch.zeros(4, device=device, requires_grad=True)
     result = custom(loss, reduction)(input, torch.zeros((), device=device))
     input.data = torch.ones(7, device=device)
@@ -91,9 +83,7 @@ def test_operand_of_another_shape_before_backward_raises(
 @pytest.mark.parametrize("transposed", [True, False], ids=["other strides", "another address"])
 @pytest.mark.parametrize("incoming", [1.0, 2.0])
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_the_gradient_is_that_of_the_operands_in_backward(
-    loss: str, incoming: float, transposed: bool, device: str
-) -> None:
+def test_the_gradient_is_that_of_the_operands_in_backward(loss, incoming, transposed, device):
     """It is so for the functions of torch.nn.functional, whatever the incoming gradient is."""
     values = make(torch.float32, device)
     other = values((30, 40)).t() if transposed else values((40, 30))
@@ -107,9 +97,7 @@ def test_the_gradient_is_that_of_the_operands_in_backward(
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_the_same_memory_with_other_strides_gives_the_gradient_of_what_it_is_then(
-    loss: str, device: str
-) -> None:
+def test_the_same_memory_with_other_strides_gives_the_gradient_of_what_it_is_then(loss, device):
     input, target = operands_of_computed_gradient(device)
     leaf = input.detach().t().clone().requires_grad_()
     (expected,) = torch.autograd.grad(reference(loss)(leaf, target), leaf)
@@ -120,9 +108,7 @@ def test_the_same_memory_with_other_strides_gives_the_gradient_of_what_it_is_the
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_operand_of_another_dtype_before_backward_gives_the_right_gradient(
-    loss: str, device: str
-) -> None:
+def test_operand_of_another_dtype_before_backward_gives_the_right_gradient(loss, device):
     values = make(torch.float32, device)
     input, target = values((40, 30)).requires_grad_(), values((40, 30))
     result = custom(loss)(input, target)

@@ -1,7 +1,5 @@
 """The lines of docs/training-code.md on fine-tuning equal the formulas of TRL, written again."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +12,14 @@ from torch.nn.functional import logsigmoid
 from losscli.operators import registration as registration  # defines the operators
 from tests.documents import ROOT
 
+from .test_policy import ESTIMATES, of_tokens
+
 PAGE = (ROOT / "docs" / "training-code.md").read_text()
 PROMPTS, GROUP, LENGTH, CLASSES = 3, 4, 9, 50
 BATCH = PROMPTS * GROUP
 
 
 def example(name: str) -> Callable[..., Tensor]:
-    """Return a function of the page."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (block,) = (each for each in blocks if f"def {name}(" in each)
     found: dict[str, Any] = {}
@@ -30,33 +29,29 @@ def example(name: str) -> Callable[..., Tensor]:
 
 
 @pytest.fixture
-def normal(device: str) -> Callable[..., Tensor]:
-    """Draws of float64."""
+def normal(device):
     generator = torch.Generator().manual_seed(0)
 
-    def drawn(*shape: int) -> Tensor:
+    def drawn(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(device)
 
     return drawn
 
 
 @pytest.fixture
-def tokens(device: str) -> Tensor:
+def tokens(device):
     generator = torch.Generator().manual_seed(1)
     return torch.randint(CLASSES, (BATCH, LENGTH), generator=generator).to(device)
 
 
 @pytest.fixture
-def mask(device: str) -> Tensor:
+def mask(device):
     """Completions of different lengths."""
     lengths = torch.arange(BATCH) % LENGTH + 1
     return (torch.arange(LENGTH) < lengths[:, None]).to(device)
 
 
-def same(
-    found: Callable[[Tensor], Tensor], expected: Callable[[Tensor], Tensor], at: Tensor
-) -> None:
-    """Compare losses and gradients."""
+def same(found, expected, at):
     results = []
     for function in (found, expected):
         leaf = at.clone().requires_grad_()
@@ -69,103 +64,67 @@ def log_probs_of(logits: Tensor, tokens: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
 
-GRPO: dict[str, dict[str, Any]] = {
-    "grpo": {},
-    "grpo without a divergence": {"kl_coefficient": 0.0},
-    "bnpo": {"reduction": "mean"},
-    "dapo": {"reduction": "sum", "divisor": 37.0, "clip_high": 0.28},
-    "dr_grpo": {"reduction": "sequence_sum", "divisor": 16.0},
-    "cispo": {
-        "reduction": "sum",
-        "divisor": 37.0,
-        "cispo": True,
-        "clip_low": 1.0,
-        "clip_high": 4.0,
-    },
-    "two-sided": {"dual_clip": 2.0},
+def means_of_sequences(loss, mask):
+    return ((loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
+
+
+def over(divisor):
+    return lambda loss, mask: (loss * mask).sum() / divisor
+
+
+PPO = {"clip_low": 0.2, "clip_high": 0.2}
+CISPO = {"cispo": True, "clip_low": 1.0, "clip_high": 4.0}
+GRPO: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[..., Tensor]]] = {
+    "grpo": ({}, PPO, means_of_sequences),
+    "grpo without a divergence": ({"kl_coefficient": 0.0}, PPO, means_of_sequences),
+    "bnpo": ({"reduction": "mean"}, PPO, lambda loss, mask: over(mask.sum())(loss, mask)),
+    "dapo": (
+        {"reduction": "sum", "divisor": 37.0, "clip_high": 0.28},
+        PPO | {"clip_high": 0.28},
+        over(37),
+    ),
+    "dr_grpo": ({"reduction": "sequence_sum", "divisor": 16.0}, PPO, over(BATCH * 16)),
+    "cispo": ({"reduction": "sum", "divisor": 37.0, **CISPO}, CISPO, over(37)),
+    "two-sided": ({"dual_clip": 2.0}, PPO | {"dual_clip": 2.0}, means_of_sequences),
 }
-
-
-def trl_grpo(
-    logits: Tensor,
-    tokens: Tensor,
-    mask: Tensor,
-    old: Tensor,
-    reference: Tensor,
-    rewards: Tensor,
-    *,
-    loss_type: str,
-    beta: float,
-    epsilon_low: float,
-    epsilon_high: float,
-    delta: float | None,
-) -> Tensor:
-    """What GRPOTrainer computes of a batch."""
-    each = rewards.view(-1, GROUP)
-    mean = each.mean(1).repeat_interleave(GROUP)
-    std = each.std(1).repeat_interleave(GROUP)
-    advantages = ((rewards - mean) / (std + 1e-4)).unsqueeze(1)
-    log_probs = log_probs_of(logits, tokens)
-    divergence = torch.exp(reference - log_probs) - (reference - log_probs) - 1
-    ratio = torch.exp(log_probs - old)
-    if loss_type == "cispo":
-        loss = -ratio.clamp(max=epsilon_high).detach() * advantages * log_probs
-    else:
-        clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
-        ratio = ratio if delta is None else ratio.clamp(max=delta)
-        loss = -torch.min(ratio * advantages, clipped * advantages)
-    loss = loss + beta * divergence
-    if loss_type == "grpo":
-        return ((loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
-    if loss_type == "bnpo":
-        return (loss * mask).sum() / mask.sum().clamp(min=1.0)
-    if loss_type == "dr_grpo":
-        return (loss * mask).sum() / (loss.size(0) * 16)
-    return (loss * mask).sum() / 37
+"""Settings, the clips that they make, and what becomes of the losses of tokens."""
 
 
 @pytest.mark.parametrize("form", GRPO)
-def test_grpo_and_its_relatives(
-    form: str, normal: Callable[..., Tensor], tokens: Tensor, mask: Tensor
-) -> None:
+def test_grpo_and_its_relatives(form, normal, tokens, mask):
     logits = 2 * normal(BATCH, LENGTH, CLASSES)
     near = log_probs_of(logits, tokens)
     old, reference = near + 0.5 * normal(BATCH, LENGTH), near + 0.3 * normal(BATCH, LENGTH)
-    rewards, settings = normal(BATCH), GRPO[form]
+    rewards, (settings, clips, reduced) = normal(BATCH), GRPO[form]
     grpo = example("grpo")
-    known = form if form in ("grpo", "bnpo", "dapo", "dr_grpo", "cispo") else "grpo"
+
+    def expected(logits):
+        """What GRPOTrainer computes of a batch."""
+        each = rewards.view(-1, GROUP)
+        advantages = (each - each.mean(1, keepdim=True)) / (each.std(1, keepdim=True) + 1e-4)
+        log_probs = log_probs_of(logits, tokens)
+        loss = of_tokens(log_probs, old, advantages.view(-1, 1), **clips)
+        loss = loss + settings.get("kl_coefficient", 0.04) * ESTIMATES[3](log_probs, reference)
+        return reduced(loss, mask)
+
     same(
         lambda at: grpo(at, tokens, mask, old, reference, rewards, GROUP, **settings),
-        lambda at: trl_grpo(
-            at,
-            tokens,
-            mask,
-            old,
-            reference,
-            rewards,
-            loss_type=known,
-            beta=float(settings.get("kl_coefficient", 0.04)),
-            epsilon_low=0.2,
-            epsilon_high=5.0 if known == "cispo" else float(settings.get("clip_high", 0.2)),
-            delta=settings.get("dual_clip"),
-        ),
+        expected,
         logits,
     )
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-def test_dpo(
-    label_smoothing: float, normal: Callable[..., Tensor], tokens: Tensor, mask: Tensor
-) -> None:
+def test_dpo(label_smoothing, normal, tokens, mask):
     """TRL's loss of type sigmoid."""
     beta, references = 0.3, normal(2, BATCH // 2)
     dpo, sequence_log_probs = example("dpo"), example("sequence_log_probs")
 
-    def found(logits: Tensor) -> Tensor:
+    def found(logits):
         answers = sequence_log_probs(logits, tokens, mask).chunk(2)
         return dpo(*answers, *references, beta, label_smoothing)
 
-    def expected(logits: Tensor) -> Tensor:
+    def expected(logits):
         chosen, rejected = (log_probs_of(logits, tokens) * mask).sum(-1).chunk(2)
         difference = (chosen - rejected) - (references[0] - references[1])
         right, wrong = logsigmoid(beta * difference), logsigmoid(-beta * difference)
@@ -175,14 +134,14 @@ def test_dpo(
 
 
 @pytest.mark.parametrize("shift", [-3.0, 3.0], ids=["divergence below 0", "divergence above 0"])
-def test_kto(shift: float, normal: Callable[..., Tensor], device: str) -> None:
+def test_kto(shift, normal, device):
     """TRL's loss of type kto, whose estimate of the divergence is 0 at least."""
     beta, weights = 0.2, (1.0, 1.3)
     reference, others, reference_others = normal(BATCH), normal(BATCH) + shift, normal(BATCH)
     desirable = torch.arange(BATCH, device=device) % 3 > 0
     kto = example("kto")
 
-    def expected(log_probs: Tensor) -> Tensor:
+    def expected(log_probs):
         divergence = (others - reference_others).mean().clamp(min=0)
         ratios = log_probs - reference
         chosen = 1 - torch.sigmoid(beta * (ratios[desirable] - divergence))
@@ -197,16 +156,16 @@ def test_kto(shift: float, normal: Callable[..., Tensor], device: str) -> None:
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 1.0])
-def test_distillation(beta: float, normal: Callable[..., Tensor], mask: Tensor) -> None:
+def test_distillation(beta, normal, mask):
     """The generalised divergence of TRL's GKDTrainer, over the tokens that count."""
     teacher, temperature = normal(BATCH, LENGTH, CLASSES), 0.9
     distillation = example("distillation")
 
-    def expected(student: Tensor) -> Tensor:
+    def expected(student):
         own = (student / temperature).log_softmax(-1)
         other = (teacher / temperature).log_softmax(-1)
 
-        def divergence(of: Tensor, against: Tensor) -> Tensor:
+        def divergence(of, against):
             return of.exp() * (of - against)
 
         if beta in (0, 1):
@@ -220,17 +179,15 @@ def test_distillation(beta: float, normal: Callable[..., Tensor], mask: Tensor) 
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_distillation_from_a_server(
-    reverse: bool, normal: Callable[..., Tensor], mask: Tensor
-) -> None:
+def test_distillation_from_a_server(reverse, normal, mask):
     """Of the k most likely tokens of a teacher, and a bin for the probability that is left."""
     log_probs, numbers = normal(BATCH, LENGTH, CLASSES).log_softmax(-1).topk(6)
     distillation = example("distillation_from_a_server")
 
-    def with_rest(known: Tensor) -> Tensor:
+    def with_rest(known):
         return torch.cat([known, torch.log1p(-known.exp().sum(-1, keepdim=True))], -1)
 
-    def expected(student: Tensor) -> Tensor:
+    def expected(student):
         own = with_rest(student.log_softmax(-1).gather(-1, numbers))
         first, second = with_rest(log_probs), own
         if reverse:

@@ -1,7 +1,5 @@
 """Large outputs on the CPU: memory that is reused, offered to the system, and bounded."""
 
-from __future__ import annotations
-
 import copy
 import io
 import subprocess
@@ -23,7 +21,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="by calls and fi
 
 
 def kilobytes(file: str, key: str) -> int:
-    """Read a number of /proc/self."""
     for line in (Path("/proc/self") / file).read_text().splitlines():
         if line.startswith(f"{key}:"):
             return int(line.split()[1])
@@ -38,7 +35,7 @@ def gradient(input: Tensor, target: Tensor) -> Tensor:
     return functional.mse_loss_with_grad(input, target, reduction="sum")[1]
 
 
-def test_memory_of_a_freed_gradient_is_reused() -> None:
+def test_memory_of_a_freed_gradient_is_reused():
     input, target = operands()
     first = gradient(input, target)
     place = first.data_ptr()
@@ -49,14 +46,14 @@ def test_memory_of_a_freed_gradient_is_reused() -> None:
     assert (again == 0.5).all()
 
 
-def test_two_live_gradients_do_not_share_memory() -> None:
+def test_two_live_gradients_do_not_share_memory():
     input, target = operands()
     first, second = gradient(input, target), gradient(-input, target)
     assert (first == 0.5).all()
     assert (second == -2.5).all()
 
 
-def test_view_keeps_the_memory_of_its_gradient() -> None:
+def test_view_keeps_the_memory_of_its_gradient():
     input, target = operands()
     view = gradient(input, target)[LARGE // 2 :]
     other = gradient(-input, target)
@@ -64,7 +61,7 @@ def test_view_keeps_the_memory_of_its_gradient() -> None:
     assert (other == -2.5).all()
 
 
-def test_system_may_take_the_pages_of_a_freed_gradient() -> None:
+def test_system_may_take_the_pages_of_a_freed_gradient():
     input, target = operands(9 * LARGE)  # beyond what is held back for the next step
     result = gradient(input, target)
     before = kilobytes("smaps_rollup", "LazyFree")
@@ -72,7 +69,7 @@ def test_system_may_take_the_pages_of_a_freed_gradient() -> None:
     assert kilobytes("smaps_rollup", "LazyFree") - before >= 9 * 2**15
 
 
-def test_blocks_are_kept_up_to_a_bound() -> None:
+def test_blocks_are_kept_up_to_a_bound():
     """Four gradients are kept of those that grow, each too large for the blocks before it."""
     sizes = [LARGE * 5**k // 4**k for k in range(6)]
     target = torch.ones(1)
@@ -87,18 +84,18 @@ def test_blocks_are_kept_up_to_a_bound() -> None:
     assert kept <= sum(4 * size // 2**10 for size in sizes[-4:]) + slack
 
 
-def test_a_small_output_does_not_take_a_large_block() -> None:
+def test_a_small_output_does_not_take_a_large_block():
     large, target = operands(4 * LARGE)
     place = gradient(large, target).data_ptr()
     assert gradient(large[:LARGE], target).data_ptr() != place
 
 
-def test_memory_is_freed_and_reused_across_threads() -> None:
+def test_memory_is_freed_and_reused_across_threads():
     input, target = operands()
     held = [gradient(input, target) for _ in range(6)]
     wrong: list[int] = []
 
-    def work(index: int) -> None:
+    def work(index):
         held[index] = torch.empty(0)
         for _ in range(3):
             sign = 1.0 if index % 2 else -1.0
@@ -114,7 +111,7 @@ def test_memory_is_freed_and_reused_across_threads() -> None:
     assert not wrong
 
 
-def test_profiler_sees_allocation_and_release() -> None:
+def test_profiler_sees_allocation_and_release():
     input, target = operands()
     gradient(input, target)  # in the cache: what comes from there counts as well
     with profile(profile_memory=True) as profiler:
@@ -126,7 +123,7 @@ def test_profiler_sees_allocation_and_release() -> None:
     assert changes.count(-4 * LARGE) == 1
 
 
-def test_gradient_behaves_as_any_other_tensor() -> None:
+def test_gradient_behaves_as_any_other_tensor():
     input, target = operands()
     result = gradient(input, target)
     assert torch.equal(copy.deepcopy(result), result)
@@ -166,19 +163,16 @@ raise SystemExit(0 if well and status == 0 else 1)
 """
 
 
-def test_forked_child_has_its_own_memory() -> None:
+def test_forked_child_has_its_own_memory():
     command = [sys.executable, "-W", "ignore", "-c", FORKING]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
-def test_each_large_output_of_a_call_has_its_own_block() -> None:
-    """Every large output of one call has a block of its own."""
+def test_each_large_output_of_a_call_has_its_own_block():
     input = torch.full((LARGE,), 0.75, dtype=torch.float64).requires_grad_()
     target = torch.full((LARGE,), 0.5, dtype=torch.float64).requires_grad_()
     loss = functional.mse_loss(input, target, reduction="none")
     loss.backward(torch.ones_like(loss))
-    assert input.grad is not None
-    assert target.grad is not None
     assert (loss == 0.0625).all()
     assert (input.grad == 0.5).all()
     assert (target.grad == -0.5).all()

@@ -1,7 +1,5 @@
 """Tensors of more than 2^31 elements, and those whose kernels are launched in other shapes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ ROWS, COLUMNS = 2**16 + 3, 2**15 + 8
 
 
 @pytest.fixture(autouse=True)
-def _memory() -> None:
+def _memory():
     needed = 8 * 2 * ROWS * COLUMNS
     if free_bytes("cuda:0") < needed:
         pytest.skip(f"needs {needed} bytes of GPU memory")
@@ -24,11 +22,11 @@ def _memory() -> None:
 
 @pytest.mark.parametrize("layout", ["same shape", "one row", "one column"])
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_results_are_right_beyond_2_to_the_31_elements(loss: str, layout: str) -> None:
+def test_results_are_right_beyond_2_to_the_31_elements(loss, layout):
     shape = {"same shape": (ROWS, COLUMNS), "one row": (COLUMNS,), "one column": (ROWS, 1)}[layout]
     generator = torch.Generator("cuda").manual_seed(0)
 
-    def filled(shape: tuple[int, ...]) -> torch.Tensor:
+    def filled(shape):
         return torch.randn(shape, generator=generator, dtype=torch.bfloat16, device="cuda")
 
     assert_meets_oracle(loss, "mean", filled((ROWS, COLUMNS)), filled(shape))
@@ -42,9 +40,7 @@ LARGE_BYTES = 2**29
 @pytest.mark.parametrize("reach", ["prediction", "every operand"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", COSTLY)
-def test_a_large_tensor_of_a_costly_loss_has_the_gradients_of_its_parts(
-    loss: str, dtype: str, reach: str
-) -> None:
+def test_a_large_tensor_of_a_costly_loss_has_the_gradients_of_its_parts(loss, dtype, reach):
     size = LARGE_BYTES // DTYPES[dtype].itemsize + 3 * 8192 + 5
     generator = torch.Generator("cuda").manual_seed(0)
     operands = [
@@ -55,7 +51,7 @@ def test_a_large_tensor_of_a_costly_loss_has_the_gradients_of_its_parts(
     function = inner
     if loss.startswith("weighted_"):
 
-        def function(*given: torch.Tensor) -> torch.Tensor:
+        def function(*given):
             return inner(*given[:-1], weight=given[-1])
 
     leaves = [

@@ -1,13 +1,14 @@
 """kl_div, poisson_nll_loss and gaussian_nll_loss give what torch gives, or raise."""
 
-from __future__ import annotations
-
+import itertools
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from losscli import functional, nn
+from tests.parameters import naming
 
 TORCH: Any = torch.nn.functional
 
@@ -17,7 +18,6 @@ def logs(*shape):
 
 
 def check(own, torchs, *operands):
-    """Compare losses and the gradients of all operands."""
     found = []
     for function in (own, torchs):
         leaves = [operand.clone().requires_grad_() for operand in operands]
@@ -27,18 +27,35 @@ def check(own, torchs, *operands):
         torch.testing.assert_close(got, due)
 
 
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum", "batchmean"])
-@pytest.mark.parametrize("log_target", [False, True])
+def drawn(name, settings):
+    x, y, var = torch.randn(3, 6, 5, dtype=torch.float64)
+    if name == "kl_div":
+        return logs(6, 5), logs(6, 5) if settings["log_target"] else logs(6, 5).exp()
+    if name == "gaussian_nll_loss":
+        return x, y, var.abs()
+    counts = torch.poisson(torch.full((6, 5), 3.0, dtype=torch.float64)) + 1.5
+    return x if settings["log_input"] else x.abs() + 0.1, counts
+
+
+BOTH, EPS = (False, True), (0.3,)
+REDUCTIONS = ("none", "mean", "sum")
+SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "kl_div": ("KLDivLoss", {"log_target": BOTH, "reduction": (*REDUCTIONS, "batchmean")}),
+    "poisson_nll_loss": ("PoissonNLLLoss", {"log_input": BOTH, "full": BOTH, "eps": EPS}),
+    "gaussian_nll_loss": ("GaussianNLLLoss", {"full": BOTH, "reduction": REDUCTIONS, "eps": EPS}),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
-def test_kl_div_is_torchs(log_target, reduction):
-    target = logs(6, 5) if log_target else logs(6, 5).exp()
-
-    def of(library):
-        return lambda x, y: library.kl_div(x, y, reduction=reduction, log_target=log_target)
-
-    check(of(functional), of(TORCH), logs(6, 5), target)
-    module = nn.KLDivLoss(reduction=reduction, log_target=log_target)
-    check(module, of(TORCH), logs(6, 5), target)
+def test_function_and_module_are_torchs(name):
+    module, every = SETTINGS[name]
+    for values in itertools.product(*every.values()):
+        settings = dict(zip(every, values, strict=True))
+        torchs = partial(getattr(TORCH, name), **settings)
+        with naming(settings):
+            check(partial(getattr(functional, name), **settings), torchs, *drawn(name, settings))
+            check(getattr(nn, module)(**settings), torchs, *drawn(name, settings))
 
 
 def test_batchmean_and_its_gradient_come_in_one_launch():
@@ -60,33 +77,6 @@ def test_divergence_of_equal_distributions_is_zero():
 def test_probability_of_zero_has_a_divergence_of_zero():
     x = torch.tensor([-1.0, -2.0])
     assert functional.kl_div(x, torch.zeros(2), reduction="none").tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("log_input", [False, True])
-def test_poisson_nll_loss_is_torchs(log_input, full):
-    x = torch.randn(6, 5, dtype=torch.float64)
-    x = x if log_input else x.abs() + 0.1
-    y = torch.poisson(torch.full((6, 5), 3.0, dtype=torch.float64)) + 1.5
-
-    def of(library):
-        return lambda x, y: library.poisson_nll_loss(x, y, log_input, full, eps=0.01)
-
-    check(of(functional), of(TORCH), x, y)
-    check(nn.PoissonNLLLoss(log_input, full, eps=0.01), of(TORCH), x, y)
-
-
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("full", [False, True])
-def test_gaussian_nll_loss_is_torchs(full, reduction):
-    x, y, var = torch.randn(3, 6, 5, dtype=torch.float64)
-    var = var.abs()
-
-    def of(library):
-        return lambda *given: library.gaussian_nll_loss(*given, full, 0.3, reduction)
-
-    check(of(functional), of(TORCH), x, y, var)
-    check(nn.GaussianNLLLoss(full=full, eps=0.3, reduction=reduction), of(TORCH), x, y, var)
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 1)])

@@ -1,7 +1,5 @@
 """Programs that PyTorch saved find the operators; modules keep separate expectations."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle
@@ -56,9 +54,7 @@ WAYS = ("import losscli.functional", "import losscli; losscli.load()")
 
 
 @pytest.mark.slow
-def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load_it(
-    tmp_path: Path,
-) -> None:
+def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load_it(tmp_path):
     programs = [SAVE, *(LOAD.format(how=how) for how in WAYS)]
     command = [sys.executable, "-c", FORKED, str(tmp_path / "program.pt2"), *programs]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -67,7 +63,7 @@ def test_a_program_saved_by_export_runs_in_processes_that_import_losscli_or_load
 
 
 @pytest.fixture(scope="module")
-def cache_of_mse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache_of_mse(tmp_path_factory):
     """A cache that has the libraries of one loss."""
     targets = [Target(TORCH), Target(LOSS, CPU, "mse"), Target(BENCH, CPU)]
     folder = tmp_path_factory.mktemp("cache", numbered=False)
@@ -89,8 +85,8 @@ def cache_of_mse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_command_builds_the_kernels_of_no_loss_that_it_is_not_asked_for(
-    cache_of_mse: Path, tmp_path: Path, command: list[str]
-) -> None:
+    cache_of_mse, tmp_path, command
+):
     (tmp_path / "mse.py").write_text(FORMULA)
     before = sorted(cache_of_mse.glob("*-*"))
     done = subprocess.run(
@@ -105,7 +101,7 @@ def test_a_command_builds_the_kernels_of_no_loss_that_it_is_not_asked_for(
     assert sorted(cache_of_mse.glob("*-*")) == before
 
 
-def test_each_module_and_copy_has_its_own_expectation() -> None:
+def test_each_module_and_copy_has_its_own_expectation():
     first = nn.MSELoss()
     modules = [first, nn.MSELoss(), nn.HingeLoss(), copy.deepcopy(first)]
     modules.append(pickle.loads(pickle.dumps(first)))

@@ -1,9 +1,5 @@
 """What does not depend on the formula is tested on each run with a few losses alone."""
 
-from __future__ import annotations
-
-import pytest
-
 from losscli.losses import LOSSES, ROW_LOSSES
 from tests.machinery import MACHINERY, ROW_MACHINERY
 
@@ -21,9 +17,7 @@ OF_EVERY_LOSS = {
 """Tests of formulas in other files, and of what each loss says for itself."""
 
 
-def test_only_what_depends_on_the_formula_is_tested_of_every_loss(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_only_what_depends_on_the_formula_is_tested_of_every_loss(request):
     """Layouts, transforms, compilers and autocast take `few` or `square` of tests/parameters.py."""
     losses: dict[str, set[str]] = {}
     for item in request.session.items:

@@ -11,14 +11,12 @@ The tolerances are the defaults of ``torch.testing.assert_close``, which forgive
 ``losscli verify``.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,14 +52,6 @@ MODULES: dict[str, type[torch.nn.Module]] = {
     for name in (spec.module.__name__ for spec in SPECS)
     if hasattr(torch.nn, name) and name not in WITHOUT_ENTRY
 }
-FUNCTIONAL_MODULES = (
-    "smoothl1loss_no_reduce_test",
-    "smoothl1loss_no_reduce_scalar_test",
-    "smoothl1loss_beta_test",
-    "smoothl1loss_zero_beta_test",
-    "mseloss_no_reduce_test",
-    "mseloss_no_reduce_scalar_test",
-)
 CHOSEN = ("smooth_l1_loss", "mse_loss", "cross_entropy", "triplet_margin_loss")
 """What is put to all samples on each run. Values and derivatives of the other formulas are those of
 references and of differences in ``test_formulas.py`` and ``test_row_losses.py``."""
@@ -80,23 +70,18 @@ FINITE_WHERE_TORCH_IS_NAN = {
 
 
 @pytest.fixture(scope="module")
-def judge() -> SimpleNamespace:
+def judge():
     """torch's entries by our names for them."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that hypothesis, which is not needed, is absent
-            from torch.testing._internal import (
-                common_methods_invocations,
-                common_modules,
-                common_nn,
-            )
+            from torch.testing._internal import common_methods_invocations, common_modules
             from torch.testing._internal.opinfo.core import OpInfo, SampleInput
         operators = {info.name: info for info in common_methods_invocations.op_db}
         modules = {info.module_cls: info for info in common_modules.module_db}
         found = SimpleNamespace(
             operators={name: operators[f"nn.functional.{name}"] for name in OPERATORS},
             modules={name: modules[getattr(torch.nn, name)] for name in MODULES},
-            common_nn=common_nn,
             with_errors=operators["nn.functional.l1_loss"],
             linear=[
                 info
@@ -105,7 +90,6 @@ def judge() -> SimpleNamespace:
             ],
         )
         used = {
-            common_nn: ("F", *FUNCTIONAL_MODULES),
             OpInfo: ("reference_inputs", "error_inputs"),
             SampleInput: ("noncontiguous", "numpy", "transform"),
         }
@@ -118,13 +102,12 @@ def judge() -> SimpleNamespace:
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _seed():
     """Fix what the entries draw where they set no seed of their own."""
     torch.manual_seed(0)
 
 
 def in_place_of(entry: Any, loss: Loss) -> Any:
-    """Copy torch's entry of an operator and put a loss in it."""
     entry = copy.copy(entry)
     entry.op = loss
     return entry
@@ -148,23 +131,18 @@ TOLERANCES = {
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Copy a tensor to another dtype; class numbers stay what they are."""
     if not tensor.is_floating_point():
         return tensor
     return tensor.detach().to(dtype).requires_grad_(tensor.requires_grad)
 
 
 def in_dtype(sample: Any, dtype: torch.dtype) -> Any:
-    """Copy a sample with the same values in another dtype."""
     return sample.transform(
         lambda each: cast(each, dtype) if isinstance(each, torch.Tensor) else each
     )
 
 
-def value_and_gradients(
-    loss: Loss, operands: Sequence[Tensor], **arguments: Any
-) -> tuple[Tensor, ...]:
-    """Return the loss and the gradient of each operand that wants one."""
+def value_and_gradients(loss, operands, **arguments):
     result = loss(*operands, **arguments)
     leaves = [operand for operand in operands if operand.requires_grad]
     # Small integers, the same in every dtype, and -3 for a single loss.
@@ -175,7 +153,6 @@ def value_and_gradients(
 
 
 def judge_against_torch(entry: Any, torchs: Any, device: str, dtype: str, layout: str) -> None:
-    """Compare value and gradients with those of torch's own entry."""
     for sample in samples(torchs, device, DTYPES[dtype], layout):
         # torch would round 16-bit values after each step, and a sum that cancels in float32.
         other = in_dtype(sample, torch.float64)
@@ -203,7 +180,6 @@ def summed(torchs: Any, sample: Any, loss: Tensor) -> float:
 
 
 def judge_by_differences(entry: Any, device: str) -> None:
-    """Compare first and second derivatives with quotients of differences."""
     for sample in samples(entry, device, torch.float64):
         loss = functools.partial(entry, **sample.kwargs)
         operands = (sample.input, *sample.args)
@@ -226,17 +202,13 @@ def judge_forward_mode(entry: Any, device: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "layout"), DRAWN)
 @pytest.mark.parametrize("loss", few(OPERATORS, CHOSEN))
-def test_an_operator_equals_torchs(
-    judge: SimpleNamespace, loss: str, dtype: str, layout: str, device: str
-) -> None:
+def test_an_operator_equals_torchs(judge, loss, dtype, layout, device):
     torchs = judge.operators[loss]
     judge_against_torch(in_place_of(torchs, OPERATORS[loss]), torchs, device, dtype, layout)
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_an_operator_equals_its_numpy_reference(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_an_operator_equals_its_numpy_reference(judge, loss, device):
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     if entry.ref is None:
         pytest.skip(f"torch has no reference of {loss} in numpy")
@@ -250,25 +222,20 @@ def test_an_operator_equals_its_numpy_reference(
 
 
 @pytest.mark.parametrize("loss", few(OPERATORS, ("smooth_l1_loss", "mse_loss")))
-def test_operator_passes_pytorchs_derivative_tests(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_operator_passes_pytorchs_derivative_tests(judge, loss, device):
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     judge_by_differences(entry, device)
     judge_forward_mode(entry, device)
 
 
 def three_of(operand: Tensor) -> Iterator[Tensor]:
-    """Yield an operand and two others that are valid as well."""
     for number in range(3):
         floating = operand.is_floating_point()
         yield operand / 2**number if floating else operand.roll(number)
 
 
 @pytest.mark.parametrize("loss", few(OPERATORS, CHOSEN))
-def test_operator_maps_over_samples_as_a_loop_does(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_operator_maps_over_samples_as_a_loop_does(judge, loss, device):
     entry = in_place_of(judge.operators[loss], OPERATORS[loss])
     for sample in samples(entry, device, torch.float64):
         function = functools.partial(entry, **sample.kwargs)
@@ -286,9 +253,7 @@ def test_operator_maps_over_samples_as_a_loop_does(
 
 
 @pytest.mark.parametrize("loss", OPERATORS)
-def test_operator_raises_pytorchs_expected_errors(
-    judge: SimpleNamespace, loss: str, device: str
-) -> None:
+def test_operator_raises_pytorchs_expected_errors(judge, loss, device):
     """torch lists errors for few losses of ours; those of l1_loss take the same arguments.
 
     A loss over rows takes others, and is judged by its own list.
@@ -311,7 +276,6 @@ def test_operator_raises_pytorchs_expected_errors(
 
 
 def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
-    """Draw what to build a module with and what to call it with."""
     drawn = entry.module_inputs_func(
         entry, device=device, dtype=dtype, requires_grad=True, training=True
     )
@@ -321,16 +285,13 @@ def module_inputs(entry: Any, device: str, dtype: torch.dtype) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_equals_torchs_and_its_reference(
-    judge: SimpleNamespace, name: str, device: str
-) -> None:
+def test_a_module_equals_torchs_and_its_reference(judge, name, device):
     for dtype in DTYPES:
         with naming(dtype):
             judge_module(judge.modules[name], name, dtype, device)
 
 
 def judge_module(entry: Any, name: str, dtype: str, device: str) -> None:
-    """Compare a module's value and gradients with those of torch's own."""
     # 16-bit values torch would round after each step.
     wide = torch.float64 if dtype == "float64" else torch.float32
     for inputs in module_inputs(entry, device, DTYPES[dtype]):
@@ -355,38 +316,6 @@ def judge_module(entry: Any, name: str, dtype: str, device: str) -> None:
         assert_close(got[0], due, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", few(MODULES, ("SmoothL1Loss", "MSELoss", "MultiMarginLoss")))
-def test_module_passes_pytorchs_derivative_tests(
-    judge: SimpleNamespace, name: str, device: str
-) -> None:
-    for inputs in module_inputs(judge.modules[name], device, torch.float64):
-        settings = inputs.constructor_input
-        module = MODULES[name](*settings.args, **settings.kwargs)
-        operands = inputs.forward_input.args
-        # The mean over rows that are all ignored is NaN, and its gradient 0.
-        if any(each.isnan().any() for each in (*operands, module(*operands))):
-            continue
-        assert torch.autograd.gradcheck(module, inputs.forward_input.args)
-        assert torch.autograd.gradgradcheck(module, inputs.forward_input.args)
-
-
-@pytest.mark.parametrize("name", FUNCTIONAL_MODULES)
-def test_a_functional_module_equals_its_reference(
-    judge: SimpleNamespace, name: str, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """These entries look the loss up in their module's F when they are called."""
-    ours = SimpleNamespace(**OPERATORS)
-    monkeypatch.setattr(judge.common_nn, "F", ours)
-    entry = getattr(judge.common_nn, name)()
-    module = entry["constructor"]()
-    input = entry["input_fn"]() if "input_fn" in entry else torch.randn(entry["input_size"])
-    input = input.to(device, torch.float64).requires_grad_()
-    expected = entry["reference_fn"](input.detach().cpu())
-    assert_close(module(input).detach().cpu(), expected)
-    assert torch.autograd.gradcheck(module, input)
-    assert torch.autograd.gradgradcheck(module, input)
-
-
 def with_twice_the_beta(input: Tensor, target: Tensor, beta: float = 1.0, **rest: Any) -> Tensor:
     return functional.smooth_l1_loss(input, target, beta=2 * beta, **rest)
 
@@ -408,15 +337,13 @@ def without_second_derivatives(input: Tensor, target: Tensor, **arguments: Any) 
 
 
 @pytest.mark.parametrize("wrong", [with_twice_the_beta, without_the_targets_gradient])
-def test_a_wrong_value_or_gradient_is_caught(
-    judge: SimpleNamespace, wrong: Loss, device: str
-) -> None:
+def test_a_wrong_value_or_gradient_is_caught(judge, wrong, device):
     torchs = judge.operators["smooth_l1_loss"]
     with pytest.raises(AssertionError, match="not close"):
         judge_against_torch(in_place_of(torchs, wrong), torchs, device, "float32", "contiguous")
 
 
-def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None:
+def test_ignored_strides_are_caught(judge, device):
     torchs = judge.operators["smooth_l1_loss"]
     entry = in_place_of(torchs, without_strides)
     judge_against_torch(entry, torchs, device, "float32", "contiguous")
@@ -424,7 +351,7 @@ def test_ignored_strides_are_caught(judge: SimpleNamespace, device: str) -> None
         judge_against_torch(entry, torchs, device, "float32", "noncontiguous")
 
 
-def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: str) -> None:
+def test_absent_second_derivatives_are_caught(judge, device):
     torchs = judge.operators["smooth_l1_loss"]
     entry = in_place_of(torchs, without_second_derivatives)
     judge_against_torch(entry, torchs, device, "float64", "contiguous")
@@ -435,7 +362,7 @@ def test_absent_second_derivatives_are_caught(judge: SimpleNamespace, device: st
 @pytest.mark.skipif(
     not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
 )
-def test_samples_of_linear_cross_entropy_have_torchs_loss(judge: SimpleNamespace) -> None:
+def test_samples_of_linear_cross_entropy_have_torchs_loss(judge):
     """Those with class numbers and a matrix of weights; others are told what to call."""
     samples = 0
     for op in judge.linear:

@@ -3,8 +3,6 @@
 The formulas are written again in plain PyTorch, from the papers and from what TRL and verl compute.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -30,11 +28,11 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def rollout(device: str) -> dict[str, Tensor]:
+def rollout(device):
     """Log-probabilities of tokens, whose ratios lie below, between and above the bounds."""
     generator = torch.Generator().manual_seed(0)
 
-    def normal(*shape: int) -> Tensor:
+    def normal(*shape):
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     old = -normal(BATCH, LENGTH).abs() - 0.1
@@ -48,23 +46,13 @@ def rollout(device: str) -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def mask(device: str) -> Tensor:
+def mask(device):
     """Sequences of different lengths, one of which is empty."""
     lengths = torch.tensor([0, 1, 4, LENGTH, LENGTH - 1, 6])
     return (torch.arange(LENGTH) < lengths[:, None]).to(device)
 
 
-def of_tokens(
-    log_probs: Tensor,
-    old: Tensor,
-    advantages: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float = 0.0,
-    cispo: bool = False,
-) -> Tensor:
-    """The loss of each token as the papers have it."""
+def of_tokens(log_probs, old, advantages, *, clip_low, clip_high, dual_clip=0.0, cispo=False):
     ratio = torch.exp(log_probs - old)
     clipped = torch.clamp(ratio, 1 - clip_low, 1 + clip_high)
     if cispo:
@@ -107,7 +95,6 @@ NORMALISERS: dict[str, tuple[dict[str, Any], Callable[[Tensor, Tensor], Tensor]]
 
 
 def check(operands: dict[str, Tensor], expected: Callable[..., Tensor], **settings: Any) -> None:
-    """Compare loss and gradient of the policy loss, for an incoming gradient of -3."""
     found = []
     for function in (partial(policy_loss, **settings), expected):
         own, *others = (each.clone() for each in operands.values())
@@ -118,39 +105,32 @@ def check(operands: dict[str, Tensor], expected: Callable[..., Tensor], **settin
 
 
 def normalised(
-    normaliser: Callable[[Tensor, Tensor], Tensor],
-    counted: Tensor,
-    form: str,
-    own: Tensor,
-    old: Tensor,
-    advantages: Tensor,
-    other: Tensor,
+    normaliser,
+    counted,
+    form,
+    own,
+    old,
+    advantages,
+    other,
     *,
-    weight: Tensor | float = 1.0,
-    kl_coefficient: float = 0.0,
-    estimator: int = 3,
-) -> Tensor:
-    """The loss of all tokens as the papers have it."""
+    weight=1.0,
+    kl_coefficient=0.0,
+    estimator=3,
+):
     loss = weight * of_tokens(own, old, advantages, **FORMS[form])
     return normaliser(loss + kl_coefficient * ESTIMATES[estimator](own, other), counted)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_forms_equal_the_formulas_of_the_papers(form: str, rollout: dict[str, Tensor]) -> None:
+def test_ratios_lie_on_both_sides_of_each_bound(rollout):
     ratio = torch.exp(rollout["log_probs"] - rollout["old_log_probs"])
     falls = rollout["advantages"] < 0
     for clipped in (ratio < 0.7, ratio > 1.3, ratio > 5, ratio > 3):
         assert (clipped & falls).any()
         assert (clipped & ~falls).any()
-    ones = torch.ones_like(ratio)
-    expected = partial(normalised, NORMALISERS["none"][1], ones, form)
-    check(rollout, expected, reduction="none", **FORMS[form])
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
-def test_normalisers_equal_those_in_use_with_a_mask_and_without(
-    normaliser: str, rollout: dict[str, Tensor], mask: Tensor
-) -> None:
+def test_normalisers_equal_those_in_use_with_a_mask_and_without(normaliser, rollout, mask):
     settings, own = NORMALISERS[normaliser]
     for form, given in itertools.product(FORMS, (mask, mask.long(), None)):
         counted = torch.ones_like(rollout["log_probs"]) if given is None else mask.double()
@@ -160,9 +140,7 @@ def test_normalisers_equal_those_in_use_with_a_mask_and_without(
 
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
-def test_divergence_and_weight_are_those_of_grpo(
-    normaliser: str, rollout: dict[str, Tensor], mask: Tensor
-) -> None:
+def test_divergence_and_weight_are_those_of_grpo(normaliser, rollout, mask):
     """As in TRL, weights that correct for another sampler leave the divergence as it is."""
     settings, own = NORMALISERS[normaliser]
     weight = rollout["old_log_probs"].exp()
@@ -181,9 +159,7 @@ def test_divergence_and_weight_are_those_of_grpo(
             check(rollout, expected, mask=mask, **given, **settings)
 
 
-def test_loss_with_grad_and_module_give_what_the_function_gives(
-    rollout: dict[str, Tensor], mask: Tensor
-) -> None:
+def test_loss_with_grad_and_module_give_what_the_function_gives(rollout, mask):
     for settings, _ in NORMALISERS.values():
         own = rollout["log_probs"].clone().requires_grad_()
         others = [each for name, each in rollout.items() if name != "log_probs"]
@@ -198,7 +174,7 @@ def test_loss_with_grad_and_module_give_what_the_function_gives(
         torch.testing.assert_close(again, loss.detach(), rtol=0, atol=0)
 
 
-def test_ratio_on_a_bound_passes_the_gradient_as_clamp(device: str) -> None:
+def test_ratio_on_a_bound_passes_the_gradient_as_clamp(device):
     """Bounds of 0, whose ratio of 1 every dtype holds."""
     operands = {
         "log_probs": torch.zeros(3, 2, dtype=torch.float64, device=device),
@@ -211,7 +187,7 @@ def test_ratio_on_a_bound_passes_the_gradient_as_clamp(device: str) -> None:
 
 
 @pytest.mark.parametrize("bound", [1.2, 0.8, 3.0])
-def test_float32_clips_on_the_side_on_which_the_exact_ratio_lies(bound: float, device: str) -> None:
+def test_float32_clips_on_the_side_on_which_the_exact_ratio_lies(bound, device):
     """Log-probabilities around a bound, next to each other in float32, whose exponentials round."""
     old = torch.full((2001,), -3.7, dtype=torch.float32, device=device)
     at = torch.tensor(-3.7 + math.log(bound), dtype=torch.float32)
@@ -227,7 +203,7 @@ def test_float32_clips_on_the_side_on_which_the_exact_ratio_lies(bound: float, d
     assert torch.equal(gradient != 0, free)
 
 
-def test_ratio_of_no_old_log_probs_is_one(rollout: dict[str, Tensor]) -> None:
+def test_ratio_of_no_old_log_probs_is_one(rollout):
     own, _, advantages, _ = rollout.values()
     found = policy_loss_with_grad(own, None, advantages, reduction="none")
     expected = -advantages.expand_as(own)
@@ -237,14 +213,13 @@ def test_ratio_of_no_old_log_probs_is_one(rollout: dict[str, Tensor]) -> None:
     torch.testing.assert_close(gradient, expected / own.numel())
 
 
-def test_constants_get_no_gradient(rollout: dict[str, Tensor]) -> None:
+def test_constants_get_no_gradient(rollout):
     leaves = [each.clone().requires_grad_() for each in rollout.values()]
     policy_loss(*leaves, kl_coefficient=0.1).backward()
-    assert leaves[0].grad is not None
     assert [each.grad for each in leaves[1:]] == [None] * 3
 
 
-def test_masked_mean_of_no_token_is_zero(rollout: dict[str, Tensor]) -> None:
+def test_masked_mean_of_no_token_is_zero(rollout):
     own = rollout["log_probs"].clone().requires_grad_()
     others = [each for name, each in rollout.items() if name != "log_probs"]
     nothing = torch.zeros(BATCH, LENGTH, dtype=torch.bool, device=own.device)
@@ -256,9 +231,7 @@ def test_masked_mean_of_no_token_is_zero(rollout: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_loss_has_the_dtype_of_the_tensors_and_digits_of_small_weights(
-    dtype: torch.dtype, rollout: dict[str, Tensor], mask: Tensor
-) -> None:
+def test_loss_has_the_dtype_of_the_tensors_and_digits_of_small_weights(dtype, rollout, mask):
     narrow = [each.to(dtype) for each in rollout.values()]
     loss = policy_loss(*narrow, mask=mask, kl_coefficient=0.1)
     expected = policy_loss(*(each.double() for each in narrow), mask=mask, kl_coefficient=0.1)
@@ -266,7 +239,7 @@ def test_loss_has_the_dtype_of_the_tensors_and_digits_of_small_weights(
     torch.testing.assert_close(loss, expected.to(dtype))
 
 
-def test_third_estimate_keeps_digits_where_the_policies_agree(device: str) -> None:
+def test_third_estimate_keeps_digits_where_the_policies_agree(device):
     """PyTorch's exp(d) - d - 1 of float32 has none left, nor has its gradient below 1e-7."""
     near = torch.logspace(-7, -1, 500, dtype=torch.float32, device=device)
     own = torch.zeros_like(near).requires_grad_()
@@ -291,15 +264,13 @@ def test_third_estimate_keeps_digits_where_the_policies_agree(device: str) -> No
     ],
     ids=lambda each: ",".join(each) if isinstance(each, dict) else "",
 )
-def test_wrong_settings_raise(
-    settings: dict[str, object], message: str, rollout: dict[str, Tensor]
-) -> None:
+def test_wrong_settings_raise(settings, message, rollout):
     own, old, advantages, _ = rollout.values()
     with pytest.raises(ValueError, match=message):
         policy_loss(own, old, advantages, **settings)
 
 
-def test_unknown_estimator_raises(rollout: dict[str, Tensor]) -> None:
+def test_unknown_estimator_raises(rollout):
     own, old, *_ = rollout.values()
     for estimator in (0, 4, 1.5):
         with pytest.raises(ValueError, match="estimator must be an integer from 1 to 3"):

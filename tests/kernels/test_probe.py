@@ -1,7 +1,5 @@
 """The probe moves every byte, whatever the mix, the size and the variant."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -18,8 +16,7 @@ SIZES = (1, 15, 4096, 2**20 + 7)
 
 
 @pytest.fixture(autouse=True)
-def _probe(device: str) -> None:
-    """Load the probe; it is built once, if it is not in the cache."""
+def _probe(device):
     loading.load_probe(device)
 
 
@@ -29,9 +26,7 @@ def probe(reads: list[Tensor], writes: list[Tensor], variant: int = 0) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("reads", "writes"), MIXES)
-def test_an_array_that_is_written_combines_those_that_are_read(
-    device: str, reads: int, writes: int, size: int
-) -> None:
+def test_an_array_that_is_written_combines_those_that_are_read(device, reads, writes, size):
     generator = torch.Generator(device).manual_seed(size)
     sources = [
         torch.randint(256, (size,), dtype=torch.uint8, device=device, generator=generator)
@@ -51,14 +46,14 @@ def test_an_array_that_is_written_combines_those_that_are_read(
     assert all(map(torch.equal, sources, copies))
 
 
-def test_probe_depends_on_bytes_not_on_dtype(device: str) -> None:
+def test_probe_depends_on_bytes_not_on_dtype(device):
     source = torch.randn(6, dtype=torch.float64, device=device)
     output = torch.empty(12, dtype=torch.float32, device=device)
     probe([source], [output])
     assert torch.equal(output.view(torch.float64), source)
 
 
-def test_bench_measures_a_limit_with_the_probe(device: str) -> None:
+def test_bench_measures_a_limit_with_the_probe(device):
     case = case_of("mse", "none", *(torch.ones(64, 64, device=device) for _ in "xy"))
     operands = [torch.ones(64, 64, device=device) for _ in "xyg"]
     timer = make_timer(case.device, False)
@@ -68,7 +63,7 @@ def test_bench_measures_a_limit_with_the_probe(device: str) -> None:
     assert limit.seconds > 0
 
 
-def test_empty_tensor_launches_no_kernel(device: str) -> None:
+def test_empty_tensor_launches_no_kernel(device):
     probe([torch.empty(0, device=device)], [torch.empty(0, device=device)])
 
 
@@ -82,8 +77,8 @@ def test_empty_tensor_launches_no_kernel(device: str) -> None:
     ],
 )
 def test_calls_for_which_the_probe_has_no_kernel_are_refused(
-    device: str, reads: list[int], writes: list[int], variant: int, message: str
-) -> None:
+    device, reads, writes, variant, message
+):
     sources, results = (
         [torch.zeros(count, device=device) for count in counts] for counts in (reads, writes)
     )
@@ -91,7 +86,7 @@ def test_calls_for_which_the_probe_has_no_kernel_are_refused(
         probe(sources, results, variant)
 
 
-def test_arrays_that_are_not_contiguous_and_aligned_are_refused(device: str) -> None:
+def test_arrays_that_are_not_contiguous_and_aligned_are_refused(device):
     square = torch.zeros(8, 8, device=device)
     with pytest.raises(RuntimeError, match=r"must be contiguous, but one of shape \[8, 8\]"):
         probe([square.t()], [])

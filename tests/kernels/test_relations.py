@@ -1,27 +1,19 @@
 """What holds between losses: at the ends of a parameter, or for transformed operands."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 from torch.testing import assert_close
 
 from losscli.functional import (
-    binary_cross_entropy,
     binary_cross_entropy_with_logits,
-    binary_cross_entropy_with_pos_weight,
-    huber_loss,
     l1_loss,
     log_cosh_loss,
-    mse_loss,
     quantile_loss,
     quantile_loss_with_grad,
     sigmoid_focal_loss,
-    smooth_l1_loss,
     soft_margin_loss,
 )
 from losscli.losses import REDUCTIONS, reduce
@@ -30,20 +22,12 @@ from losscli.nn import BCEWithLogitsLoss, QuantileLoss
 from .losses import make
 
 SHAPE = (37, 101)
-Results = tuple[Tensor, Tensor, Tensor]
 
 
 @pytest.fixture
-def pair(device: str) -> tuple[Tensor, Tensor]:
-    """Predictions and targets."""
+def pair(device):
     filled = make(torch.float64, device)
     return filled(SHAPE).requires_grad_(), filled(SHAPE).requires_grad_()
-
-
-@pytest.fixture
-def labels(pair: tuple[Tensor, Tensor]) -> Tensor:
-    """Labels of -1 and 1."""
-    return pair[1].detach().sign()
 
 
 def elements(loss: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
@@ -51,17 +35,12 @@ def elements(loss: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
     return (loss.detach(), *torch.autograd.grad(loss.sum(), operands))
 
 
-def test_quantile_one_half_is_half_the_l1_loss(pair) -> None:
-    half = elements(quantile_loss(*pair, reduction="none", quantile=0.5), *pair)
-    assert_close(half, elements(0.5 * l1_loss(*pair, reduction="none"), *pair))
-
-
-def test_quantile_and_its_complement_add_up_to_the_l1_loss(pair) -> None:
+def test_quantile_and_its_complement_add_up_to_the_l1_loss(pair):
     low, high = (quantile_loss(*pair, reduction="none", quantile=q) for q in (0.125, 0.875))
     assert_close(elements(low + high, *pair), elements(l1_loss(*pair, reduction="none"), *pair))
 
 
-def test_mean_quantile_loss_is_least_at_that_quantile_of_the_target(device: str) -> None:
+def test_mean_quantile_loss_is_least_at_that_quantile_of_the_target(device):
     target = make(torch.float64, device)((1001,))
     candidates = target.sort().values
     losses = quantile_loss(candidates[:, None], target, reduction="none", quantile=0.9).mean(1)
@@ -70,9 +49,7 @@ def test_mean_quantile_loss_is_least_at_that_quantile_of_the_target(device: str)
 
 @pytest.mark.parametrize("target", [(37, 3), (37, 1)])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_several_quantiles_are_those_of_the_columns(
-    reduction: str, target: tuple[int, ...], device: str
-) -> None:
+def test_several_quantiles_are_those_of_the_columns(reduction, target, device):
     filled, quantiles = make(torch.float64, device), (0.1, 0.5, 0.99)
     leaves = [filled(shape).requires_grad_() for shape in ((37, 3), target, (3,))]
     input, truth, weight = leaves
@@ -98,7 +75,7 @@ def test_several_quantiles_are_those_of_the_columns(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_several_quantiles_lose_no_digits_beside_16_bits(dtype: torch.dtype, device: str) -> None:
+def test_several_quantiles_lose_no_digits_beside_16_bits(dtype, device):
     target = torch.full((8, 1), 1.0, dtype=dtype, device=device)
     input = torch.full((8, 2), 3.0, dtype=dtype, device=device)
     got = quantile_loss(input, target, reduction="none", quantile=[0.999, 0.5])
@@ -106,7 +83,7 @@ def test_several_quantiles_lose_no_digits_beside_16_bits(dtype: torch.dtype, dev
     assert_close(got, due, rtol=2**-8, atol=0)
 
 
-def test_several_quantiles_of_another_number_than_columns_are_refused(device: str) -> None:
+def test_several_quantiles_of_another_number_than_columns_are_refused(device):
     ones = torch.ones(5, 4, device=device)
     with pytest.raises(ValueError, match=r"3 quantiles need .* but its shape is \[5, 4\]"):
         quantile_loss(ones, ones, quantile=[0.1, 0.5, 0.9])
@@ -117,30 +94,7 @@ def test_several_quantiles_of_another_number_than_columns_are_refused(device: st
             QuantileLoss(quantile=wrong)
 
 
-def test_huber_with_a_large_delta_is_half_the_squared_error(pair) -> None:
-    wide = elements(huber_loss(*pair, reduction="none", delta=100.0), *pair)
-    assert_close(wide, elements(0.5 * mse_loss(*pair, reduction="none"), *pair))
-
-
-def test_huber_with_a_small_delta_approaches_delta_times_the_l1_loss(pair) -> None:
-    delta = 2.0**-40
-    narrow = elements(huber_loss(*pair, reduction="none", delta=delta) / delta, *pair)
-    absolute = elements(l1_loss(*pair, reduction="none"), *pair)
-    assert_close(narrow, absolute, rtol=0, atol=delta)
-
-
-def test_huber_is_delta_times_smooth_l1(pair) -> None:
-    huber = elements(huber_loss(*pair, reduction="none", delta=0.7), *pair)
-    assert_close(huber, elements(0.7 * smooth_l1_loss(*pair, reduction="none", beta=0.7), *pair))
-
-
-def test_soft_margin_is_softplus_of_the_negative_product(pair, labels: Tensor) -> None:
-    input = pair[0]
-    got = elements(soft_margin_loss(input, labels, reduction="none"), input)
-    assert_close(got, elements(softplus(-input * labels), input))
-
-
-def test_soft_margin_is_finite_where_the_exponential_is_not(device: str) -> None:
+def test_soft_margin_is_finite_where_the_exponential_is_not(device):
     logits = torch.tensor([-1e4, -100.0, 100.0, 1e4], device=device)
     for dtype in (torch.float32, torch.float16):
         got = soft_margin_loss(
@@ -150,24 +104,17 @@ def test_soft_margin_is_finite_where_the_exponential_is_not(device: str) -> None
 
 
 @pytest.fixture
-def probabilities(device: str) -> Tensor:
+def probabilities(device):
     """Targets between 0 and 1, with both ends."""
     target = torch.special.ndtr(make(torch.float64, device, seed=1)(SHAPE))
     target[0], target[1] = 0.0, 1.0
     return target.requires_grad_()
 
 
-def test_bce_with_logits_is_bce_of_the_sigmoid(pair, probabilities: Tensor) -> None:
-    leaves = pair[0], probabilities
-    got = binary_cross_entropy_with_logits(*leaves, reduction="none")
-    due = binary_cross_entropy(torch.sigmoid(leaves[0]), leaves[1], reduction="none")
-    assert_close(elements(got, *leaves), elements(due, *leaves))
-
-
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_bce_with_logits_is_torchs_with_a_weight_and_a_pos_weight(
-    reduction: str, pair, probabilities: Tensor, device: str
-) -> None:
+    reduction, pair, probabilities, device
+):
     leaves = pair[0], probabilities
     filled = make(torch.float64, device, seed=2)
     beside = {"weight": filled(SHAPE), "pos_weight": filled(SHAPE[1:]).exp()}
@@ -181,36 +128,16 @@ def test_bce_with_logits_is_torchs_with_a_weight_and_a_pos_weight(
         assert_close(elements(module(*leaves), *leaves), due)
 
 
-def test_bce_with_logits_keeps_the_digits_of_a_logit_that_fits_its_label(device: str) -> None:
+def test_bce_with_logits_keeps_the_digits_of_a_logit_that_fits_its_label(device):
     logits = torch.tensor([-100.0, -50.0, -20.0, 20.0, 50.0], device=device)
     labels = torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0], device=device)
     got = binary_cross_entropy_with_logits(logits, labels, reduction="none")
     assert_close(got, (-logits.abs().double()).exp().float(), rtol=1e-6, atol=0)
 
 
-def test_pos_weight_of_1_changes_nothing(pair, probabilities: Tensor, device: str) -> None:
-    leaves = pair[0], probabilities
-    ones = torch.ones(SHAPE[1:], dtype=torch.float64, device=device)
-    got = binary_cross_entropy_with_pos_weight(*leaves, ones, reduction="none")
-    due = binary_cross_entropy_with_logits(*leaves, reduction="none")
-    assert_close(elements(got, *leaves), elements(due, *leaves))
-
-
-def test_focal_with_gamma_0_is_bce_with_logits_weighted_by_class(
-    pair, probabilities: Tensor
-) -> None:
-    leaves = pair[0], probabilities
-    got = sigmoid_focal_loss(*leaves, alpha=0.25, gamma=0.0)
-    of_class = 0.25 * probabilities + 0.75 * (1 - probabilities)
-    due = binary_cross_entropy_with_logits(*leaves, reduction="none") * of_class
-    assert_close(elements(got, *leaves), elements(due, *leaves))
-
-
 @pytest.mark.parametrize("alpha", [0.25, -1.0])
-@pytest.mark.parametrize("gamma", [2.0, 0.5])
-def test_focal_is_torchvisions_formula(
-    alpha: float, gamma: float, pair, probabilities: Tensor
-) -> None:
+@pytest.mark.parametrize("gamma", [2.0, 0.5, 0.0])
+def test_focal_is_torchvisions_formula(alpha, gamma, pair, probabilities):
     leaves = input, target = pair[0], probabilities
     p = torch.sigmoid(input)
     entropy = torch.nn.functional.binary_cross_entropy_with_logits(input, target, reduction="none")
@@ -222,18 +149,10 @@ def test_focal_is_torchvisions_formula(
     assert_close(elements(got, *leaves), elements(due, *leaves))
 
 
-def test_log_cosh_is_half_the_square_near_zero_and_a_distance_less_log_2_far_away(
-    device: str,
-) -> None:
+def test_log_cosh_is_half_the_square_near_zero_and_a_distance_less_log_2_far_away(device):
     near = torch.tensor([1e-30, -1e-9, 1e-4], device=device, dtype=torch.float64)
     got = log_cosh_loss(near, torch.zeros_like(near), reduction="none")
     assert_close(got, near.square() / 2, rtol=1e-8, atol=0)
     far = torch.tensor([30.0, -1000.0, 1e300], device=device, dtype=torch.float64)
     got = log_cosh_loss(far, torch.zeros_like(far), reduction="none")
     assert_close(got, far.abs() - torch.tensor(2.0).double().log().to(device), rtol=1e-15, atol=0)
-
-
-def test_log_cosh_has_the_gradient_tanh(pair) -> None:
-    _, of_input, of_target = elements(log_cosh_loss(*pair, reduction="none"), *pair)
-    slope = torch.tanh(pair[0] - pair[1]).detach()
-    assert_close((of_input, of_target), (slope, -slope))

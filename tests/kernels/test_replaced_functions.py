@@ -1,7 +1,5 @@
 """A program may replace the functions of ``torch.nn.functional``, by losscli's or by its own."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,13 +71,11 @@ def results(loss: str) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("loss", EVERY)
-def test_losses_call_no_function_that_a_program_may_have_replaced(
-    loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_call_no_function_that_a_program_may_have_replaced(loss, monkeypatch):
     due = dict(results(loss))
     for name in FUNCTIONS:
 
-        def refuse(*given: Any, name: str = name, **named: Any) -> Tensor:
+        def refuse(*given, name=name, **named):
             raise AssertionError(f"torch.nn.functional.{name} was called")
 
         monkeypatch.setattr(torch.nn.functional, name, refuse)
@@ -89,9 +85,7 @@ def test_losses_call_no_function_that_a_program_may_have_replaced(
 
 
 @pytest.mark.parametrize("loss", ["nll", "cross_entropy", "mse"])
-def test_losses_that_replace_all_of_torchs_do_not_call_themselves(
-    loss: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_losses_that_replace_all_of_torchs_do_not_call_themselves(loss, monkeypatch):
     due = dict(results(loss))
     for name in FUNCTIONS:
         if own := getattr(functional, name, None):
@@ -101,17 +95,12 @@ def test_losses_that_replace_all_of_torchs_do_not_call_themselves(
             torch.testing.assert_close(found, due[name], rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_replaced_function_is_never_taken_for_the_one_baseline_that_has_no_operator(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_replaced_function_is_never_taken_for_the_one_baseline_that_has_no_operator(monkeypatch):
     baseline = LINEAR_LOSSES["linear_cross_entropy"].functional
     assert baseline is not None
     operands = torch.randn(3, 2), torch.zeros(3).long(), torch.randn(4, 2)
     monkeypatch.setattr(
-        torch.nn.functional,
-        "linear_cross_entropy",
-        functional.linear_cross_entropy,
-        raising=False,
+        torch.nn.functional, "linear_cross_entropy", functional.linear_cross_entropy, raising=False
     )
     with pytest.raises(RuntimeError, match="linear_cross_entropy has replaced it"):
         baseline(*operands, reduction="mean")
@@ -126,10 +115,10 @@ USERS = {
 }
 
 
-def test_only_listed_files_use_torch_nn_functional() -> None:
+def test_only_listed_files_use_torch_nn_functional():
     root = Path(losscli.__file__).parent
 
-    def names(node: ast.AST) -> list[str]:
+    def names(node):
         if isinstance(node, ast.ImportFrom):
             return [f"{node.module}.{alias.name}" for alias in node.names]
         if isinstance(node, ast.Import):

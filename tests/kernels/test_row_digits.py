@@ -5,8 +5,6 @@ is small. The kernels promise more on a CPU: each element is right within a few 
 the last place. Rows of 131 classes are walked in panels, those of 1031 one by one.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

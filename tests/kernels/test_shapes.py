@@ -3,8 +3,6 @@
 Outcomes are compared with torch's: the loss, or the kind of error, and the warnings of a broadcast.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import re
@@ -31,7 +29,6 @@ SPECS: dict[str, Spec] = {
 
 
 def shapes(dimensions: int, extents: Iterable[int]) -> list[Shape]:
-    """Return all shapes of at most so many dimensions."""
     extents = tuple(extents)
     return [s for n in range(dimensions + 1) for s in itertools.product(extents, repeat=n)]
 
@@ -43,7 +40,6 @@ ALL = shapes(3, (1, 2, 3))
 
 
 def operands(spec: Spec, given: Sequence[Shape]) -> list[Tensor]:
-    """Draw operands of shapes; all class numbers are 0."""
     return [
         torch.zeros(shape, dtype=torch.int64)
         if operand.kind == CLASS_NUMBERS
@@ -53,7 +49,6 @@ def operands(spec: Spec, given: Sequence[Shape]) -> list[Tensor]:
 
 
 def outcome(function: Any, *given: Any, **named: Any) -> tuple[Any, int]:
-    """Return the result of a call or the kind of its error, and how often it warns."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -71,13 +66,12 @@ def are_alike(one: Any, other: Any) -> bool:
 
 
 def required(spec: Spec) -> int:
-    """Return how many operands a call gives."""
     return sum(not operand.optional for operand in spec.operands)
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)])
 @pytest.mark.parametrize("name", SPECS)
-def test_function_takes_the_shapes_that_torchs_takes(name: str, every: bool) -> None:
+def test_function_takes_the_shapes_that_torchs_takes(name, every):
     spec, own, torchs = SPECS[name], getattr(functional, name), getattr(TORCH, name)
     count = required(spec)
     few, many = (SMALL, ALL) if count == 2 else (FEW, shapes(3, (1, 2)))
@@ -93,7 +87,7 @@ def test_function_takes_the_shapes_that_torchs_takes(name: str, every: bool) -> 
             assert found[0] is RuntimeError, given  # the shapes do not broadcast
 
 
-def test_cross_entropy_takes_the_shapes_of_probabilities_that_torchs_takes() -> None:
+def test_cross_entropy_takes_the_shapes_of_probabilities_that_torchs_takes():
     for given in itertools.product(SMALL, repeat=2):
         drawn = [torch.rand(shape) for shape in given]
         found, due = (
@@ -103,7 +97,7 @@ def test_cross_entropy_takes_the_shapes_of_probabilities_that_torchs_takes() -> 
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_module_and_gradient_take_the_shapes_that_the_function_takes(name: str) -> None:
+def test_module_and_gradient_take_the_shapes_that_the_function_takes(name):
     spec = SPECS[name]
     module = getattr(nn, spec.module.__name__)(reduction="sum")
     for given in itertools.product(FEW, repeat=required(spec)):
@@ -126,7 +120,7 @@ WEIGHTS = [
 
 
 @pytest.mark.parametrize(("name", "weight"), WEIGHTS)
-def test_weight_makes_no_more_elements_than_the_loss_has(name: str, weight: str) -> None:
+def test_weight_makes_no_more_elements_than_the_loss_has(name, weight):
     """Any weight that broadcasts to the loss is taken, where torch asks for the input's shape."""
     spec, torchs = SPECS[name], getattr(TORCH, name)
     in_torch = weight in inspect.signature(torchs).parameters
@@ -145,7 +139,7 @@ def test_weight_makes_no_more_elements_than_the_loss_has(name: str, weight: str)
 
 
 @pytest.mark.parametrize("name", ["l1_loss", "mse_loss", "huber_loss"])
-def test_weight_may_be_as_large_as_the_loss_of_a_target_that_broadcasts(name: str) -> None:
+def test_weight_may_be_as_large_as_the_loss_of_a_target_that_broadcasts(name):
     x, y, w = torch.rand(3, 1), torch.rand(4), torch.rand(3, 4)
     function = getattr(functional, name)
     with warnings.catch_warnings():
@@ -156,7 +150,7 @@ def test_weight_may_be_as_large_as_the_loss_of_a_target_that_broadcasts(name: st
             function(x, y, weight=torch.rand(2, 3, 4))
 
 
-def test_losses_that_torch_has_not_broadcast() -> None:
+def test_losses_that_torch_has_not_broadcast():
     x, y = torch.rand(3, 1), torch.rand(4)
     for function in (functional.hinge_loss, functional.log_cosh_loss, functional.kl_estimate):
         assert function(x, y, reduction="none").shape == (3, 4)
@@ -174,7 +168,7 @@ def test_losses_that_torch_has_not_broadcast() -> None:
         ("gaussian_nll_loss",),
     ),
 )
-def test_compiled_function_takes_and_refuses_the_same_shapes(name: str) -> None:
+def test_compiled_function_takes_and_refuses_the_same_shapes(name):
     torch.compiler.reset()
     function, count = getattr(functional, name), required(SPECS[name])
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
@@ -186,7 +180,7 @@ def test_compiled_function_takes_and_refuses_the_same_shapes(name: str) -> None:
         compiled(*drawn)
 
 
-def test_vmap_looks_at_the_shape_of_a_sample() -> None:
+def test_vmap_looks_at_the_shape_of_a_sample():
     function, x = functional.binary_cross_entropy_with_logits, torch.rand(6, 3)
     of_samples = torch.func.vmap(function, in_dims=(0, None))(x, x[0])
     torch.testing.assert_close(of_samples, torch.stack([function(row, x[0]) for row in x]))
@@ -209,115 +203,66 @@ def ways(message: str) -> list[list[str]]:
 N, T, C = 6, 5, 4
 NUMBERS = torch.zeros(N, T, dtype=torch.int64)
 ROWS = NUMBERS[:, 0]
-WRONG: dict[str, tuple[str, dict[str, Tensor]]] = {
-    "classes last": ("cross_entropy", {"input": torch.rand(N, T, C), "target": NUMBERS}),
-    "classes last of many": (
-        "cross_entropy",
-        {"input": torch.rand(2, N, T, C), "target": NUMBERS.expand(2, N, T)},
-    ),
-    "classes first": ("cross_entropy", {"input": torch.rand(C, N), "target": ROWS}),
-    "classes in the middle": (
-        "token_log_probs",
-        {"logits": torch.rand(N, C, T), "tokens": NUMBERS},
-    ),
-    "log-probabilities": ("nll_loss", {"input": torch.rand(N, T, C), "target": NUMBERS}),
-    "a column": ("cross_entropy", {"input": torch.rand(N, C), "target": ROWS.unsqueeze(1)}),
-    "a row": ("nll_loss", {"input": torch.rand(N, C), "target": ROWS.unsqueeze(0)}),
-    "flat logits": ("cross_entropy", {"input": torch.rand(N * T, C), "target": NUMBERS}),
-    "flat numbers": (
-        "token_log_probs",
-        {"logits": torch.rand(N, T, C), "tokens": NUMBERS.flatten()},
-    ),
-    "one-hot": (
-        "cross_entropy",
-        {"input": torch.rand(N, C), "target": torch.eye(C, dtype=torch.int64)[ROWS]},
-    ),
-    "one row of logits": ("kl_divergence", {"input": torch.rand(N, C), "target": torch.rand(C)}),
+HIDDEN, LAYER = torch.rand(N, 3), torch.rand(C, 3)
+Wrong = tuple[str, tuple[Tensor, ...]] | tuple[str, tuple[Tensor, ...], dict[str, Tensor]]
+WRONG: dict[str, Wrong] = {
+    "classes last": ("cross_entropy", (torch.rand(N, T, C), NUMBERS)),
+    "classes last of many": ("cross_entropy", (torch.rand(2, N, T, C), NUMBERS.expand(2, N, T))),
+    "classes first": ("cross_entropy", (torch.rand(C, N), ROWS)),
+    "classes in the middle": ("token_log_probs", (torch.rand(N, C, T), NUMBERS)),
+    "log-probabilities": ("nll_loss", (torch.rand(N, T, C), NUMBERS)),
+    "a column": ("cross_entropy", (torch.rand(N, C), ROWS.unsqueeze(1))),
+    "a row": ("nll_loss", (torch.rand(N, C), ROWS.unsqueeze(0))),
+    "flat logits": ("cross_entropy", (torch.rand(N * T, C), NUMBERS)),
+    "flat numbers": ("token_log_probs", (torch.rand(N, T, C), NUMBERS.flatten())),
+    "one-hot": ("cross_entropy", (torch.rand(N, C), torch.eye(C, dtype=torch.int64)[ROWS])),
+    "one row of logits": ("kl_divergence", (torch.rand(N, C), torch.rand(C))),
     "mask of columns": (
-        "kl_divergence",
-        {
-            "input": torch.rand(N, C),
-            "target": torch.rand(N, C),
-            "mask": torch.ones(N, 1, dtype=torch.bool),
-        },
+        *("kl_divergence", (torch.rand(N, C), torch.rand(N, C))),
+        {"mask": torch.ones(N, 1, dtype=torch.bool)},
     ),
-    "weight of one row": (
-        "cross_entropy",
-        {"input": torch.rand(N, C), "target": ROWS, "weight": torch.rand(1, C)},
-    ),
-    "column of labels": (
-        "binary_cross_entropy",
-        {"input": torch.rand(N), "target": torch.rand(N, 1)},
-    ),
-    "column of logits": (
-        "binary_cross_entropy_with_logits",
-        {"input": torch.rand(N, 1), "target": torch.rand(N)},
-    ),
-    "row of labels": (
-        "binary_cross_entropy_with_logits",
-        {"input": torch.rand(N, C), "target": torch.rand(C)},
-    ),
-    "column of signs": ("soft_margin_loss", {"input": torch.rand(N), "target": torch.ones(N, 1)}),
-    "weight of rows": (
-        "mse_loss",
-        {"input": torch.rand(N, C), "target": torch.rand(N, C), "weight": torch.rand(N)},
-    ),
-    "labels of rows": (
-        "binary_cross_entropy",
-        {"input": torch.rand(N, C), "target": torch.rand(N)},
-    ),
+    "weight of one row": ("cross_entropy", (torch.rand(N, C), ROWS, torch.rand(1, C))),
+    "column of labels": ("binary_cross_entropy", (torch.rand(N), torch.rand(N, 1))),
+    "column of logits": ("binary_cross_entropy_with_logits", (torch.rand(N, 1), torch.rand(N))),
+    "row of labels": ("binary_cross_entropy_with_logits", (torch.rand(N, C), torch.rand(C))),
+    "column of signs": ("soft_margin_loss", (torch.rand(N), torch.ones(N, 1))),
+    "weight of rows": ("mse_loss", (torch.rand(N, C), torch.rand(N, C)), {"weight": torch.rand(N)}),
+    "labels of rows": ("binary_cross_entropy", (torch.rand(N, C), torch.rand(N))),
     "mask of sequences": (
-        "policy_loss",
-        {
-            "log_probs": torch.rand(N, T),
-            "old_log_probs": torch.rand(N, T),
-            "advantages": torch.rand(N, 1),
-            "mask": torch.ones(N),
-        },
+        *("policy_loss", (torch.rand(N, T), torch.rand(N, T), torch.rand(N, 1))),
+        {"mask": torch.ones(N)},
     ),
     "linear weight of columns": (
         "linear_cross_entropy",
-        {"input": torch.rand(N, 3), "linear_weight": torch.rand(3, C), "target": ROWS},
+        (HIDDEN, LAYER.t()),
+        {"target": ROWS},
     ),
-    "row of values": ("mse_loss", {"input": torch.rand(N, C), "target": torch.rand(N)}),
-    "scores of tokens": ("multi_margin_loss", {"input": torch.rand(N, T, C), "target": NUMBERS}),
-    "column of pairs": (
-        "cosine_embedding_loss",
-        {"input1": torch.rand(N, C), "input2": torch.rand(N, C), "target": torch.ones(N, 1)},
-    ),
-    "one anchor": (
-        "triplet_margin_loss",
-        {
-            "anchor": torch.rand(C),
-            "positive": torch.rand(N, C),
-            "negative": torch.rand(N, C),
-        },
-    ),
+    "row of values": ("mse_loss", (torch.rand(N, C), torch.rand(N))),
+    "scores of tokens": ("multi_margin_loss", (torch.rand(N, T, C), NUMBERS)),
+    "column of pairs": ("cosine_embedding_loss", (*torch.rand(2, N, C), torch.ones(N, 1))),
+    "one anchor": ("triplet_margin_loss", (torch.rand(C), *torch.rand(2, N, C))),
     "flat hidden states": (
         "linear_cross_entropy",
-        {
-            "input": torch.rand(N * T, 3),
-            "linear_weight": torch.rand(C, 3),
-            "target": NUMBERS,
-        },
+        (torch.rand(N * T, 3), LAYER),
+        {"target": NUMBERS},
     ),
     "column of hidden states": (
         "linear_cross_entropy",
-        {
-            "input": torch.rand(N, 3),
-            "linear_weight": torch.rand(C, 3),
-            "target": ROWS.unsqueeze(1),
-        },
+        (HIDDEN, LAYER),
+        {"target": ROWS.unsqueeze(1)},
     ),
 }
-"""What is wrong, the function, and its operands."""
+"""What is wrong, the function, and its operands, those without a place by their names."""
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_call_that_a_shape_error_suggests_works(what: str) -> None:
-    name, given = WRONG[what]
+def test_call_that_a_shape_error_suggests_works(what):
+    name, operands, *named = WRONG[what]
+    function = getattr(functional, name)
+    given = dict(zip(inspect.signature(function).parameters, operands, strict=False))
+    given |= named[0] if named else {}
     with pytest.raises((ValueError, RuntimeError)) as caught:
-        getattr(functional, name)(**given)
+        function(**given)
     found = ways(str(caught.value))
     assert all(found), str(caught.value)
     for way in found:
@@ -325,10 +270,10 @@ def test_call_that_a_shape_error_suggests_works(what: str) -> None:
             changed = {e.split(".")[0]: eval(e, dict(given)) for e in way}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                getattr(functional, name)(**given | changed)
+                function(**given | changed)
 
 
-def test_logits_with_their_classes_last_are_told_both_ways_out() -> None:
+def test_logits_with_their_classes_last_are_told_both_ways_out():
     input, target = torch.rand(2, 128, 10), torch.zeros(2, 128, dtype=torch.int64)
     message = (
         r"classes are dimension 1 of input: write input\.flatten\(0, 1\) and "

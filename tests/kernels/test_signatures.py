@@ -1,7 +1,5 @@
 """The public functions take what torch's of their name take, in the same order."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from typing import Any
@@ -22,7 +20,6 @@ LATER = ("weight",)
 
 
 def parameters(callable: Any) -> dict[str, Any]:
-    """Return the defaults of the arguments by their names, in their order."""
     given = inspect.signature(callable).parameters
     return {name: parameter.default for name, parameter in given.items()}
 

@@ -1,6 +1,4 @@
-"""The ways to finish a sum change at most its rounding, on the CPU."""
-
-from __future__ import annotations
+"""The ways to finish a sum, which are implementations, change at most its rounding."""
 
 import itertools
 import math
@@ -10,12 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from losscli.implementations import IMPLEMENTATIONS, STRATEGIES, find_implementation
 from losscli.operators import loading
+from losscli.runs.records import PASS
+from tests import handmade
 from tests.parameters import few, naming, square
+from tests.verify.judging import put
 
-from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference
+from .losses import DTYPES, MACHINERY, PARAMETERS, case_of, custom, make, reference
 
-STRATEGIES = ("atomic", "two_pass", "tree", "torch_sum")
 REPRODUCIBLE = tuple(name for name in STRATEGIES if name != "atomic")
 SIZES = {
     1: "one element",
@@ -27,14 +28,13 @@ CHUNK = 65536
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _strategies() -> None:
+def _strategies():
     """Build the kernels once, if they are not in the cache."""
     for loss in MACHINERY:
         loading.load_loss(loss, "cpu", strategies=True)
 
 
 def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """losscli's loss, its sum finished by a strategy."""
     settings = PARAMETERS[loss].values()
 
     def function(input: Tensor, target: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def strategic(loss: str, reduction: str, strategy: str) -> Callable[[Tensor, Ten
 
 
 @pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, ("mean", "sum"), DTYPES))
-def test_value_of_each_strategy_matches_float64(loss: str, reduction: str, dtype: str) -> None:
+def test_value_of_each_strategy_matches_float64(loss, reduction, dtype):
     # All terms have one sign, so that the sum is as good as its terms, and rounded at the end. A
     # term of the formulas is rounded up to four times, sixteen of them are added in a lane.
     compute = 2**-24 if dtype != "float64" else 2**-53
@@ -65,7 +65,7 @@ def test_value_of_each_strategy_matches_float64(loss: str, reduction: str, dtype
                 torch.testing.assert_close(result.double(), expected, rtol=close, atol=0)
 
 
-def test_the_mean_of_nothing_is_nan_and_its_sum_zero() -> None:
+def test_the_mean_of_nothing_is_nan_and_its_sum_zero():
     nothing = torch.empty(0)
     for loss, strategy in itertools.product(MACHINERY, STRATEGIES):
         with naming(loss, strategy):
@@ -74,7 +74,7 @@ def test_the_mean_of_nothing_is_nan_and_its_sum_zero() -> None:
 
 
 @pytest.fixture(scope="module")
-def many_chunks() -> Tensor:
+def many_chunks():
     """Two levels of a tree with groups of 512."""
     chunks = 1025
     input = torch.zeros(chunks * CHUNK)
@@ -84,7 +84,7 @@ def many_chunks() -> Tensor:
 
 
 @pytest.mark.parametrize("loss", few(MACHINERY, ("mse",)))
-def test_every_chunk_counts_once(loss: str, many_chunks: Tensor) -> None:
+def test_every_chunk_counts_once(loss, many_chunks):
     target = torch.ones(1)
     expected = custom(loss, "none")(many_chunks, target).sum(dtype=torch.float64)
     for strategy in STRATEGIES:
@@ -95,7 +95,7 @@ def test_every_chunk_counts_once(loss: str, many_chunks: Tensor) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "loss", "dtype"), square(REPRODUCIBLE, MACHINERY, DTYPES))
-def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype: str) -> None:
+def test_runs_and_threads_do_not_change_the_bits(strategy, loss, dtype):
     values = make(DTYPES[dtype], "cpu")
     input, target = values((1200007,)), values((1200007,))
     function = strategic(loss, "sum" if dtype == "float64" else "mean", strategy)
@@ -111,25 +111,13 @@ def test_runs_and_threads_do_not_change_the_bits(strategy: str, loss: str, dtype
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_gradients_are_those_of_the_default(loss: str) -> None:
-    values = make(torch.float32, "cpu")
-    leaves = values((301, 97)).requires_grad_(), values((97,)).requires_grad_()
-    incoming = torch.tensor(-3.0)
-    for reduction, strategy in itertools.product(("mean", "sum"), STRATEGIES):
-        expected = torch.autograd.grad(custom(loss, reduction)(*leaves), leaves, incoming)
-        found = torch.autograd.grad(strategic(loss, reduction, strategy)(*leaves), leaves, incoming)
-        with naming(reduction, strategy):
-            assert all(map(torch.equal, found, expected))
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_an_unknown_strategy_is_refused(loss: str) -> None:
+def test_an_unknown_strategy_is_refused(loss):
     with pytest.raises(ValueError, match=r"strategy must be 'atomic', .*'quick'"):
         strategic(loss, "mean", "quick")(torch.ones(3), torch.ones(3))
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss: str) -> None:
+def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss):
     input = torch.ones(8, requires_grad=True)
     torch.use_deterministic_algorithms(True)
     try:
@@ -140,3 +128,26 @@ def test_atomic_is_refused_where_only_deterministic_algorithms_are_allowed(loss:
         custom(loss)(input, torch.zeros(8)).backward()
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_each_strategy_is_an_implementation():
+    named = [name for name in IMPLEMENTATIONS if name.startswith("custom:")]
+    assert named == [f"custom:{strategy}" for strategy in STRATEGIES]
+
+
+@pytest.mark.parametrize("loss", MACHINERY)
+def test_without_a_reduction_there_is_nothing_to_finish(loss):
+    case = case_of(loss, "none", torch.ones(2, 2), torch.ones(2, 2))
+    for strategy in STRATEGIES:
+        reason = find_implementation(f"custom:{strategy}").unavailable(case)
+        assert reason.text == "without a reduction there is no sum to finish"
+
+
+@pytest.mark.parametrize(("strategy", "loss", "dtype"), square(STRATEGIES, MACHINERY, DTYPES))
+def test_a_strategy_has_the_values_and_gradients_of_the_loss(strategy, loss, dtype, device):
+    for reduction in ("mean", "sum"):
+        settings = {"reduction": reduction, "dtype": dtype, "device": device}
+        case = handmade.case_of(loss, (300, 1001), distribution="normal", **settings)
+        found = put(case, find_implementation(f"custom:{strategy}"), checks=("value", "gradients"))
+        with naming(reduction):
+            assert [(r.check, r.status, r.reason) for r in found if r.status != PASS] == []

@@ -1,7 +1,5 @@
 """A model that is trained with losscli's loss becomes the model that torch's loss makes."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

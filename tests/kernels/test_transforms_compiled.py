@@ -1,13 +1,10 @@
 """Compilers trace the losses: compiled autograd, dynamic shapes, transforms, programs of export."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +29,7 @@ COLUMNS = (4, 7, 8)
 
 
 @pytest.fixture(autouse=True)
-def _fresh_compiler() -> Iterator[None]:
+def _fresh_compiler():
     torch.compiler.reset()
     yield
     torch.compiler.reset()
@@ -56,7 +53,7 @@ def leaves(shapes: tuple[tuple[int, ...], ...], device: str) -> tuple[Tensor, ..
 
 
 @pytest.mark.parametrize("reduction", few(REDUCTIONS, ("none",)))
-def test_compiled_autograd_gives_the_gradients_of_eager_mode(reduction: str, device: str) -> None:
+def test_compiled_autograd_gives_the_gradients_of_eager_mode(reduction, device):
     function = custom("smooth_l1", reduction)
     compiled = dict.fromkeys(ROWS, 0)
     for rows in ROWS:
@@ -70,7 +67,7 @@ def test_compiled_autograd_gives_the_gradients_of_eager_mode(reduction: str, dev
     assert list(compiled.values()) == [3, 0, 0], "other shapes are not compiled again"
 
 
-def test_compiled_autograd_tells_losses_and_parameters_apart(device: str) -> None:
+def test_compiled_autograd_tells_losses_and_parameters_apart(device):
     x, y = leaves(((5, 4), (4,)), device)
     functions = [custom(loss) for loss in MACHINERY] + [custom("smooth_l1", beta=0.3)]
     for function in functions:
@@ -81,7 +78,7 @@ def test_compiled_autograd_tells_losses_and_parameters_apart(device: str) -> Non
 
 
 @pytest.mark.parametrize("reduction", few(REDUCTIONS, ("mean",)))
-def test_compiled_autograd_gives_second_derivatives(reduction: str, device: str) -> None:
+def test_compiled_autograd_gives_second_derivatives(reduction, device):
     x, y = leaves(((5, 4), (4,)), device)
     value = custom("smooth_l1", reduction)(x, y).sin().sum()
     first = torch.autograd.grad(value, (x, y), create_graph=True)
@@ -93,7 +90,7 @@ def test_compiled_autograd_gives_second_derivatives(reduction: str, device: str)
     assert counter.frame_count == 1
 
 
-def test_compiled_autograd_uses_saved_tensors_that_hooks_have_kept(device: str) -> None:
+def test_compiled_autograd_uses_saved_tensors_that_hooks_have_kept(device):
     x, y = leaves(((5, 4), (4,)), device)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach() + 1, lambda t: t - 1):
         value = custom("mse")(x, y)
@@ -102,10 +99,10 @@ def test_compiled_autograd_uses_saved_tensors_that_hooks_have_kept(device: str) 
     close(got, torch.autograd.grad(custom("mse")(x, y), (x, y)))
 
 
-def test_the_setting_of_compiled_autograd_compiles_a_whole_step(device: str) -> None:
+def test_the_setting_of_compiled_autograd_compiles_a_whole_step(device):
     x, y = leaves(((5, 4), (4,)), device)
 
-    def step(x: Tensor, y: Tensor) -> Tensor:
+    def step(x, y):
         loss = custom("smooth_l1")(x * 2, y)
         loss.backward()
         return loss
@@ -118,7 +115,7 @@ def test_the_setting_of_compiled_autograd_compiles_a_whole_step(device: str) -> 
 
 
 @pytest.mark.parametrize("reduction", few(REDUCTIONS, ("mean",)))
-def test_other_shapes_are_not_compiled_again(reduction: str, device: str) -> None:
+def test_other_shapes_are_not_compiled_again(reduction, device):
     function = custom("smooth_l1", reduction)
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(
@@ -145,7 +142,7 @@ TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_transforms_are_compiled_in_one_graph(transform: str, device: str) -> None:
+def test_transforms_are_compiled_in_one_graph(transform, device):
     transformed = TRANSFORMS[transform](custom("smooth_l1"))
     values = make(torch.float64, device)
     given = values((5, 4)), values((4,))
@@ -153,7 +150,7 @@ def test_transforms_are_compiled_in_one_graph(transform: str, device: str) -> No
     close(compiled(*given), transformed(*given))
 
 
-def test_losses_of_dtensors_are_compiled_in_one_graph() -> None:
+def test_losses_of_dtensors_are_compiled_in_one_graph():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Partial, Shard
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -175,13 +172,12 @@ def test_losses_of_dtensors_are_compiled_in_one_graph() -> None:
         close(loss.to_local() * 2, custom("smooth_l1")(x * 2, y))
         loss.backward()
         expected = grad(custom("smooth_l1"))(x * 2, y)
-        assert shards[0].grad is not None
         close(shards[0].grad.to_local(), expected)
     finally:
         torch.distributed.destroy_process_group()
 
 
-def test_a_program_of_export_takes_other_shapes(device: str) -> None:
+def test_a_program_of_export_takes_other_shapes(device):
     model = packaged.Losses()
     program = packaged.dynamic_program(model, device).module()
     for rows in ROWS:
@@ -191,15 +187,15 @@ def test_a_program_of_export_takes_other_shapes(device: str) -> None:
 
 @pytest.mark.gpu  # It takes half a minute to compile for the CPU.
 @pytest.mark.parametrize("on", ["cpu", "cuda"])
-def test_a_package_of_aotinductor_gives_the_losses_of_eager_mode(on: str, tmp_path: Path) -> None:
+def test_a_package_of_aotinductor_gives_the_losses_of_eager_mode(on, tmp_path):
     packaged.run(on, tmp_path)
 
 
 DIES = "import os, signal; print({said!r}, flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
 
 
-def test_only_a_signal_during_the_plain_package_skips_the_test_of_packages() -> None:
-    def judge(program: str) -> None:
+def test_only_a_signal_during_the_plain_package_skips_the_test_of_packages():
+    def judge(program):
         command = [sys.executable, "-c", program]
         packaged.judge(subprocess.run(command, capture_output=True, text=True))
 

@@ -1,15 +1,11 @@
 """Forward mode: tangents of the losses and of their gradients equal those of torch's own."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from losscli.losses import reduce
@@ -35,7 +31,6 @@ pytestmark = [
 ]
 
 SHAPES = (((5, 3), (5, 3)), ((5, 3), (3,)), ((3,), (5, 1)), ((2, 1, 3), (4, 1)), ((), ()))
-SMALL = (((3, 2), (2,)), ((2,), (3, 1)), ((), ()))
 EMPTY = ((0, 3), (3,))
 BOTH = (0, 1)
 
@@ -55,7 +50,7 @@ def curved(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
+def test_jvp_equals_torchs(loss, reduction, device):
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
         tangents = tuple(torch.randn_like(operand) for operand in given)
@@ -63,8 +58,8 @@ def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
         close(jvp(ours, given, tangents), jvp(theirs, given, tangents))
         for k in BOTH:  # one of them alone
 
-            def alone(function: Any, k: int = k) -> Any:
-                def of_one(operand: Tensor) -> Tensor:
+            def alone(function, k=k):
+                def of_one(operand):
                     return function(*(operand if j == k else given[j] for j in BOTH))  # noqa: B023
 
                 return jvp(of_one, given[k : k + 1], tangents[k : k + 1])  # noqa: B023
@@ -73,10 +68,8 @@ def test_jvp_equals_torchs(loss: str, reduction: str, device: str) -> None:
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
-    loss: str, reduction: str, device: str
-) -> None:
-    for shapes in SMALL:
+def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(loss, reduction, device):
+    for shapes in SHAPES:
         given = operands(shapes, device)
         ours, theirs = both(loss, reduction)
         close(jacfwd(ours, BOTH)(*given), jacfwd(theirs, BOTH)(*given))
@@ -88,21 +81,19 @@ def test_jacfwd_and_every_order_of_a_hessian_equal_torchs(
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_products_of_hessian_and_vector_equal_torchs(
-    loss: str, reduction: str, device: str
-) -> None:
+def test_products_of_hessian_and_vector_equal_torchs(loss, reduction, device):
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
         vectors = tuple(torch.randn_like(operand) for operand in given)
 
-        def forward_over_reverse(function: Any) -> Any:
+        def forward_over_reverse(function):
             return jvp(grad(curved(function), BOTH), given, vectors)  # noqa: B023
 
-        def reverse_over_forward(function: Any) -> Any:
+        def reverse_over_forward(function):
             along = lambda *of: jvp(curved(function), of, vectors)[1]  # noqa: B023, E731
             return grad(along, BOTH)(*given)  # noqa: B023
 
-        def reverse_over_reverse(function: Any) -> Any:
+        def reverse_over_reverse(function):
             value = curved(function)
             return [
                 of(value, given, vectors)  # noqa: B023
@@ -115,12 +106,12 @@ def test_products_of_hessian_and_vector_equal_torchs(
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
+def test_tangents_of_each_sample_equal_torchs(loss, reduction, device):
     input, target = operands(((4, 5, 3), (4, 3)), device)
     direction = torch.randn_like(target[0])
 
-    def mapped(function: Any) -> Any:
-        def of_one(x: Tensor, y: Tensor) -> Any:
+    def mapped(function):
+        def of_one(x, y):
             inner = lambda y: grad(curved(function))(x, y)  # noqa: E731
             return jvp(inner, (y,), (direction,)), hessian(curved(function))(x[0], y)
 
@@ -131,37 +122,7 @@ def test_tangents_of_each_sample_equal_torchs(loss: str, reduction: str, device:
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_dual_numbers_carry_tangents_through_loss_and_gradient(
-    loss: str, reduction: str, device: str
-) -> None:
-    def run(function: Any) -> Any:
-        torch.manual_seed(0)
-        input, target = operands(((5, 3), (3,)), device)
-        with forward_ad.dual_level():
-            input = forward_ad.make_dual(input.requires_grad_(), torch.randn_like(input))
-            target = forward_ad.make_dual(target.requires_grad_(), torch.randn_like(target))
-            loss = curved(function)(input, target)
-            duals = [loss]
-            for graph in (True, False):
-                duals += torch.autograd.grad(
-                    loss, (input, target), create_graph=graph, retain_graph=True
-                )
-            found = []
-            for dual in duals:
-                primal, tangent = forward_ad.unpack_dual(dual)
-                assert tangent is not None
-                found += [primal.detach(), tangent.detach()]
-            # Reverse mode through a tangent.
-            tangent = forward_ad.unpack_dual(loss).tangent
-            assert tangent is not None
-            return found, torch.autograd.grad(tangent, (input, target))
-
-    ours, theirs = both(loss, reduction)
-    close(run(ours), run(theirs))
-
-
-@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str) -> None:
+def test_gradcheck_passes_in_forward_mode(loss, reduction, device):
     # Away from kinks, whose derivatives differences cannot tell.
     input = torch.linspace(-2.03, 2.11, 6, dtype=torch.float64, device=device).view(3, 2)
     target = torch.tensor([0.31, -0.27], dtype=torch.float64, device=device)
@@ -176,9 +137,7 @@ def test_gradcheck_passes_in_forward_mode(loss: str, reduction: str, device: str
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
-    loss: str, reduction: str, device: str
-) -> None:
+def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(loss, reduction, device):
     """In the vectors and in the incoming gradient, which functional.hvp relies on."""
     operator = getattr(torch.ops.losscli, f"{loss}_double_backward").default
     settings = (reduction, *PARAMETERS[loss].values())
@@ -186,7 +145,7 @@ def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
     incoming = torch.randn_like(custom(loss, reduction)(*given))
     leaves = [torch.randn_like(of).requires_grad_() for of in (*given, incoming)]
 
-    def second(*linear: Tensor) -> Any:
+    def second(*linear):
         return operator(*linear, *given, *settings)
 
     assert torch.autograd.gradcheck(second, leaves)
@@ -195,17 +154,17 @@ def test_second_derivatives_are_differentiable_in_what_they_are_linear_in(
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, device: str) -> None:
+def test_with_grad_carries_tangents_in_one_call(loss, reduction, device):
     for shapes in (*SHAPES, EMPTY):
         given = operands(shapes, device)
         scale = make(torch.float64, device, seed=1)(())
         every: tuple[Tensor, ...] = (*given, scale)
         tangents = tuple(torch.randn_like(operand) for operand in every)
 
-        def ours(x: Tensor, y: Tensor, scale: Tensor) -> Any:
+        def ours(x, y, scale):
             return with_grad(loss, reduction)(x, y, grad_output=scale)
 
-        def theirs(x: Tensor, y: Tensor, scale: Tensor) -> Any:
+        def theirs(x, y, scale):
             function = torchs(loss, reduction)
             return function(x, y), scale * grad(lambda *of: function(*of).sum())(x, y)
 
@@ -220,9 +179,7 @@ def test_with_grad_carries_tangents_in_one_call(loss: str, reduction: str, devic
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_tangents_of_narrow_dtypes_are_rounded_once(
-    reduction: str, dtype: torch.dtype, device: str
-) -> None:
+def test_tangents_of_narrow_dtypes_are_rounded_once(reduction, dtype, device):
     values = make(dtype, device)
     given = values((301, 7)), values((7,))
     tangent = values((301, 7)).abs() * (given[0] - given[1]).sign()  # terms of one sign
@@ -234,7 +191,7 @@ def test_tangents_of_narrow_dtypes_are_rounded_once(
     assert ((got.double() - exact).abs() <= allowed * exact.abs()).all()
 
 
-def test_operands_of_other_dtypes_have_tangents_in_their_own(device: str) -> None:
+def test_operands_of_other_dtypes_have_tangents_in_their_own(device):
     input = make(torch.float32, device)((5, 3))
     target = torch.arange(3, device=device)
     function = lambda x: custom("hinge")(x, target)  # noqa: E731
@@ -244,7 +201,7 @@ def test_operands_of_other_dtypes_have_tangents_in_their_own(device: str) -> Non
 
 
 @pytest.mark.parametrize("transform", [grad, jacfwd])
-def test_third_derivatives_say_that_they_are_not_supported(transform: Any, device: str) -> None:
+def test_third_derivatives_say_that_they_are_not_supported(transform, device):
     input = make(torch.float64, device)((5,))
     value = curved(lambda x: custom("mse")(x, torch.zeros_like(x)))
     second = lambda x: hessian(value)(x).sum()  # noqa: E731
@@ -253,10 +210,10 @@ def test_third_derivatives_say_that_they_are_not_supported(transform: Any, devic
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
-def test_with_grad_refuses_reverse_mode(loss: str, device: str) -> None:
+def test_with_grad_refuses_reverse_mode(loss, device):
     input, scale = operands(((5,), ()), device)
 
-    def value(x: Tensor, scale: Tensor) -> Tensor:
+    def value(x, scale):
         return with_grad(loss)(x, torch.ones_like(x), grad_output=scale)[1].sum()
 
     for argument in BOTH:
@@ -264,7 +221,7 @@ def test_with_grad_refuses_reverse_mode(loss: str, device: str) -> None:
             grad(value, argument)(input, scale)
 
 
-def test_strategies_of_the_benchmark_have_tangents(device: str) -> None:
+def test_strategies_of_the_benchmark_have_tangents(device):
     values = make(torch.float64, device)
     input, target = values((301,)), values((301,))
     operator = torch.ops.losscli_bench.mse.default

@@ -1,49 +1,18 @@
-"""DTensors, FSDP2 and DDP: two processes get the losses and gradients of one.
-
-The checks run in the two processes (tests/kernels/sharded.py), once for all tests.
-"""
-
-from __future__ import annotations
-
-import json
-import subprocess
-import sys
-from pathlib import Path
+"""DTensors, FSDP2 and DDP: two processes get the losses and gradients of one."""
 
 import pytest
 
-from .sharded import CHECKS, RANKS
+from tests.sharded.started import outcomes
 
-NAMES = [check.__name__ for check in CHECKS]
+from .sharded import CHECKS, RANKS
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str | None]]:
-    """What each check raised in each process, and None where it passed."""
-    folder = tmp_path_factory.mktemp("ranks")
-    program = [sys.executable, "-m", "tests.kernels.sharded"]
-    ranks = [
-        subprocess.Popen(
-            [*program, str(rank), str(folder)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=Path(__file__).parents[2],
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        for process in ranks:
-            process.wait(timeout=300)
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+def found(tmp_path_factory):
+    return outcomes("tests.kernels.sharded", RANKS, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", NAMES)
-def test_two_processes(check: str, found: list[dict[str, str | None]]) -> None:
-    for rank, results in enumerate(found):
-        assert check in results, f"rank {rank} stopped at {list(results)[-1:]}"
-        assert results[check] is None, f"rank {rank}: {results[check]}"
+@pytest.mark.parametrize("check", [check.__name__ for check in CHECKS])
+def test_two_processes(check, found):
+    assert [of_rank.get(check, "was not reached") for of_rank in found] == [""] * RANKS

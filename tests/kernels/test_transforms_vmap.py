@@ -1,18 +1,16 @@
 """torch.func.vmap: one call for a batch of losses, with the values and gradients of torch's own."""
 
-from __future__ import annotations
-
 import functools
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from losscli.losses import EVERY_LOSS
 from losscli.truth.tolerances import VALUE_ULP, unit_roundoff
 from tests.parameters import naming, square
 
@@ -52,19 +50,14 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def batch(
-    values: Callable[[tuple[int, ...]], Tensor], shape: tuple[int, ...], dim: int | None
-) -> Tensor:
+def batch(values, shape, dim):
     """A batch along a dimension, the last if there are not as many; or one sample."""
     if dim is None:
         return values(shape)
     return values((BATCH, *shape)).movedim(0, min(dim, len(shape)))
 
 
-def batches(
-    shapes: tuple[tuple[int, ...], ...], dims: tuple[int | None, ...], device: str
-) -> tuple[list[Tensor], tuple[int | None, ...]]:
-    """Operands of these shapes, and along which dimension each is a batch."""
+def batches(shapes, dims, device):
     values = make(torch.float64, device)
     operands = [batch(values, *of) for of in zip(shapes, dims, strict=True)]
     dims = tuple(
@@ -74,17 +67,17 @@ def batches(
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_vmap_and_its_gradients_equal_torchs(loss: str, reduction: str, device: str) -> None:
+def test_vmap_and_its_gradients_equal_torchs(loss, reduction, device):
     for shapes, dims in itertools.product(SHAPES, DIMENSIONS):
         operands, in_dims = batches(shapes, dims, device)
 
-        def mapped(function: Any) -> Any:
+        def mapped(function):
             return vmap(function, in_dims=in_dims)  # noqa: B023
 
-        def per_sample(function: Any) -> Any:
+        def per_sample(function):
             return mapped(grad(lambda *of: function(*of).sin().sum(), argnums=BOTH))
 
-        def of_all(function: Any) -> Any:
+        def of_all(function):
             return grad(lambda *of: mapped(function)(*of).sin().sum(), argnums=BOTH)
 
         ours, theirs = custom(loss, reduction), torchs(loss, reduction)
@@ -94,26 +87,11 @@ def test_vmap_and_its_gradients_equal_torchs(loss: str, reduction: str, device: 
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_hessians_of_each_sample_equal_torchs(loss: str, reduction: str, device: str) -> None:
-    for shapes in (((3, 2), (2,)), ((), ())):
-        operands, dims = batches(shapes, (0, None), device)
-
-        def second(function: Any, of: Any) -> Any:
-            value = lambda *given: function(*given).sin().sum()  # noqa: E731
-            return vmap(of(value), in_dims=dims)(*operands)  # noqa: B023
-
-        def of(value: Any) -> Any:
-            return jacrev(jacrev(value, argnums=BOTH), argnums=BOTH)
-
-        close(second(custom(loss, reduction), of), second(torchs(loss, reduction), of))
-
-
-@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_nested_vmap_equals_torchs(loss: str, reduction: str, device: str) -> None:
+def test_nested_vmap_equals_torchs(loss, reduction, device):
     values = make(torch.float64, device)
     input, target = values((5, BATCH, 2, 4)), values((2, 4))
 
-    def nested(function: Any) -> Any:
+    def nested(function):
         of_one = grad(lambda *of: function(*of).sin().sum(), argnums=BOTH)
         pairs = vmap(vmap(of_one, in_dims=(0, None)), in_dims=(None, 0))
         return vmap(vmap(function, in_dims=(0, None)), in_dims=(1, None), out_dims=-1)(
@@ -124,7 +102,7 @@ def test_nested_vmap_equals_torchs(loss: str, reduction: str, device: str) -> No
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_a_batch_is_one_call_of_each_operator(reduction: str, device: str) -> None:
+def test_a_batch_is_one_call_of_each_operator(reduction, device):
     values = make(torch.float32, device)
     input, target = values((BATCH, 4)), values((4,))
     value = lambda *operands: custom("mse", reduction)(*operands).sum()  # noqa: E731
@@ -134,18 +112,17 @@ def test_a_batch_is_one_call_of_each_operator(reduction: str, device: str) -> No
     assert calls.names == ["mse", "mse_backward", "mse_with_grad"]
 
 
-def test_jacobians_of_batched_gradients_equal_torchs(device: str) -> None:
+def test_jacobians_of_batched_gradients_equal_torchs(device):
     values = make(torch.float64, device)
     operands = values((5, 4)), values((4,))
 
-    def jacobian(function: Any) -> Any:
+    def jacobian(function):
         return torch.autograd.functional.jacobian(function, operands, vectorize=True)
 
     close(jacobian(custom("mse", "none")), jacobian(reference("mse", "none")))
 
 
 def each_sample(function: Any, *operands: Tensor) -> Any:
-    """What vmap gives, one sample at a time."""
     results = [function(*sample) for sample in zip(*operands, strict=True)]
     if isinstance(results[0], Tensor):
         return torch.stack(results)
@@ -153,15 +130,13 @@ def each_sample(function: Any, *operands: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_with_grad_gives_the_gradient_of_each_sample(
-    loss: str, reduction: str, device: str
-) -> None:
+def test_with_grad_gives_the_gradient_of_each_sample(loss, reduction, device):
     values = make(torch.float64, device)
     input, target, weight = values((BATCH, 5, 4)), values((4,)), values((BATCH,))
     shared = target.expand(BATCH, 4)
     function = with_grad(loss, reduction)
 
-    def weighted(x: Tensor, y: Tensor, grad_output: Tensor) -> Any:
+    def weighted(x, y, grad_output):
         return function(x, y, grad_output=grad_output)
 
     scaled = functools.partial(function, grad_output=-0.3)
@@ -185,11 +160,53 @@ def test_with_grad_gives_the_gradient_of_each_sample(
         )
 
 
-def test_an_incoming_gradient_of_another_shape_is_refused(device: str) -> None:
+MORE_OPERANDS = ("weighted_mse", "gaussian_nll", "weighted_gaussian_nll")
+"""Losses of three and four operands."""
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("loss", MORE_OPERANDS)
+def test_rules_serve_any_number_of_operands(loss, reduction, device):
+    """The first and every second operand is a batch; each has a shape of its own."""
+    values, spec = make(torch.float64, device), EVERY_LOSS[loss]
+    operator = getattr(torch.ops.losscli, loss).default
+    settings = (reduction, *spec.resolve({}).values())
+    dims = tuple(None if k % 2 else 0 for k in range(len(spec.operands)))
+    shapes = ((5, 1, 2), (4, 2), (), (2,))
+    given = [batch(values, *of).abs() + 0.5 for of in zip(shapes, dims, strict=False)]
+    every = [
+        each if dim == 0 else each.expand(BATCH, *each.shape)
+        for each, dim in zip(given, dims, strict=True)
+    ]
+    incoming = values(torch.broadcast_shapes(*shapes) if reduction == "none" else ())
+    places = tuple(range(len(dims)))
+
+    def value(*of):
+        return operator(*of, *settings)
+
+    def total(*of):
+        return (value(*of) * incoming).sum()
+
+    def squares(*of):
+        return torch.stack([(each**2).sum() for each in grad(total, places)(*of)]).sum()
+
+    last = places[-1:]
+    with_gradient = getattr(torch.ops.losscli, f"{loss}_with_grad").default
+    for function in (
+        value,
+        grad(total, places),
+        grad(total, last),
+        grad(squares, places),
+        lambda *of: with_gradient(*of, *settings, None, 0.3),
+    ):
+        close(vmap(function, dims)(*given), each_sample(function, *every))
+
+
+def test_an_incoming_gradient_of_another_shape_is_refused(device):
     input = make(torch.float32, device)((BATCH, 4))
     operator = torch.ops.losscli.mse_backward.default
 
-    def backward(x: Tensor, grad_output: Tensor) -> Any:
+    def backward(x, grad_output):
         return operator(grad_output, x, x, "mean", [True, True])
 
     for grad_output in (input, input[0]):
@@ -205,9 +222,7 @@ DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     square(DTYPES, DTYPES, (((5, 4), ()), ((), ()), ((5, 4), (5, 4)))),
     ids=str,
 )
-def test_vmap_gives_the_dtypes_of_one_sample(
-    first: torch.dtype, second: torch.dtype, shapes: tuple[tuple[int, ...], ...], device: str
-) -> None:
+def test_vmap_gives_the_dtypes_of_one_sample(first, second, shapes, device):
     dtypes = (first, second)
     operands = [make(dtype, device)((BATCH, *of)) for of, dtype in zip(shapes, dtypes, strict=True)]
     for reduction, dims in itertools.product(REDUCTIONS, ((0, 0), (0, None), (None, 0))):
@@ -226,9 +241,7 @@ def test_vmap_gives_the_dtypes_of_one_sample(
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_reduced_losses_of_a_batch_are_as_accurate_as_the_gate_asks(
-    dtype: torch.dtype, reduction: str, device: str
-) -> None:
+def test_reduced_losses_of_a_batch_are_as_accurate_as_the_gate_asks(dtype, reduction, device):
     values = make(dtype, device)
     size = 100_003 if reduction == "mean" else 1009
     input, target = values((BATCH, size)), values((size,))
@@ -239,7 +252,7 @@ def test_reduced_losses_of_a_batch_are_as_accurate_as_the_gate_asks(
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_elements_that_overflow_16_bits_do_not_spoil_a_batch(reduction: str, device: str) -> None:
+def test_elements_that_overflow_16_bits_do_not_spoil_a_batch(reduction, device):
     input = torch.zeros(BATCH, 8, dtype=torch.bfloat16, device=device)
     input[:, 0] = 2e19
     got = vmap(custom("mse", reduction))(input, -input)
@@ -249,7 +262,7 @@ def test_elements_that_overflow_16_bits_do_not_spoil_a_batch(reduction: str, dev
     assert vmap(custom("mse"))(half, torch.zeros_like(half)).tolist() == [12800.0] * BATCH
 
 
-def test_the_scale_of_a_mean_does_not_underflow_in_a_batch(device: str) -> None:
+def test_the_scale_of_a_mean_does_not_underflow_in_a_batch(device):
     input = make(torch.float16, device)((BATCH, 70_001))
     target = torch.zeros_like(input)
     scaled = lambda x, y: custom("mse")(x, y) * 1024  # noqa: E731
@@ -259,7 +272,7 @@ def test_the_scale_of_a_mean_does_not_underflow_in_a_batch(device: str) -> None:
     assert exact.count_nonzero() == input.count_nonzero()
 
 
-def test_autocast_gives_float32_in_a_batch(device: str) -> None:
+def test_autocast_gives_float32_in_a_batch(device):
     values = make(torch.float16, device)
     input, target = values((BATCH, 5)), values((BATCH, 5))
     with torch.autocast(device, dtype=torch.bfloat16):
@@ -269,7 +282,7 @@ def test_autocast_gives_float32_in_a_batch(device: str) -> None:
             assert got.dtype == torch.float32
 
 
-def test_integers_are_mapped_as_targets(device: str) -> None:
+def test_integers_are_mapped_as_targets(device):
     input = make(torch.float32, device)((BATCH, 4))
     target = torch.arange(4, device=device)
     close(
@@ -278,7 +291,7 @@ def test_integers_are_mapped_as_targets(device: str) -> None:
     )
 
 
-def test_a_loop_of_samples_has_the_bits_of_elements_in_a_batch(device: str) -> None:
+def test_a_loop_of_samples_has_the_bits_of_elements_in_a_batch(device):
     values = make(torch.float32, device)
     input, target = values((BATCH, 5, 4)), values((BATCH, 4))
     for loss in MACHINERY:

@@ -15,7 +15,6 @@ class FakeRank:
         self.steps: list[str] = []
 
     def gather(self, step: str, value: Any) -> list[Any]:
-        """Return what all ranks give."""
         self.steps.append(step)
         self._shared[self.rank] = value
         self._barrier.wait(timeout=10)
@@ -24,7 +23,6 @@ class FakeRank:
         return values
 
     def meet(self) -> None:
-        """Wait for the others."""
         self.gather("meets", None)
 
     def check(self) -> None:

@@ -38,7 +38,7 @@ def start(tmp_path):
     """Start a command over two ranks, with a config; all of it is ended with the test."""
     started = []
 
-    def begin(config: str, *arguments: str) -> subprocess.Popen[str]:
+    def begin(config, *arguments):
         file = tmp_path / "split.yaml"
         file.write_text(config)
         environ = {**os.environ, "LOSSCLI_RANKS_TIMEOUT": "30"}
@@ -59,7 +59,6 @@ def start(tmp_path):
 
 
 def rank_process(command: int, rank: int) -> int | None:
-    """Return the process of a rank that a command has started."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])

@@ -1,4 +1,4 @@
-"""Timers of ranks: all make as many calls, and the slowest rank's sample counts."""
+"""What ranks agree on: the calls and samples of their timers, and a failure of any check."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,10 @@ from losscli.config.schema import Timing
 from losscli.errors import RankError
 from losscli.implementations.timer import CallFailedError, CpuTimer
 from losscli.ranks.group import Alone, free_bytes, largest, together
+from losscli.runs.records import FAIL, PASS, VerifyResult
+from losscli.verify.ranks import agreed
 from tests.fake_time import FakeClock
+from tests.handmade import case
 from tests.ranks.fake_ranks import on_ranks
 
 SECONDS = (10e-6, 30e-6)
@@ -114,3 +117,30 @@ def test_free_memory_of_a_host_is_shared_and_the_least_counts():
 def test_a_process_that_is_alone_agrees_with_itself():
     assert largest(Alone(), 3.0) == 3.0
     assert together(Alone(), lambda: "result") == "result"
+
+
+def result(check="value", status=PASS, reason=""):
+    return VerifyResult(case(), "custom", check, status, reason)
+
+
+def test_the_first_failure_of_any_rank_is_the_result_of_all():
+    for statuses, found in (
+        ((PASS, PASS), (PASS, "of rank 0")),
+        ((FAIL, PASS), (FAIL, "of rank 0")),
+        ((PASS, FAIL), (FAIL, "on rank 1: of rank 1")),
+        ((FAIL, FAIL), (FAIL, "of rank 0")),
+    ):
+
+        def program(rank, statuses=statuses):
+            return agreed(result("value", statuses[rank.rank], f"of rank {rank.rank}"), rank)
+
+        assert [(each.status, each.reason) for each in on_ranks(2, program)] == [found] * 2
+
+
+def test_ranks_at_different_checks_end_the_run():
+    def program(rank):
+        return agreed(result(("value", "parts")[rank.rank]), rank)
+
+    errors = on_ranks(2, program)
+    assert {type(error) for error in errors} == {RankError}
+    assert "rank 0 is at the check value; rank 1 is at the check parts" in str(errors[0])

@@ -1,7 +1,5 @@
 """The cases that ranks compute together, and how they share the operands of one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -63,9 +61,7 @@ def _cases() -> Iterator[tuple[str, Case]]:
         yield "plain", _case("linear_token_log_probs", dtype, "none", {}, LINEAR_SHAPE)
 
 
-def _case(
-    loss: str, dtype: str, reduction: str, params: dict[str, float], shape: Any = SHAPE
-) -> Case:
+def _case(loss, dtype, reduction, params, shape=SHAPE):
     grad_output = 1.0 if reduction == "none" else -3.0
     drawn = {"distribution": "normal", "scale": 3.0, "grad_output": grad_output}
     return case_of(loss, shape, dtype=dtype, reduction=reduction, params=params, **drawn)
@@ -76,7 +72,6 @@ DTYPES_OF = {2: DTYPES, 4: ("float32", "bfloat16")}
 
 
 def cases_of(count: int) -> list[str]:
-    """Return the names of the cases that so many ranks compute."""
     return [name for name, case in CASES.items() if case.dtype in DTYPES_OF[count]]
 
 
@@ -92,13 +87,11 @@ def problem_of(case: Case) -> Problem:
 
 
 def parts_of(sizes: tuple[int, ...]) -> list[slice]:
-    """Return which classes each rank has."""
     ends = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
     return [slice(*ends_of) for ends_of in pairwise(ends)]
 
 
 def function_name(case: Case) -> str:
-    """Return the name of the function that a case calls."""
     name = case.loss.removesuffix("_with_entropy")
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
@@ -139,6 +132,5 @@ def compute(problem: Problem, mine: slice, sizes: tuple[int, ...]) -> dict[str, 
     found = {LOSS: loss.detach()}
     for name, leaf in leaves.items():
         if leaf.requires_grad:
-            assert leaf.grad is not None
             found[name] = leaf.grad
     return found

@@ -1,7 +1,5 @@
 """What ranks check themselves, beside the oracle: each check runs in all ranks of a group."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -30,7 +28,7 @@ def _mine(dim: int = 1) -> tuple[slice, ...]:
     return (*(slice(None) for _ in range(dim)), part)
 
 
-def _logits(*shape: int, scale: float = 4.0, dtype: torch.dtype = torch.float64) -> Tensor:
+def _logits(*shape: int, scale: float = 4.0, dtype: torch.dtype = torch.float64) -> Any:
     generator = torch.Generator().manual_seed(sum(shape))
     numbers = torch.randn(*(shape or (ROWS, CLASSES)), dtype=torch.float64, generator=generator)
     return (numbers * scale).to(dtype)
@@ -42,14 +40,7 @@ def _classes(rows: int = ROWS) -> Tensor:
     return found
 
 
-def _agree(
-    name: str,
-    *operands: Tensor,
-    given: Sequence[Tensor] = (),
-    dim: int = 1,
-    incoming: Tensor | None = None,
-    **settings: Any,
-) -> None:
+def _agree(name, *operands, given=(), dim=1, incoming=None, **settings):
     """Compare the loss and the gradients of all logits with those of this rank's.
 
     ``given``: what the function takes after the logits; all ranks have it.
@@ -64,7 +55,6 @@ def _agree(
     for loss in losses:
         loss.backward(torch.ones_like(loss) if incoming is None else incoming)
     for all_of_it, part in zip(whole, mine, strict=True):
-        assert all_of_it.grad is not None
         torch.testing.assert_close(part.grad, all_of_it.grad[_mine(dim)], equal_nan=True)
 
 
@@ -201,7 +191,6 @@ def shards_that_are_not_contiguous() -> None:
         loss = sharded.cross_entropy(shard, target)
         torch.testing.assert_close(loss, expected)
         loss.backward()
-    assert whole.grad is not None
     torch.testing.assert_close(by_columns.grad, whole.grad[_mine()])
 
 
@@ -219,8 +208,12 @@ def special_logits() -> None:
     x[8, 3] = -math.inf
     target = _classes()
     _agree("cross_entropy", x, given=[target], reduction="none")
-    values: dict[str, Any]
-    values = {"label_smoothing": 0.1, "z_loss": 0.1, "temperature": 1.7, "softcap": 3.0}
+    values: dict[str, Any] = {
+        "label_smoothing": 0.1,
+        "z_loss": 0.1,
+        "temperature": 1.7,
+        "softcap": 3.0,
+    }
     for setting, value in values.items():
         _agree("cross_entropy", x, given=[target], reduction="none", **{setting: value})
     for entropy in (False, True):
@@ -238,8 +231,6 @@ def logits_far_from_zero_and_probabilities_near_1_keep_their_digits() -> None:
     whole, mine = x.clone().requires_grad_(), x.float()[_mine()].clone().requires_grad_()
     for module, leaf in ((functional, whole), (sharded, mine)):
         module.cross_entropy(leaf, target, reduction="none", temperature=1.3).sum().backward()
-    assert whole.grad is not None
-    assert mine.grad is not None
     torch.testing.assert_close(mine.grad.double(), whole.grad[_mine()], rtol=3e-6, atol=3e-7)
 
     x = _logits(dtype=torch.float32)
@@ -264,7 +255,6 @@ def any_or_all_rows_may_be_ignored_and_there_may_be_none() -> None:
     _agree("kl_divergence", *[_logits(0, CLASSES)] * 2, reduction="sum")
     hidden, weight = _logits(3, 6).requires_grad_(), _logits(CLASSES, 6)[_mine(0)]
     sharded.linear_cross_entropy(hidden, weight, torch.full((3,), -100), reduction="sum").backward()
-    assert hidden.grad is not None
     assert not hidden.grad.any()
 
 
@@ -348,8 +338,7 @@ def bad_arguments_are_named_at_once() -> None:
     integers = partial(sharded.reverse_kl_divergence, x, x.long())
     _raises(TypeError, "reverse_kl_divergence: target must be float32", integers)
     layer = x.new_ones(ROWS, 2), x.new_ones(x.shape[1], 2), target
-    weights: dict[str, Any]
-    weights = {"weight": x.new_ones(x.shape[1]), "token_weight": x.new_ones(ROWS)}
+    weights: dict[str, Any] = {"weight": x.new_ones(x.shape[1]), "token_weight": x.new_ones(ROWS)}
     both = partial(sharded.linear_cross_entropy, *layer, **weights)
     _raises(NotImplementedError, "not both", both)
 

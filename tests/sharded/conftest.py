@@ -1,7 +1,5 @@
 """What the ranks found, of all numbers of ranks: they are started once, whoever runs the tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,7 +18,7 @@ Found = dict[int, list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(tmp_path_factory):
     """Return what each rank found, by the number of ranks; workers of xdist wait for the first."""
     folder = _done(tmp_path_factory)
     return {
@@ -30,7 +28,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 
 @pytest.fixture(scope="session")
-def mistakes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def mistakes(tmp_path_factory):
     """Return what checks of verify said on each of two ranks."""
     folder = _done(tmp_path_factory)
     return [json.loads((folder / f"mistakes-{rank}.json").read_text()) for rank in range(2)]
@@ -50,7 +48,6 @@ def _done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _start(folder: Path) -> str:
-    """Run the ranks; return what they say if they fail."""
     finished = subprocess.run(
         [sys.executable, "-m", "tests.sharded.ranks", str(folder)],
         cwd=Path(__file__).parents[2],

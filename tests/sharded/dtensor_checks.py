@@ -1,7 +1,5 @@
 """What ranks check of DTensors: the functions of losscli.functional, whatever is sharded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +16,7 @@ from losscli import functional
 CLASSES = 11
 ROWS = 7
 IGNORED = -100
+PLACES: tuple[Any, Any, Any] = Shard(0), Shard(1), Replicate()
 
 
 def _operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -32,10 +31,7 @@ def _operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 def _meshes() -> Iterator[tuple[Any, list[list[Any]]]]:
     """Yield meshes of all ranks, and placements of logits on them."""
     count = distributed.get_world_size()
-    rows: Any
-    classes: Any
-    whole: Any
-    rows, classes, whole = Shard(0), Shard(1), Replicate()
+    rows, classes, whole = PLACES
     yield init_device_mesh("cpu", (count,)), [[rows], [classes], [whole]]
     if count == 4:
         every = [[rows, classes], [rows, rows], [classes, whole], [rows, whole], [classes, rows]]
@@ -43,7 +39,6 @@ def _meshes() -> Iterator[tuple[Any, list[list[Any]]]]:
 
 
 def _of_rows(places: Sequence[Any]) -> list[Any]:
-    """Return the placements of class numbers, of logits with these placements."""
     return [each if each == Shard(0) else Replicate() for each in places]
 
 
@@ -51,9 +46,7 @@ def _of_classes(places: Sequence[Any]) -> list[Any]:
     return [Shard(0) if each == Shard(1) else Replicate() for each in places]
 
 
-def _agree(
-    call: Callable[..., Any], operands: Sequence[Tensor], sharded: Sequence[Any], *more: Any
-) -> Any:
+def _agree(call, operands, sharded, *more):
     """Compare losses and gradients of whole tensors and of DTensors; return the latter loss.
 
     ``more``: what the call takes besides, of whole tensors, then of DTensors.
@@ -149,9 +142,7 @@ def hidden_states_and_weights_may_be_sharded() -> None:
     hidden = torch.randn(ROWS, 6, dtype=torch.float64, generator=generator)
     weight = torch.randn(CLASSES, 6, dtype=torch.float64, generator=generator)
     bias = torch.randn(CLASSES, dtype=torch.float64, generator=generator)
-    rows: Any
-    whole: Any
-    rows, whole = Shard(0), Replicate()
+    rows, _, whole = PLACES
     layouts = {
         1: [([whole], [rows]), ([rows], [whole]), ([rows], [rows])],
         2: [([rows, whole], [whole, rows]), ([rows, rows], [whole, rows])],

@@ -1,17 +1,10 @@
-"""Starts a rank on each GPU for the checks of this file: ``python -m tests.sharded.gpus FOLDER``.
+"""What a rank on each GPU checks.
 
 Without a GPU two ranks on the CPU run those checks that need none.
 """
 
-from __future__ import annotations
-
-import os
-import sys
 import time
-import traceback
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,11 +13,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
-from torch.multiprocessing.spawn import spawn
 
 from losscli import functional, sharded
 
 MOST_RANKS = 4
+BACKEND = "nccl" if torch.cuda.is_available() else "gloo"
 CLASSES, WIDTH, ROWS = 4096, 32, 64
 """Classes of all ranks, the width of hidden states, and rows."""
 
@@ -35,7 +28,7 @@ def _device() -> torch.device:
     return torch.device("cpu")
 
 
-def _drawn(*shape: int, seed: int = 1) -> Tensor:
+def _drawn(*shape: int, seed: int = 1) -> Any:
     """Return the same numbers on all ranks."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to(_device())
@@ -55,7 +48,6 @@ def _shard(logits: Tensor) -> Tensor:
 
 
 def _step(logits: Tensor, target: Tensor, group: object = None) -> tuple[Tensor, Tensor]:
-    """Return the loss and its gradient."""
     mine = logits.detach().requires_grad_()
     loss = sharded.cross_entropy(mine, target, group=group)
     (gradient,) = torch.autograd.grad(loss, mine)
@@ -133,7 +125,6 @@ def ranks_that_call_differently_get_nan() -> None:
 
 
 def a_rank_that_is_late_changes_nothing() -> None:
-    """The others wait for it."""
     logits, target = _shard(_drawn(ROWS, CLASSES)), _classes()
     expected = _step(logits, target)
     if distributed.get_rank() == distributed.get_world_size() - 1:
@@ -155,7 +146,6 @@ class _Model(nn.Module):
 
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Return the gradients of all parameters, put together from the ranks."""
     found = {}
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
@@ -165,7 +155,6 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _alone(tokens: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return loss and gradients of the model on one device."""
     model = _Model().to(_device())
     loss = torch.nn.functional.cross_entropy(model(tokens), target)
     loss.backward()
@@ -256,39 +245,3 @@ CHECKS: tuple[Callable[[], None], ...] = (
     rows_and_classes_of_a_mesh_train_as_on_one_device,
     *(ON_GPUS if torch.cuda.is_available() else ()),
 )
-
-
-def run(rank: int, count: int, folder: str) -> None:
-    """Run all checks as one of the ranks; write what became of each."""
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
-    distributed.init_process_group(
-        *(backend, f"file://{folder}/meeting"),
-        rank=rank,
-        world_size=count,
-        timeout=timedelta(seconds=60),
-    )
-    found = {}
-    for check in CHECKS:
-        try:
-            check()
-        except Exception:
-            found[check.__name__] = traceback.format_exc()
-            break  # other ranks may wait for this one
-        found[check.__name__] = ""
-    torch.save(found, f"{folder}/{rank}.pt")
-    distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    ranks = min(torch.cuda.device_count() or 2, MOST_RANKS)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    spawn(run, (ranks, sys.argv[1]), ranks)
-    failed = {
-        f"{name} on rank {rank}": text
-        for rank in range(ranks)
-        for name, text in torch.load(Path(sys.argv[1]) / f"{rank}.pt").items()
-        if text
-    }
-    sys.exit("\n".join(f"{name}:\n{text}" for name, text in failed.items()) or 0)

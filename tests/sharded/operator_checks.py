@@ -4,8 +4,6 @@ Beside a shard's read and write a launch of a few microseconds counts, so that e
 be worth it. Names are those of a CPU, whose host looks at class numbers first, which is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

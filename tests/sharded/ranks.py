@@ -5,8 +5,6 @@ ranks. Each rank computes the cases, runs the checks of its number of ranks, and
 it found to a file. At last 2 ranks put the mistakes of the self-test to checks of verify.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -35,7 +33,6 @@ _TIMEOUT = timedelta(seconds=60)
 
 
 def main(folder: Path) -> None:
-    """Run the ranks of each number after each other."""
     torch.set_num_threads(1)
     if Path("/sys/class/net/lo").exists():  # whatever the host's name leads to
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -58,13 +55,9 @@ def main(folder: Path) -> None:
 
 
 def _run(rank: int, count: int, folder: Path) -> None:
-    """Run everything as one of the ranks."""
     warnings.simplefilter("error")
     distributed.init_process_group(
-        *("gloo", f"file://{folder}/meeting-{count}"),
-        rank=rank,
-        world_size=count,
-        timeout=_TIMEOUT,
+        *("gloo", f"file://{folder}/meeting-{count}"), rank=rank, world_size=count, timeout=_TIMEOUT
     )
     found: dict[str, Any] = {"cases": {}, "checks": {}}
     sizes = SIZES[count]

@@ -1,7 +1,5 @@
 """Errors in ULP against errors computed by hand."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -9,8 +7,7 @@ import pytest
 import torch
 
 from losscli.cases.axes import DTYPES
-from losscli.truth.distances import compare, ulp
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Truth, compare, ulp
 
 DIGITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 

@@ -1,7 +1,5 @@
 """The input generators: one that makes every value equal would hide every mistake."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -3,10 +3,7 @@
 Roundings are bounded so that honest results pass and small gradients that are left out do not.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -29,21 +26,18 @@ from tests.parameters import naming
 SETTINGS = {"label_smoothing": 0.1, "temperature": 1.3, "softcap": 3.7, "z_loss": 0.01}
 
 
-def make_case(
-    loss: str = "linear_cross_entropy", shape: tuple[int, ...] = (40, 12, 57), **changes: Any
-) -> Case:
+def make_case(loss="linear_cross_entropy", shape=(40, 12, 57), **changes) -> Case:
     return case_of(loss, shape, **({"distribution": "normal", "scale": 2.0} | changes))
 
 
 def truths_by_autograd(case: Case, operands: dict[str, Tensor], incoming: Tensor) -> list[Tensor]:
-    """Return the loss and the gradients of the reference in float64."""
     wide = {n: x.double() if x.is_floating_point() else x for n, x in operands.items()}
     leaves = [wide[name].requires_grad_() for name in case.spec.differentiable]
     loss = case.spec.reference(*wide.values(), reduction=case.reduction, **case.params)
     return [loss.detach(), *torch.autograd.grad(loss, leaves, incoming.double())]
 
 
-def test_operands_follow_from_tokens_width_and_classes() -> None:
+def test_operands_follow_from_tokens_width_and_classes():
     case = make_case("biased_linear_cross_entropy", (5, 3, 7))
     operands = make_inputs(case)
 
@@ -58,7 +52,7 @@ def test_operands_follow_from_tokens_width_and_classes() -> None:
     assert [spec.unit for spec in LINEAR_LOSSES.values()] == [HIDDEN_STATE] * 4
 
 
-def test_logits_have_the_spread_of_the_hidden_states() -> None:
+def test_logits_have_the_spread_of_the_hidden_states():
     operands = make_inputs(make_case(shape=(256, 64, 512), scale=1.0))
     logits = linear(operands["input"], operands["linear_weight"])
     assert 0.9 < logits.std() < 1.1
@@ -66,7 +60,7 @@ def test_logits_have_the_spread_of_the_hidden_states() -> None:
 
 @pytest.mark.parametrize("loss", LINEAR_LOSSES)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_truth_is_that_of_the_formula_in_float64(loss: str, reduction: str) -> None:
+def test_truth_is_that_of_the_formula_in_float64(loss, reduction):
     spec = find_loss(loss)
     if reduction not in spec.reductions:
         reduction = spec.reductions[0]
@@ -84,7 +78,7 @@ def test_truth_is_that_of_the_formula_in_float64(loss: str, reduction: str) -> N
                 assert compare(gradient, found[name]).ulp <= 1, name
 
 
-def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings() -> None:
+def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings():
     case = make_case(dtype="float32", reduction="mean", params=SETTINGS)
     operands = make_inputs(case)
     operands["linear_weight"][7, 10] = math.inf
@@ -98,7 +92,7 @@ def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings(
     assert (found.rounding[7, others] < 1e-6).all()
 
 
-def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch):
     case = make_case(dtype="bfloat16", reduction="none")
     operands = make_inputs(case)
     incoming = torch.randn(40, dtype=torch.bfloat16)
@@ -108,7 +102,7 @@ def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch: pytest.MonkeyPat
     largest: list[int] = []
     logits_of = LinearOracle._logits
 
-    def watched(oracle: LinearOracle, place: Tensor, **named: Any) -> Any:
+    def watched(oracle, place, **named):
         largest.append(len(place) * 57)
         return logits_of(oracle, place, **named)
 
@@ -144,7 +138,7 @@ def shares_of_bound(case: Case) -> list[float]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_errors_of_honest_products_are_within_the_bound_and_within_reach_of_it(dtype: str) -> None:
+def test_errors_of_honest_products_are_within_the_bound_and_within_reach_of_it(dtype):
     for seed in range(3):
         shares = shares_of_bound(make_case(dtype=dtype, seed=seed))
         assert 0.005 < max(shares) < 1, shares
@@ -164,9 +158,7 @@ def gradients_of(p: Tensor, operands: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ["input", "linear_weight"])
-def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(
-    name: str, dtype: str
-) -> None:
+def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(name, dtype):
     problem = Problem.of(make_case(shape=(64, 32, 401), dtype=dtype, scale=3.0))
     incoming = problem.usual
     right = subject_of("custom", problem.case).send(problem.call(incoming)).gradients[name]
@@ -182,7 +174,7 @@ def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(
         assert problem.judge_gradient(name, filtered, incoming)[0].status == FAIL
 
 
-def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients() -> None:
+def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients():
     problem = Problem.of(make_case(shape=(512, 32, 200), dtype="bfloat16", reduction="sum"))
     incoming = problem.usual
     truths = list(problem.gradient("linear_weight", incoming))
@@ -207,7 +199,7 @@ def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients() -> N
     assert (wrong.status, wrong.code) != (PASS, "")
 
 
-def test_ignored_tokens_have_no_loss_no_gradient_and_do_not_count() -> None:
+def test_ignored_tokens_have_no_loss_no_gradient_and_do_not_count():
     case = make_case(params={"ignore_index": 3})
     operands = make_inputs(case)
     operands["target"][::2] = 3
@@ -227,7 +219,7 @@ def test_ignored_tokens_have_no_loss_no_gradient_and_do_not_count() -> None:
     assert all(bool(truth.value.isfinite().all()) for truth in found["linear_weight"])
 
 
-def test_the_mean_of_no_tokens_is_nan_and_its_gradient_zero() -> None:
+def test_the_mean_of_no_tokens_is_nan_and_its_gradient_zero():
     case = make_case(params={"ignore_index": 3})
     operands = make_inputs(case)
     operands["target"].fill_(3)
@@ -262,7 +254,7 @@ def with_logits(first: tuple[float, ...], second: tuple[float, ...]) -> tuple[Pr
 BOTH = Incoming("1", ("input", "linear_weight"), torch.ones(()))
 
 
-def test_roundings_may_decide_which_of_two_classes_is_likelier() -> None:
+def test_roundings_may_decide_which_of_two_classes_is_likelier():
     problem, logits = with_logits((300.0, 0.90625), (298.0, 1.125))
     rounded = logits.bfloat16().double()
     assert rounded[2, 4] == rounded[2, 7] == 300
@@ -271,7 +263,7 @@ def test_roundings_may_decide_which_of_two_classes_is_likelier() -> None:
         assert next(iter(problem.gradient(name, BOTH))).once_rounded is None
 
 
-def test_a_token_whose_class_is_decided_leaves_gradients_judged_as_a_whole() -> None:
+def test_a_token_whose_class_is_decided_leaves_gradients_judged_as_a_whole():
     problem, logits = with_logits((300.0,), (20.0,))
     for name, gradient in gradients_of(torch.softmax(logits, 1), dict(problem.operands)).items():
         judged = [problem.judge_gradient(name, (f * gradient).bfloat16(), BOTH) for f in (1, 4)]
@@ -279,13 +271,13 @@ def test_a_token_whose_class_is_decided_leaves_gradients_judged_as_a_whole() -> 
         assert next(iter(problem.gradient(name, BOTH))).once_rounded is not None
 
 
-def test_two_huge_logits_that_are_equal_share_their_probability() -> None:
+def test_two_huge_logits_that_are_equal_share_their_probability():
     problem, _ = with_logits((1e19,), (1e19,))
     [truth] = problem.gradient("input", BOTH)
     assert float(truth.value[2, 5]) == pytest.approx(1e19 / 16, rel=0.01)
 
 
-def test_no_rounding_explains_what_is_no_number() -> None:
+def test_no_rounding_explains_what_is_no_number():
     case = make_case(shape=(8, 4, 9))
     operands = make_inputs(case)
     operands["input"][2, 1] = math.inf

@@ -117,6 +117,5 @@ def test_case_of_a_model_has_its_own_shapes_and_a_floating_prediction():
     assert case.name == "100 int64, 100x10 float32, 2.0"
     assert case.of_dtype("float64").dtypes == {"logits": "float64", "labels": "int64"}
     fewer = case.of_rows(37)
-    assert fewer is not None
     assert fewer.shapes == {"logits": (37, 10), "labels": (37,)}
     assert fewer.of_rows(37) is None

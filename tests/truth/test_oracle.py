@@ -1,17 +1,18 @@
-"""The oracle against values computed by hand."""
-
-from __future__ import annotations
+"""The oracle, its blocks and its softmax against values computed by hand and exact sums."""
 
 import itertools
 import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from losscli.cases.axes import DTYPES
 from losscli.losses import REDUCTIONS
 from losscli.truth import oracle as oracle_module
+from losscli.truth.blocks import blocks, part
 from losscli.truth.oracle import Oracle
+from losscli.truth.row_oracle import AccurateSums
 from tests.handmade import pair
 from tests.parameters import naming
 
@@ -165,3 +166,65 @@ def test_oracle_sum_is_far_more_accurate_than_one_rounding(make_case):
     (truth,) = Oracle(case, pair(input, torch.zeros_like(input))).value()
 
     assert float(truth.value) == 1.0 + 4096 * 2.0**-52
+
+
+def test_blocks_cover_every_element_once_in_order_and_stay_within_the_limit():
+    for limit, shape in itertools.product(
+        [1, 3, 7, 12, 1000], [(), (1,), (11,), (0,), (0, 4), (5, 4), (2, 3, 5)]
+    ):
+        with naming(limit, shape):
+            count = torch.Size(shape).numel()
+            tensor = torch.arange(count).view(shape)
+
+            parts = [tensor[block] for block in blocks(shape, limit)]
+
+            assert torch.cat([p.flatten() for p in parts]).tolist() == list(range(count))
+            assert all(p.numel() <= limit for p in parts)
+
+
+def test_a_part_broadcasts_to_its_block():
+    for operand_shape in [(), (1,), (5,), (4, 1), (1, 5), (4, 5), (3, 1, 5)]:
+        with naming(operand_shape):
+            shape = torch.broadcast_shapes(operand_shape, (3, 4, 5))
+            operand = torch.randn(operand_shape, generator=torch.Generator().manual_seed(0))
+
+            for block in blocks(shape, 6):
+                expected = operand.expand(shape)[block]
+                assert torch.equal(part(operand, block).expand(expected.shape), expected)
+
+
+CLASSES = 50257
+
+
+def derivative(logits: Tensor, incoming: Tensor) -> Tensor:
+    logits = logits.detach().requires_grad_()
+    return torch.autograd.grad(torch.log_softmax(logits, -1), logits, incoming)[0]
+
+
+def test_a_long_sum_of_equal_gradients_keeps_its_digits():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(CLASSES, generator=generator, dtype=torch.float64)
+    incoming = torch.full_like(logits, 0.1 / CLASSES)
+    exponentials = [math.exp(x) for x in logits.tolist()]
+    share = math.fsum(incoming.tolist()) / math.fsum(exponentials)
+    other = share * torch.tensor(exponentials, dtype=torch.float64)
+    # A probability is off by the rounding of its exponent, up to abs(exponent) ulp.
+    exponent = (logits - math.log(math.fsum(exponentials))).abs()
+    allowed = (4 + exponent) * incoming.fmax(other) * 2.0**-52
+
+    with AccurateSums():
+        found = derivative(logits, incoming)
+
+    assert bool(((found - (incoming - other)).abs() <= allowed).all())
+
+
+@pytest.mark.parametrize("bad", [[], [-math.inf], [-math.inf] * 7, [math.inf], [math.nan]])
+def test_values_and_gradients_are_those_of_pytorch(bad):
+    logits = torch.linspace(-3, 3, 7, dtype=torch.float64)
+    logits[: len(bad)] = torch.tensor(bad, dtype=torch.float64)
+    incoming = torch.linspace(1, 2, 7, dtype=torch.float64)
+    value, slope = torch.log_softmax(logits, -1), derivative(logits, incoming)
+
+    with AccurateSums():
+        torch.testing.assert_close(logits.log_softmax(-1), value, equal_nan=True)
+        torch.testing.assert_close(derivative(logits, incoming), slope, equal_nan=True)

@@ -1,7 +1,5 @@
 """Puts a function or an implementation to a case, through the runner that all go through."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch
@@ -25,6 +23,12 @@ def judge(case, function, *, checks=CHECKS, free=PLENTY):
         return put(case, find_wrong(function), checks=checks, free=free)
     implementation = Implementation("planted", "", lambda case: partial(function, case))
     return put(case, implementation, checks=checks, free=free)
+
+
+def result_of(check, case, function):
+    """Return the only result of a check."""
+    (result,) = judge(case, function, checks=[check])
+    return result
 
 
 def put(case, implementation, *, checks=CHECKS, free=PLENTY, loosened=None):

@@ -1,7 +1,5 @@
 """Several backward passes, an existing `.grad`, and differences of the loss itself."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,8 +1,7 @@
 """Implementations that are right only on the branch that the inputs of a case reach."""
 
-from __future__ import annotations
-
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import pair
 from tests.machinery import MACHINERY
 from tests.parameters import naming
-from tests.verify.judging import judge, reference
+from tests.verify.judging import judge, reference, result_of
 from tests.verify.judging import put as put_to
 
 KINKED = [name for name in MACHINERY if LOSSES[name].kinks(LOSSES[name].resolve({}))]
@@ -37,9 +36,7 @@ def no_clamp(case, input, target):
     return (case.params["margin"] - input * target).mean()
 
 
-def put(case, function):
-    (result,) = judge(case, function, checks=["branches"])
-    return result
+put = partial(result_of, "branches")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """PyTorch's own formula and losscli's kernels pass each check of losses of elements."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 
@@ -47,9 +45,12 @@ PASSING = (
         dtypes=("float32",),
     ),
     Passing(("rounding",), ("custom", "reference"), dtypes=SIXTEEN_BITS, reductions=("none",)),
-    Passing(("sizes", "specials"), ("custom",), reductions=("mean",)),
+    Passing(("boundary_sizes", "special_values"), ("custom",), reductions=("mean",)),
     Passing(
-        ("bulk", "broadcasts"), ("custom",), dtypes=("float32", "bfloat16"), reductions=("none",)
+        ("large_outputs", "broadcasts"),
+        ("custom",),
+        dtypes=("float32", "bfloat16"),
+        reductions=("none",),
     ),
 )
 

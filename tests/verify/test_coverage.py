@@ -1,8 +1,7 @@
 """Implementations that leave elements out, or read one in place of another."""
 
-from __future__ import annotations
-
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,14 +22,12 @@ from losscli.verify.checks.probes import (
 from losscli.verify.selftest.surgery import graft
 from tests.machinery import MACHINERY
 from tests.parameters import naming
-from tests.verify.judging import judge, reference
+from tests.verify.judging import reference, result_of
 
 SHAPE = (173, 101)
 
 
-def put(case, function):
-    (result,) = judge(case, function, checks=["coverage"])
-    return result
+put = partial(result_of, "coverage")
 
 
 def drops_the_last_element(case, *operands):

@@ -1,8 +1,7 @@
 """Implementations whose results change from run to run."""
 
-from __future__ import annotations
-
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -10,12 +9,9 @@ import torch
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.fingerprint import same_bits
 from losscli.verify.selftest.surgery import graft, regrade
-from tests.verify.judging import judge, reference
+from tests.verify.judging import reference, result_of
 
-
-def put(case, function):
-    (result,) = judge(case, function, checks=["determinism"])
-    return result
+put = partial(result_of, "determinism")
 
 
 def changing(factor):

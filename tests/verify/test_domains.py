@@ -1,7 +1,5 @@
 """Inputs are drawn from the domains of a loss's operands, and no check leaves them."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -21,10 +19,10 @@ from losscli.verify.checks import CHECKS
 from tests.parameters import naming
 from tests.verify.judging import put
 
-PLANTS_ANYTHING = "specials"
+PLANTS_ANYTHING = "special_values"
 """The check of values that belong to no domain, NaN for example."""
-LEFT_OUT = (PLANTS_ANYTHING, "bulk")
-"""`bulk` takes longer than the others together, and draws its inputs as all others do."""
+LEFT_OUT = (PLANTS_ANYTHING, "large_outputs")
+"""`large_outputs` takes longer than the others together, and draws its inputs as all others do."""
 
 
 def divergence(input, target, *, reduction):

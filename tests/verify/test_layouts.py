@@ -1,13 +1,13 @@
 """Implementations that are right on contiguous operands of one shape only."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
 from losscli.cases.case import Case
 from losscli.runs.records import FAIL, PASS
-from losscli.verify.checks import CHECKS, layouts
+from losscli.verify.checks import CHECKS
+from losscli.verify.geometry import GEOMETRIES
+from losscli.verify.geometry.element import LAYOUTS_OF_PAIRS
 from tests.verify.judging import judge, reference
 
 PLAIN = ("value", "gradients")
@@ -99,7 +99,7 @@ def test_reason_has_the_layout_and_the_wrong_result(make_case, reduction):
     ],
 )
 def test_the_shape_is_small_has_two_dimensions_and_is_not_square(make_case, shape, small):
-    case = layouts.layout_case(make_case("hinge", shape=shape))
+    case = GEOMETRIES["element"].for_layouts(make_case("hinge", shape=shape))
 
     assert isinstance(case, Case)
     assert (case.shape, case.target_shape, case.distribution) == (small, small, "normal")
@@ -110,14 +110,14 @@ def test_gaps_between_elements_hold_nan(make_case):
     values = torch.arange(24.0).view(4, 6)
 
     assert case.shape == values.shape
-    for place_input, place_target in layouts.STORED.values():
+    for place_input, place_target in LAYOUTS_OF_PAIRS.values():
         for place in (place_input, place_target):
             operand = place(values)
             whole = torch.empty(0).set_(operand.untyped_storage())
             held = whole[~whole.isnan()]
             assert set(held.tolist()) >= set(operand.flatten().tolist())
             assert operand.shape == values.shape
-    cut = layouts.STORED["operands cut out of larger ones"][0](values)
+    cut = LAYOUTS_OF_PAIRS["operands cut out of larger ones"][0](values)
     assert torch.empty(0).set_(cut.untyped_storage()).isnan().any()
 
 

@@ -1,7 +1,5 @@
 """Checks of losses of hidden states: honest ones pass, each mistake fails for its own reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,7 +19,7 @@ from losscli.verify.checks.linear import PLAN_SHAPE, _budgets
 from losscli.verify.selftest.wrong import find_wrong
 from tests.truth.test_linear_oracle import make_case
 
-OWN = ("linear_values", "linear_sizes", "linear_layouts", "linear_plans")
+OWN = ("extreme_values", "boundary_sizes", "layouts", "linear_plans")
 
 
 def put(case: Case, implementation: Implementation, *checks: str) -> list[VerifyResult]:
@@ -52,7 +50,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("sums in bfloat16", BF16, "linear_weight_gradient", "times one product of the rounded"),
     ("incoming of the first row", NO_REDUCTION, "input_gradient", "incoming gradient of normal"),
     ("filtered gradients, of hidden states", {}, "linear_weight_gradient", "expected"),
-    ("maximum kept, of hidden states", {}, "linear_values", "logits around 1e4, loss: expected"),
+    ("maximum kept, of hidden states", {}, "extreme_values", "logits around 1e4, loss: expected"),
     (
         "counts ignored rows, of hidden states",
         {"params": {"ignore_index": 3}},

@@ -1,7 +1,5 @@
 """Mistakes of the self-test that only one check finds, for its own reason."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

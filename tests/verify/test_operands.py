@@ -1,7 +1,5 @@
 """The inputs, the oracle and the checks go by the operands of a loss's spec, which may be three."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Other ways of calling are compared with the bits of plain calls, or with the oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

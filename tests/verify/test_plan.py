@@ -1,7 +1,5 @@
 """The plan of a verify run: which checks run on which cases."""
 
-from __future__ import annotations
-
 import functools
 import math
 
@@ -240,7 +238,9 @@ def test_quick_has_every_loss_in_float32_and_every_reduction():
     assert {job.case.reduction for job in jobs} == set(REDUCTIONS)
 
 
-@pytest.mark.parametrize("check", ["value", "gradients", "layouts", "sizes", "broadcasts", "steps"])
+@pytest.mark.parametrize(
+    "check", ["value", "gradients", "layouts", "boundary_sizes", "broadcasts", "steps"]
+)
 def test_quick_runs_the_main_checks_of_every_loss(check):
     jobs = runner.plan(load_config("quick", {}), "cpu", lambda device: PLENTY, [check])
 
@@ -254,7 +254,7 @@ def takes_rows(spec: LossSpec) -> bool:
     return not spec.refused(shapes)
 
 
-@pytest.mark.parametrize("check", ["layouts", "sizes", "broadcasts", "determinism"])
+@pytest.mark.parametrize("check", ["layouts", "boundary_sizes", "broadcasts", "determinism"])
 @pytest.mark.parametrize(
     ("implementation", "reductions", "planned"),
     [
@@ -309,7 +309,12 @@ def test_a_target_of_another_shape_makes_another_case(make_case):
             *("rounding", {}, "applies only to float16 and bfloat16 without a reduction"),
             {"dtypes": ("bfloat16",), "reductions": ("none",)},
         ),
-        ("bulk", {}, "applies only to losses without a reduction", {"reductions": ("none",)}),
+        (
+            "large_outputs",
+            {},
+            "applies only to losses without a reduction",
+            {"reductions": ("none",)},
+        ),
         (
             *("branches", {}, "applies only to losses with a kink, and cases with elements"),
             {"losses": (LossChoice("hinge"),)},

@@ -1,7 +1,5 @@
 """Verification in several processes finds what it finds in one."""
 
-from __future__ import annotations
-
 import pytest
 
 from losscli.cli.options import resolve_config

@@ -1,8 +1,7 @@
 """Implementations that keep answers, for the same operands or for others."""
 
-from __future__ import annotations
-
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -10,12 +9,9 @@ import torch
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks.remembered import LATER
 from losscli.verify.selftest.surgery import graft
-from tests.verify.judging import Into, judge, reference
+from tests.verify.judging import Into, reference, result_of
 
-
-def put(case, function):
-    (result,) = judge(case, function, checks=["remembered"])
-    return result
+put = partial(result_of, "remembered")
 
 
 def kept_by(key):

@@ -1,7 +1,5 @@
 """The line of Python below a failure, and smaller cases that fail as well."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import subprocess
@@ -42,32 +40,25 @@ def value_of(case):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "facts", "words"),
     [
-        ({}, '"value", "smooth_l1", (37, 101), seed=0)'),
-        ({"params": {"beta": 0.5}}, "beta=0.5, seed=0)"),
-        ({"loss": "hinge", "target_shape": (37, 101)}, '"hinge", (37, 101), (37, 101), seed=0)'),
-        ({"dtype": "float16", "seed": 7, "scale": 2.0}, 'dtype="float16", scale=2.0, seed=7)'),
+        ({}, {}, '"value", "smooth_l1", (37, 101), seed=0)'),
+        ({"params": {"beta": 0.5}}, {}, "beta=0.5, seed=0)"),
+        (
+            *({"loss": "hinge", "target_shape": (37, 101)}, {}),
+            '"hinge", (37, 101), (37, 101), seed=0)',
+        ),
+        ({"dtype": "float16", "seed": 7, "scale": 2.0}, {}, 'dtype="float16", scale=2.0, seed=7)'),
+        ({}, {"tolerance_ulp": 16.0}, "seed=0, ulp=16)"),
+        ({}, {"beside": ("mse",)}, 'seed=0, beside=("mse",))'),
+        ({}, {"beside": ("a", "b")}, 'seed=0, beside=("a", "b"))'),
     ],
 )
-def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, changes, words):
-    text = line(VerifyResult(make_case(**changes), "functional", "value", FAIL))
+def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, changes, facts, words):
+    text = line(VerifyResult(make_case(**changes), "functional", "value", FAIL, **facts))
 
     assert text.startswith('from losscli.verify import repeat; repeat("functional", ')
     assert text.endswith(words)
-
-
-def test_repeat_line_of_a_loosened_case_has_its_tolerance(make_case):
-    result = VerifyResult(make_case(), "functional", "value", FAIL, tolerance_ulp=16.0)
-
-    assert line(result).endswith("seed=0, ulp=16)")
-
-
-@pytest.mark.parametrize(("beside", "word"), [(("mse",), '("mse",)'), (("a", "b"), '("a", "b")')])
-def test_repeat_line_has_the_losses_that_were_called_in_between(make_case, beside, word):
-    result = VerifyResult(make_case(), "functional", "steps", FAIL, beside=beside)
-
-    assert line(result).endswith(f"seed=0, beside={word})")
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """The check of 16-bit results with a bias."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -36,7 +34,7 @@ def test_truncating_implementation_fails(make_case):
     case = make_case("mse", dtype="bfloat16", reduction="none")
 
     (result,) = judge(case, cut_off, checks=CHECKS)
-    (plain,) = judge(case, cut_off, checks=("sizes",))
+    (plain,) = judge(case, cut_off, checks=("boundary_sizes",))
 
     assert plain.status == PASS
     assert result.status == FAIL

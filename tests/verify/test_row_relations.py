@@ -1,7 +1,5 @@
 """`row_relations`: what it finds without the oracle, and what passes it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

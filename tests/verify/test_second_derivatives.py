@@ -1,7 +1,5 @@
 """The check of the derivatives of the gradients."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

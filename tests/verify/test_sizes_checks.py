@@ -1,7 +1,5 @@
 """The checks of sizes, broadcasts and large results find what is wrong at one size alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -44,9 +42,9 @@ def doubled_where(is_wrong):
 @pytest.mark.parametrize(
     ("check", "reduction", "wrong", "named"),
     [
-        ("sizes", "mean", without_tail_of_one, "Wrong at 1, 65, 129, 257"),
-        ("sizes", "mean", zero_for_nothing, "0 elements, loss: "),
-        ("sizes", "mean", doubled_where(lambda x, y: x[0] == 256), "256 elements, "),
+        ("boundary_sizes", "mean", without_tail_of_one, "Wrong at 1, 65, 129, 257"),
+        ("boundary_sizes", "mean", zero_for_nothing, "0 elements, loss: "),
+        ("boundary_sizes", "mean", doubled_where(lambda x, y: x[0] == 256), "256 elements, "),
         (
             *("broadcasts", "mean"),
             doubled_where(lambda x, y: len(y) == 1 and 1024 < y[0] < 2048),
@@ -61,7 +59,7 @@ def doubled_where(is_wrong):
             *("broadcasts", "mean", doubled_where(lambda x, y: x == (5, 1))),
             "(5, 1) with (40, 5, 7), ",
         ),
-        ("bulk", "none", a_line_is_not_written, "repeat 255 of 2047, loss: expected "),
+        ("large_outputs", "none", a_line_is_not_written, "repeat 255 of 2047, loss: expected "),
     ],
 )
 def test_mistake_at_a_size_fails(make_case, check, reduction, wrong, named):
@@ -79,4 +77,4 @@ def test_pytorchs_float32_sums_pass_broadcasts(make_case):
 
 
 def test_bulk_does_not_apply_to_sums(make_case):
-    assert judge(make_case(), reference, checks=("bulk",)) == []
+    assert judge(make_case(), reference, checks=("large_outputs",)) == []

@@ -1,7 +1,5 @@
 """The check of values at the ends of a dtype's range."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -12,7 +10,7 @@ from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.selftest.surgery import graft, regrade
 from tests.verify.judging import judge, put, reference
 
-CHECKS = ("specials",)
+CHECKS = ("special_values",)
 
 
 def clamped(case, input, target):
@@ -69,7 +67,7 @@ def test_overflow_that_torch_shares_is_no_worse_than_torch(make_case):
     case = make_case("mse", dtype="float16")
 
     for name in ("reference", "functional"):
-        (result,) = put(case, find_implementation(name), checks=("specials",))
+        (result,) = put(case, find_implementation(name), checks=("special_values",))
 
         assert (result.status, result.code) == (WARN, "no_worse_than_torch")
         assert result.told.startswith("no worse than torch: a number whose square is out of range")
@@ -78,14 +76,14 @@ def test_overflow_that_torch_shares_is_no_worse_than_torch(make_case):
 def test_implementation_held_to_the_oracle_gets_no_excuse(make_case):
     own = replace(find_implementation("reference"), held_to_oracle=True)
 
-    (result,) = put(make_case("mse", dtype="float16"), own, checks=("specials",))
+    (result,) = put(make_case("mse", dtype="float16"), own, checks=("special_values",))
 
     assert (result.status, result.code) == (FAIL, "wrong")
 
 
 def test_mistake_beyond_those_of_torch_is_not_excused(make_case):
     """Where a square is out of range it is as wrong as torch; with NaN it is wrong by itself."""
-    (result,) = judge(make_case("mse", dtype="float16"), "NaN scrubbed", checks=("specials",))
+    (result,) = judge(make_case("mse", dtype="float16"), "NaN scrubbed", checks=("special_values",))
 
     assert (result.status, result.code) == (FAIL, "limited")
     assert "NaN in the input" in result.reason

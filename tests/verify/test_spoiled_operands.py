@@ -1,7 +1,5 @@
 """Operands that an implementation overwrites are restored for the next one."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
@@ -26,10 +24,7 @@ def writes_over(operand):
     def bind(case):
         def function(input, target):
             loss = case.spec.reference(input, target, reduction=case.reduction, **case.params)
-            with torch.no_grad():
-                {"input": input, "target": target}[operand].view_as(
-                    {"input": input, "target": target}[operand]
-                ).add_(0.25)
+            {"input": input, "target": target}[operand].detach().add_(0.25)
             return loss
 
         return function

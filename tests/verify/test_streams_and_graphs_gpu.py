@@ -1,7 +1,5 @@
 """Implementations that are right when called alone, on the default stream."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

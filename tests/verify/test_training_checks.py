@@ -1,7 +1,5 @@
 """Checks of training: incoming gradients, moved operands, memory, float64 sums."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from contextlib import nullcontext
@@ -20,8 +18,9 @@ from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, steps
-from losscli.verify.checks.check import Tally, small_case
+from losscli.verify.checks.check import Tally
 from losscli.verify.checks.steps import Due
+from losscli.verify.geometry.element import small_case
 from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong

@@ -1,7 +1,5 @@
 """`losscli verify` from the command line, with PyTorch's implementations: no kernel is built."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace
@@ -80,7 +78,7 @@ def test_json_has_the_record_of_a_run(tmp_path):
         "gradients",
         "branches",  # mse has none
         "numeric",  # in float64 alone
-        "bulk",  # without a reduction
+        "large_outputs",  # without a reduction
         "rounding",  # of 16 bits
         "float64_sums",  # of who promises right ones
         "allocations",  # of who plans no temporaries
@@ -184,13 +182,16 @@ def test_a_config_that_excludes_everything_is_an_error(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "given", [("--check", "specials", "--check", "value"), ("--check", "specials,value")]
+    "given", [("--check", "special_values", "--check", "value"), ("--check", "specials,value")]
 )
 def test_check_option_repeats_takes_commas_and_runs_only_these(given):
     result = invoke(*MEAN, *given, "--format", "json")
 
     assert result.return_value == EXIT_OK
-    assert [one["check"] for one in json.loads(result.stdout)["results"]] == ["value", "specials"]
+    assert [one["check"] for one in json.loads(result.stdout)["results"]] == [
+        "value",
+        "special_values",
+    ]
 
 
 @pytest.mark.parametrize(

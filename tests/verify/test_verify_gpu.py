@@ -1,7 +1,5 @@
 """The GPU's differences: generators, devices, errors that surface late."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

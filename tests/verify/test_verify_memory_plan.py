@@ -1,6 +1,6 @@
 """The memory plan of a case against bytes computed by hand."""
 
-from __future__ import annotations
+from typing import Any
 
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.runs.records import SKIPPED
@@ -8,6 +8,7 @@ from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.memory_plan import Held, bytes_to_verify
+from tests.parameters import naming
 
 GIB = 2**30
 BLOCKS = 16 * 8 * BLOCK_ELEMENTS
@@ -15,29 +16,22 @@ CUSTOM = [IMPLEMENTATIONS["custom"]]
 LARGE = (32768, 32768)
 
 
-def test_mean_needs_the_operands_and_both_gradients(make_case):
-    case = make_case("mse", shape=LARGE)
-
-    assert bytes_to_verify(case, "forward_backward", CUSTOM) == 16 * GIB + BLOCKS
-
-
-def test_forward_needs_the_memory_of_the_reference(make_case):
-    case = make_case("mse", shape=LARGE)
-
-    assert bytes_to_verify(case, "forward", CUSTOM) == 16 * GIB + BLOCKS
-
-
-def test_without_a_reduction_the_loss_and_its_gradient_come_on_top(make_case):
-    case = make_case("mse", shape=LARGE, reduction="none")
-
-    assert bytes_to_verify(case, "forward_backward", CUSTOM) == 24 * GIB + BLOCKS
-
-
-def test_a_broadcast_target_is_small_and_its_gradient_is_summed_in_float64(make_case):
-    case = make_case("hinge", shape=LARGE)
-
-    rows = 32768 * (4 + 8 + 8)  # the target, its value and magnitude; its gradient is not the most
-    assert bytes_to_verify(case, "forward_backward", CUSTOM) == 12 * GIB + rows + BLOCKS
+def test_plans_of_large_cases(make_case):
+    cases: list[Any] = [
+        # The operands and both gradients; in forward the memory of the reference.
+        ("mse", {}, "forward_backward", Held(), 16 * GIB),
+        ("mse", {}, "forward", Held(), 16 * GIB),
+        # Without a reduction the loss and its gradient come on top.
+        ("mse", {"reduction": "none"}, "forward_backward", Held(), 24 * GIB),
+        # A row of targets, its value and magnitude in float64; its gradient is not the most.
+        ("hinge", {}, "forward_backward", Held(), 12 * GIB + 32768 * (4 + 8 + 8)),
+        # Two inputs and three results with both gradients.
+        ("mse", {}, "forward_backward", Held(operands=2, results=3), (4 + 6) * 4 * GIB),
+    ]
+    for loss, changes, pass_, held, due in cases:
+        case = make_case(loss, shape=LARGE, **changes)
+        with naming(loss, changes, pass_, held):
+            assert bytes_to_verify(case, pass_, CUSTOM, held) == due + BLOCKS
 
 
 def test_temporaries_of_an_implementation_count(make_case):
@@ -70,15 +64,6 @@ def test_one_pass_may_fit_where_the_other_does_not(make_case):
         ("gradients", True),
         ("determinism", True),
     ]
-
-
-def test_check_that_holds_more_results_needs_more_memory(make_case):
-    """Two inputs and three results with both gradients, beside the blocks."""
-    case = make_case("mse", shape=LARGE)
-
-    held = Held(operands=2, results=3)
-
-    assert bytes_to_verify(case, "forward_backward", CUSTOM, held) == (4 + 6) * 4 * GIB + BLOCKS
 
 
 def test_temporaries_count_once_a_stream(make_case):

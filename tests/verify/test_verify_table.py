@@ -1,7 +1,5 @@
 """The report of `losscli verify`: a table of checks and losses, then failures in full."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

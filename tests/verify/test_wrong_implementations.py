@@ -1,7 +1,5 @@
 """Deliberately wrong implementations fail in the runner that losscli's own use."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -191,7 +189,7 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
     def raises(case, input, target):
         raise RuntimeError("CUDA error: misaligned address")
 
-    first, second = judge(make_case(), raises, checks=("gradients", "sizes"))
+    first, second = judge(make_case(), raises, checks=("gradients", "boundary_sizes"))
 
     assert (first.status, first.reason) == (
         FAIL,

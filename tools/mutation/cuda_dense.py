@@ -132,7 +132,7 @@ DENSE = (
         "rows.operands = 1u << n;",
         "only the last of several rows that repeat",
         losses=("weighted_hinge",),
-        unseen="in the checks one operand is such a row; tests/kernels/test_rows.py has two",
+        unseen="in the checks one operand is such a row; tests/kernels/test_weights.py has two",
     ),
     Mutation(
         "elementwise/cuda/rows.h",

@@ -1,7 +1,6 @@
-"""Runs code of others in processes of its own, from which only bytes come back.
+"""Runs third-party code in separate processes that return only bytes.
 
-``process`` starts and ends a worker, ``zygote`` is the process that forks it, ``confinement``
-closes it in behind walls, whose ``parts`` a verdict lists, ``server`` is what runs there,
-``messages`` and ``wire`` are what goes to and fro.
+``process`` starts and ends workers, ``zygote`` forks them, ``confinement`` isolates them (a verdict
+lists the ``parts``), ``server`` runs inside them, and ``messages`` and ``wire`` carry the data.
 This contains accidents and cheats, not a determined attacker.
 """

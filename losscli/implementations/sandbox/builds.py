@@ -1,7 +1,4 @@
-"""What a file has compiled in one worker, carried to the next ones, so that it is compiled once.
-
-It is taken before the file has seen an operand: no answer can be in it.
-"""
+"""Carries a file's compiled output to the next worker, packed before operands are known."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from pathlib import Path
 import msgspec
 
 FOLDER = "extensions"
-"""Where PyTorch compiles extensions, below the scratch directory of a worker."""
+"""PyTorch's folder for extensions in a worker's scratch directory."""
 MOST_BYTES = 2**28
 LOCK = "lock"
-"""What a compilation holds while it writes; a copy would have the next one wait for ever."""
+"""The lock of a running compilation; a copied one would block the next worker forever."""
 
 
 class _Compiled(msgspec.Struct):
-    """One file; ninja compares its time, to the nanosecond, with those of the others."""
+    """One compiled file; ninja compares its time to the nanosecond."""
 
     path: str
     mode: int
@@ -28,10 +25,7 @@ class _Compiled(msgspec.Struct):
 
 
 def pack(scratch: str) -> bytearray:
-    """Return what has been compiled below a scratch directory.
-
-    Nothing if that is too much, or changes meanwhile.
-    """
+    """Return what is compiled in a scratch directory; empty if it is too large or changes."""
     root, packed = Path(scratch, FOLDER), bytearray()
     found, left = [], MOST_BYTES
     with suppress(OSError):
@@ -49,10 +43,10 @@ def pack(scratch: str) -> bytearray:
 
 
 def unpack(packed: bytearray | memoryview, scratch: str) -> None:
-    """Put back what another worker has compiled; on a full disk, a part of it.
+    """Restore another worker's compiled output, or part of it on a full disk.
 
-    ninja finds it up to date only below the same path: where the kernel offers no file system of
-    each worker's own, the next worker compiles again.
+    ninja reuses it only at the same path. If the kernel offers no private file system, the next
+    worker compiles again.
     """
     with suppress(OSError):
         for each in msgspec.msgpack.decode(packed, type=list[_Compiled]):

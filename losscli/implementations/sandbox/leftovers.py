@@ -1,4 +1,4 @@
-"""What a file has left running in its worker."""
+"""Finds processes and threads that a file left running in its worker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from losscli.machine.own_processes import children
 
 WATCHED_SECONDS, WATCHES = 0.1, 10
-"""A worker that is asked nothing computes in less than half of this, soon: threads of OpenMP look
-for work for a while, which takes longer where others wait for the same cores."""
+"""An idle worker soon computes less than half of this: OpenMP threads spin for a while, longer if
+others wait for the same cores."""
 
 
 def find() -> list[str]:
-    """Name the processes that the candidate has left running."""
+    """Name the processes that the candidate left running."""
     own = os.getpid()
     if own == 1 and os.readlink("/proc/self") == "1":  # it shows those of the namespace alone
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
@@ -26,7 +26,7 @@ def find() -> list[str]:
 
 
 def goes_on_computing() -> bool:
-    """Tell whether threads of this process compute while it sleeps, for a second on end."""
+    """Tell whether this process's threads compute for a full second while it sleeps."""
     for _ in range(WATCHES):
         before = _wanted_seconds()
         time.sleep(WATCHED_SECONDS)
@@ -36,10 +36,7 @@ def goes_on_computing() -> bool:
 
 
 def _wanted_seconds() -> float:
-    """Return how long the threads of this process have computed, or waited for a core to compute.
-
-    Without the kernel's account of the waiting, how long they have computed.
-    """
+    """Return how long threads ran or waited for a core; without schedstat, how long they ran."""
     if not Path("/proc/self/schedstat").exists():
         return time.process_time()
     nanoseconds = 0

@@ -1,4 +1,4 @@
-"""What a worker writes to standard output and standard error."""
+"""Captures a worker's standard output and standard error."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from losscli.errors import printable
 
 LOG_BYTES = 2**16
-"""Bytes that are kept of the beginning and of the end of what a candidate writes."""
+"""Bytes kept of the start and end of the output."""
 _END_SECONDS = 5.0
 
 
 class Log:
-    """What a worker writes, of which the beginning and the end are kept."""
+    """The first and last parts of a worker's output."""
 
     def __init__(self, most: int, flooded: Callable[[], None]) -> None:
         self.reading, self.writing = os.pipe()
@@ -35,12 +35,12 @@ class Log:
         os.close(self.reading)
 
     def end(self) -> None:
-        """Read what is left."""
+        """Read the remaining output."""
         self._thread.join(_END_SECONDS)
 
     @property
     def text(self) -> str:
-        """What was kept."""
+        """The kept output."""
         left_out = self.count - len(self.head) - len(self.tail)
         between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
         head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))

@@ -1,7 +1,7 @@
-"""The messages between a judge and a worker: JSON.
+"""The JSON messages between a judge and a worker.
 
-Tensors are not in them: see ``wire``. A worker's messages may be forged by the code that runs in
-it, so the judge decodes them by type.
+Tensors travel separately; see ``wire``. A worker may forge its messages, so the judge decodes them
+by type.
 """
 
 from __future__ import annotations
@@ -12,71 +12,73 @@ import msgspec
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
+from losscli.implementations.implementation import Mend
 from losscli.processes import Channel
 from losscli.reasons import Code
 
 
 class Stored(msgspec.Struct):
-    """The memory of an operand: its bytes lie in the file of operands."""
+    """An operand's storage; its bytes are in the operand file."""
 
     key: int
-    """The same for the same memory of the judge, so that a worker keeps its address."""
+    """Identifies the judge's memory, so that a worker keeps its address."""
     bytes: int
     at: int
     device: str
 
 
 class Asked(msgspec.Struct, tag="asked"):
-    """A request to a worker, and the case whose subject it is for."""
+    """A request and the case of its subject."""
 
     number: int
-    """A random one; the answer has it as well, so that no older answer is taken for it."""
+    """A random number that the response repeats, so that no older one is accepted."""
     request: msgspec.Raw
     storages: list[Stored]
     case: Case | None = None
     model: ModelCase | None = None
-    """The case where it is one of a Model."""
+    """The case, if it is a Model's."""
     generation: int = 0
     """The implementation is bound anew for each."""
-    mends: bool = False
-    """Whether a result is reduced, reshaped and converted as is due."""
+    mends: tuple[Mend, ...] = ()
 
 
 class Load(msgspec.Struct, tag="load"):
-    """What to import, before the first request."""
+    """What to import before the first request."""
 
     number: int
     named: str
     source: str
     path: str
     revision: str
-    """The source may import files beside it, but not at a revision."""
+    """Without a revision, the source may import neighbouring files."""
     name: str
     """The name of the function or class; empty to find it."""
+    call: str
+    """An expression that calls it; empty to find how."""
     order: list[str]
-    """The order of the operands; empty to find it."""
+    """The order of operands; empty to infer it."""
     unmarked: bool
-    """Whether it is to be imported where it is called, in a process that looks like a user's."""
+    """Whether to import it where it is called, in a process that looks like a user's."""
     built: int
-    """Bytes in the file of operands, of what an earlier worker has compiled."""
+    """Bytes of an earlier worker's compiled output in the operand file."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
-    """The worker is closed in."""
+    """The worker is isolated."""
 
     reached: list[str]
     scratch: str
 
 
 class Replied(msgspec.Struct, tag="replied"):
-    """The answer to a request."""
+    """The response to a request."""
 
     number: int
     value: msgspec.Raw
 
 
 class Raised(msgspec.Struct, tag="raised"):
-    """The candidate raised, or returned what is no answer."""
+    """The candidate raised or returned an invalid result."""
 
     text: str
     kind: Literal[
@@ -85,14 +87,14 @@ class Raised(msgspec.Struct, tag="raised"):
     refused: bool = False
     """Whether it was RuntimeError."""
     code: Code = Code.RAISED
-    """The code; not ``raised`` where it raised nothing, but returned no tensor, say."""
+    """The code; not ``raised`` if it raised nothing, but returned no tensor, say."""
     broke: bool = False
-    """Whether the GPU cannot be used by the worker any more."""
+    """Whether the worker can no longer use the GPU."""
     number: int = 0
 
 
 class Tunes(msgspec.Struct, tag="tunes"):
-    """The candidate tunes a kernel, so that the answer to a question takes as long as a build."""
+    """The candidate is tuning a kernel, so this request has a build's time limit."""
 
     number: int
 
@@ -110,22 +112,21 @@ def send(channel: Channel, message: Question | Reply) -> None:
 
 
 def receive_question(channel: Channel) -> Question | None:
-    """Receive what the judge asks; None where it has hung up."""
+    """Receive the judge's request; None if it has hung up."""
     data = channel.receive()
     return None if data is None else _questions.decode(data)
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive what a worker answers; None where it has hung up.
+    """Receive a worker's response; None if it has hung up.
 
     Raises:
-        ValueError: it is no message.
-        TimeoutError: nothing came for so many seconds.
+        ValueError: the message is invalid.
+        TimeoutError: nothing arrived in ``seconds``.
     """
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    """Return the parameters of a loss as JSON can hold them."""
     return dict(value)

@@ -1,4 +1,4 @@
-"""Makes and describes modules of any arguments in a worker: a ``Model``, or a candidate."""
+"""Builds and describes modules in a worker: a ``Model`` or a candidate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Operands
 
 _SUM_ERROR = 0.02
-"""How far from one a row of probabilities may sum: 16-bit rows are rounded."""
+"""How far from one a row of probabilities may sum, rounded to 16 bits."""
 
 
 def make(module: ModuleType, definition: Definition, device: str, seed: int) -> Any:
-    """Return what a definition defines; a class is made from a seed, on a device."""
+    """Build what a definition defines; a class is made with a seed, on a device."""
     found: Any = getattr(module, definition.name)
     if definition.kind == "function":
         return found
@@ -29,7 +29,7 @@ def make(module: ModuleType, definition: Definition, device: str, seed: int) -> 
 
 
 def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the parameters and buffers of what was made; and which of them have a gradient."""
+    """Return parameters and buffers, and the names of those with gradients."""
     if not isinstance(made, nn.Module):
         return {}, []
     trained = [name for name, each in made.named_parameters() if each.requires_grad]
@@ -37,10 +37,13 @@ def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
 
 
 class BoundModel:
-    """What a file defines, called with the operands of a case: arguments, then parameters."""
+    """A file's module, called with a case's arguments and parameters."""
 
-    def __init__(self, module: ModuleType, definition: Definition, case: ModelCase) -> None:
-        self.case = case
+    def __init__(
+        self, module: ModuleType, definition: Definition, case: ModelCase, *, copies: bool
+    ) -> None:
+        """``copies``: call it with copies of the arguments, for it overwrites them."""
+        self.case, self.copies = case, copies
         self.made = make(module, definition, case.device, case.made_with)
         if case.cast and isinstance(self.made, nn.Module):
             self.made = self.made.to(getattr(torch, case.cast))
@@ -49,6 +52,8 @@ class BoundModel:
 
     def __call__(self, *operands: Tensor) -> Tensor:
         """Return the result."""
+        if self.copies:
+            operands = tuple(each.clone() for each in operands)
         given = dict(zip(self.case.shapes, operands, strict=True))
         arguments = [a.plain if a.shape is None else given[a.name] for a in self.case.arguments]
         found: Tensor
@@ -64,11 +69,7 @@ class BoundModel:
         return found
 
     def hold(self, operands: Operands) -> list[Tensor]:
-        """Take parameters and buffers from operands for good, so that calls are plain calls.
-
-        Returns:
-            The parameters.
-        """
+        """Bind parameters and buffers permanently; return the parameters."""
         if self.case.state:
             self.made.load_state_dict({a.name: operands[a.name] for a in self.case.state})
             self.holds = True
@@ -76,7 +77,7 @@ class BoundModel:
 
 
 def arguments_of(module: ModuleType) -> list[Argument]:
-    """Return what the arguments that ``get_inputs`` gives are like: shapes, dtypes and contents."""
+    """Return shapes, dtypes and contents of the arguments from ``get_inputs``."""
     make_inputs: Any = getattr(module, "get_inputs", None)
     if make_inputs is None:
         raise SubjectError("has no get_inputs, which would say the shapes of its arguments")
@@ -99,7 +100,6 @@ def _described(given: Any) -> Argument:
 
 
 def _content(values: Tensor) -> Content:
-    """Say what floating values are like."""
     if not values.numel() or not bool(values.isfinite().all()):
         return "any"
     low, high = float(values.min()), float(values.max())

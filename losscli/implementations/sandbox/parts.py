@@ -1,4 +1,4 @@
-"""The parts of the walls around a worker: a verdict lists them, the documents explain them."""
+"""The parts of a worker's isolation that verdicts list and documents explain."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A part of the walls, and what it is made of."""
+    """A part of the isolation, and how it is made."""
 
     name: str
     by: str
     without: str
-    """What it is made of where there are no namespaces; empty where it is missing then."""
+    """How it is made without namespaces; empty if it is then missing."""
     on_cuda: str = ""
-    """What it is made of on a GPU, where that differs."""
+    """How it is made on a GPU, if different."""
 
 
 PARTS = (
@@ -42,5 +42,5 @@ NAMES = tuple(part.name for part in PARTS)
 
 
 def missing(reached: Iterable[str]) -> tuple[str, ...]:
-    """Return the parts that were not reached."""
+    """Return the parts that are missing."""
     return tuple(name for name in NAMES if name not in {*reached})

@@ -1,8 +1,8 @@
-"""Starts workers, asks them, and ends them: the judge's side of the sandbox.
+"""Starts, calls and ends workers: the judge's side of the sandbox.
 
-Nothing is left behind: operands and results lie in files in memory without a name, temporary files
-in a file system of the worker's own, and the kernel kills all processes of a worker with the
-process that keeps it, and that one with the judge.
+Nothing outlives the judge. Operands and results are in anonymous files in memory, and temporary
+files in the worker's own file system. The kernel kills a worker's processes with their keeper, and
+the keeper with the judge.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
+from losscli.implementations.implementation import Mend
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
@@ -68,7 +69,7 @@ START_SECONDS = 120.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
-"""Bytes of results from which on their memory is given back after each reply."""
+"""Bytes of results from which memory is returned after each reply."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 EXCESSES: dict[int, tuple[Code, str]] = {
     TOO_MUCH_MEMORY: (
@@ -81,7 +82,7 @@ EXCESSES: dict[int, tuple[Code, str]] = {
 
 
 class Zygote:
-    """The process that forks workers. It is started once, for importing torch takes a second."""
+    """The process that forks workers; importing torch takes a second, so it starts once."""
 
     def __init__(self) -> None:
         self._process = Process(
@@ -97,7 +98,7 @@ class Zygote:
 
     @property
     def id(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self._process.id
 
     @property
@@ -107,7 +108,7 @@ class Zygote:
         return "" if code is None else how_ended(code)
 
     def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int | None:
-        """Return the number of the keeper of a new worker; None where this process has ended."""
+        """Fork a worker and return its keeper's id; None if this process has ended."""
         channel = self._process.channel
         try:
             with self._lock:
@@ -121,7 +122,7 @@ class Zygote:
         return None
 
     def end(self) -> None:
-        """End the process, and with it all workers."""
+        """End the process and all its workers."""
         self._process.close()
 
 
@@ -129,7 +130,7 @@ _zygotes: list[Zygote] = []
 
 
 def zygote() -> Zygote:
-    """Return the process that forks the workers of this one; another one where it has ended."""
+    """Return this process's zygote; start one if none is running."""
     if not _zygotes or _zygotes[-1].ended:
         _zygotes.append(Zygote())
         atexit.register(_zygotes[-1].end)
@@ -137,26 +138,21 @@ def zygote() -> Zygote:
 
 
 def is_of_a_worker(pid: int) -> bool:
-    """Tell whether a process was begun by a worker of this process."""
+    """Tell whether a process was started by one of our workers."""
     return any(each.id in ancestors(pid) for each in _zygotes)
 
 
 def _allocator() -> dict[str, str]:
-    """Return what makes a worker keep freed memory as this process does, within its limit."""
     return allocator.SMALL_PAD if allocator.keeps() else {}
 
 
 def _user_packages() -> dict[str, str]:
-    """Return what names the folder of this user's packages to a process without a home."""
     found = site.getusersitepackages() in sys.path
     return {"PYTHONUSERBASE": site.getuserbase()} if found else {}
 
 
 def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
-    """Return what workers may see of an environment, with what they compute and compile by.
-
-    ``cached``: name the cache, for a source that imports losscli, which has its kernels there.
-    """
+    """Return the environment of workers; ``cached`` names the cache of kernels."""
     path = headers.search_path(given.get("CPATH", ""))
     found = {**kept(given), **_allocator(), **({"CPATH": path} if path else {})}
     if cached:
@@ -165,10 +161,7 @@ def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) ->
 
 
 def hidden_from_workers(*, cached: bool) -> list[str]:
-    """Return what no worker needs of the cache: whoever opens a lock can take it.
-
-    All of it, but where its kernels are ``cached`` there.
-    """
+    """Return what to hide of the cache, such as locks; ``cached`` shows its kernels."""
     root = cache_directory("kernels").absolute()
     if not cached:
         return [str(root)]
@@ -176,7 +169,6 @@ def hidden_from_workers(*, cached: bool) -> list[str]:
 
 
 def _forked(wanted: dict[str, Any], descriptors: Sequence[int]) -> tuple[Zygote, int]:
-    """Return what forked a new worker, and the number of its keeper."""
     for _ in range(2):
         parent = zygote()
         if keeper := parent.fork(wanted, descriptors):
@@ -189,7 +181,7 @@ def _random_number() -> int:
 
 
 class Worker:
-    """One worker, with one file."""
+    """A worker with one file."""
 
     def __init__(
         self,
@@ -202,21 +194,21 @@ class Worker:
         built: bytes = b"",
         require_isolation: bool = False,
     ) -> None:
-        """Start it, and have it import the file; ``built`` is what another has compiled of it.
+        """Start a worker and import the file; ``built`` is another worker's compiled output.
 
-        ``unmarked``: it is asked for one answer of a process that looks like a user's own;
-        ``require_isolation``: it imports nothing where a part of the walls is missing.
+        ``unmarked``: the worker is asked for one answer of a process that looks like a user's.
+        ``require_isolation``: import nothing if part of the isolation is missing.
 
         Raises:
-            NotBuiltError: it cannot be imported.
-            NotIsolatedError: a part of the walls is missing.
-            SandboxError: it died, or did not answer in time.
+            NotBuiltError: the file cannot be imported.
+            NotIsolatedError: part of the isolation is missing.
+            SandboxError: the worker died or timed out.
         """
         self.file, self.device, self.allowance = file, device, allowance
         self.died: SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
-        """The parts of the walls behind which it runs."""
+        """The isolation it runs under."""
         self._own_scratch: Path | None = None
         operands = os.memfd_create("operands", os.MFD_CLOEXEC)
         results = os.memfd_create("results", os.MFD_CLOEXEC)
@@ -271,16 +263,15 @@ class Worker:
         *,
         case: Case | None,
         generation: int = 0,
-        mends: bool = False,
+        mends: tuple[Mend, ...] = (),
     ) -> R:
-        """Return the response to a request, for the subject of a case.
-
-        ``mends``: what is of the wrong shape, say, is reduced, reshaped and converted as is due.
+        """Return the response to a request for the subject of a case.
 
         Raises:
-            SubjectError: the candidate raised; NoSecondDerivativesError where it has none.
-            SandboxError: the worker died, hangs or forges: it is ended.
-            torch.OutOfMemoryError: the memory of a GPU ran out.
+            SubjectError: the candidate raised; NoSecondDerivativesError if it has no second
+                gradients.
+            SandboxError: the worker died, hung or forged a message. It is ended.
+            torch.OutOfMemoryError: the GPU ran out of memory.
         """
         if self.died:
             raise self.died
@@ -313,7 +304,7 @@ class Worker:
         return response
 
     def end(self) -> str:
-        """End the worker and all it has started; return what it wrote."""
+        """End the worker and its children; return its output."""
         if self.channel.socket.fileno() >= 0:
             self._end_processes()
             self.channel.socket.close()
@@ -330,7 +321,7 @@ class Worker:
         number = _random_number()
         wanted = Load(
             *(number, file.named, file.text, str(file.path), file.revision),
-            *(file.name, list(order), unmarked, built),
+            *(file.name, file.call, list(order), unmarked, built),
         )
         messages.send(self.channel, wanted)
         reply = self._answer(number, self.allowance.build_seconds)
@@ -338,10 +329,9 @@ class Worker:
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")
 
     def _answer(self, number: int, seconds: float) -> Replied | Raised:
-        """Wait for the answer to a question, so long and no longer."""
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
-        # Each process that a question starts says so for itself.
+        # Each process that a request starts reports its own tuning.
         while isinstance(reply, Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
@@ -352,7 +342,6 @@ class Worker:
         return reply
 
     def _reply(self, seconds: float) -> Reply:
-        """Wait for a message, so long and no longer."""
         try:
             reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
@@ -386,7 +375,6 @@ class Worker:
         return error
 
     def _ended(self) -> SandboxError:
-        """Say how a worker ended that should have answered."""
         if self._flooded:
             most = self.allowance.output_bytes
             return self._fatal(Code.FLOODED_OUTPUT, f"wrote more than {most} bytes of output")
@@ -402,7 +390,7 @@ class Worker:
         return self._fatal(Code.PROCESS_DIED, f"its process ended {how_ended(int(told))}")
 
     def _why_interrupted(self) -> str:
-        """Say which process of losscli has ended: a keeper says how its worker ended, if it can."""
+        """Name the losscli process that ended; a keeper reports its worker's end if it can."""
         how = self._zygote.ended
         what = f"starts workers ended {how}" if how else "keeps the worker was killed"
         told = f"losscli's process that {what}, as when the system runs out of memory"
@@ -420,7 +408,6 @@ class Worker:
         return self.died
 
     def _end_processes(self) -> None:
-        """End all processes of the worker."""
         self._signal(signal.SIGTERM)
         self._status()
         limit = time.monotonic() + END_SECONDS
@@ -429,9 +416,9 @@ class Worker:
         self.keeper = 0
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the keeper, which goes on if it was stopped; tell whether it was there.
+        """Signal the keeper, resume it if stopped, and tell whether it existed.
 
-        Without a number it would go to the judge's own group.
+        Without an id, the signal would reach the judge's own group.
         """
         if not self.keeper:
             return False
@@ -443,10 +430,7 @@ class Worker:
         return True
 
     def _status(self) -> str | None:
-        """Wait for the keeper's end; return the exit code that it tells.
-
-        Empty where it was killed; None where it goes on, for processes of the worker do.
-        """
+        """Return the keeper's exit code: empty if killed, None if workers keep it running."""
         self._signal(0)
         ready, _, _ = select.select([self.status], [], [], END_SECONDS)
         return os.read(self.status, 64).decode() if ready else None

@@ -1,10 +1,11 @@
-"""Imports a loss, binds its arguments and calls it, as any program does.
+"""Imports, binds and calls a loss as any program does.
 
-It imports nothing of its own project, for it is run from its source as well: see ``unmarked``.
+It is also run from its source, so it imports and names nothing of this project; see ``unmarked``.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -19,23 +20,30 @@ from torch import Tensor
 
 
 class Binding(NamedTuple):
-    """What a module defines, and how it is called."""
+    """A module's loss, and how it is called."""
 
     name: str
     is_class: bool
     settings: Mapping[str, Any]
     made: Mapping[str, Any]
-    """What the constructor of a class may be given by name."""
+    """Keyword arguments for a class's constructor."""
     filled: tuple[str, ...]
-    """The names of the constructor's arguments that ``get_init_inputs`` may give by position."""
+    """Constructor arguments that ``get_init_inputs`` may pass by position."""
     names: tuple[str, ...]
     order: tuple[str, ...]
-    """Of those that are given by position; the others are given by name."""
+    """The operands passed by position; the others go by keyword."""
     device: str
+    expression: str = ""
+    """What is evaluated in place of a call of the name."""
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
-    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``."""
+    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``.
+
+    A name with a dot is that of an installed module.
+    """
+    if "." in name:
+        return importlib.import_module(name)
     place = Path(scratch) / f"{name}.py"
     place.write_text(source, "utf-8")
     sys.path.insert(0, scratch)
@@ -52,6 +60,8 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 
 def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     """Return what takes the operands."""
+    if how.expression:
+        return _evaluated(module, how)
     found: Any = getattr(module, how.name)
     function = partial(found, **how.settings)
     if how.is_class:
@@ -73,6 +83,24 @@ def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     return called
 
 
+def _evaluated(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
+    """Return what evaluates an expression in the namespace of a module."""
+    code = compile(how.expression, "--call", "eval")
+    settings = dict(how.settings)
+
+    def called(*operands: Tensor) -> Tensor:
+        given = {**settings, **dict(zip(how.names, operands, strict=True))}
+        try:
+            found: Tensor = eval(code, vars(module), given)
+        except NameError as error:
+            there = [name for name in vars(module) if not name.startswith("_")]
+            told = f"{error}; there are {', '.join([*how.names, *settings])}"
+            raise NameError(f"{told} and, in the file, {', '.join(there)}") from None
+        return found
+
+    return called
+
+
 def main(
     source: Sequence[str],
     how: Binding,
@@ -80,7 +108,7 @@ def main(
     incoming: Tensor | None,
     results: str,
 ) -> None:
-    """In a process of its own: call once, and save the loss and the first gradient, or an error."""
+    """In a separate process: call once, save the loss and first gradient, or an error."""
     if pid := os.fork():
         os.waitpid(pid, 0)
         return

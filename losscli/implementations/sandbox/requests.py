@@ -1,4 +1,4 @@
-"""What can be asked of a worker itself, not of the implementation that it has bound to a case."""
+"""Requests to a worker itself, not to its bound implementation."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, Warm
 from losscli.losses import Shape
 
 _NAMES_BYTES = 2**20
-"""What the names of compiled files may take beside their contents."""
+"""Bytes for the names of compiled files."""
 
 
 class WorkerRequest(Request[R_co], frozen=True):
-    """Something to ask of a worker."""
+    """A request to a worker."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> R_co:
-        """Do it in the worker; ``local`` is the subject of the case, where one is given."""
+        """Perform it in the worker; ``local`` is the subject of the case, if there is one."""
         raise NotImplementedError
 
 
 class TuningSeconds(WorkerRequest[float], frozen=True):
-    """The seconds that its tuners have taken until now."""
+    """Total seconds of tuning so far."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> float:
         return state.tuning.seconds
@@ -44,7 +44,7 @@ class TuningSeconds(WorkerRequest[float], frozen=True):
 
 
 class Compiled(WorkerRequest[Tensor], frozen=True):
-    """What has been compiled until now, as bytes."""
+    """What has been compiled so far, as bytes."""
 
     takes_long: ClassVar[bool] = True
 
@@ -59,7 +59,7 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
 
 class Changes(WorkerRequest[list[StateChange]], frozen=True):
-    """What has been changed in the process since the last time, which is brought back."""
+    """Process state changed since the last query; it is restored."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> list[StateChange]:
         changed = state.before.restore()
@@ -68,7 +68,7 @@ class Changes(WorkerRequest[list[StateChange]], frozen=True):
 
 
 class Inputs(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
-    """Shape and dtype of what the file's ``get_inputs`` gives, without computing it."""
+    """Shapes and dtypes from ``get_inputs``, without computing it."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> list[tuple[Shape, str]]:
         give: Any = getattr(state.module, "get_inputs", list)
@@ -85,7 +85,7 @@ class Inputs(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
-    """The answers of processes that look like a user's own."""
+    """Answers of processes that look like a user's."""
 
     takes_long: ClassVar[bool] = True
     calls: Sequence[Call]
@@ -99,14 +99,14 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
 
 
 class Leftovers(WorkerRequest[list[str]], frozen=True):
-    """The names of the processes that the candidate has left running."""
+    """Names of the processes that the candidate left running."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> list[str]:
         return leftovers.find()
 
 
 class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
-    """What the file's ``get_inputs`` gives, without its contents."""
+    """Descriptions of the arguments from ``get_inputs``, without their contents."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> list[Argument]:
         assert state.module is not None
@@ -114,7 +114,7 @@ class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
 
 
 class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True):
-    """Parameters and buffers of what the file defines, and the names of those with a gradient."""
+    """The module's parameters and buffers, and the names of those with gradients."""
 
     takes_long: ClassVar[bool] = True
     seed: int
@@ -127,7 +127,7 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
 
 
 class Time(WorkerRequest[Samples], frozen=True):
-    """What a pass that is to be timed gives at once; it stays there for the next requests."""
+    """Make the pass to be timed; later requests use it. Return its first result."""
 
     takes_long: ClassVar[bool] = True
     keeps_operands: ClassVar[bool] = True
@@ -149,14 +149,14 @@ class Time(WorkerRequest[Samples], frozen=True):
 
 
 class WarmUp(WorkerRequest[WarmData], frozen=True):
-    """Warm the timed pass up, and measure the memory of a call."""
+    """Warm up the timed pass and measure a call's memory."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> WarmData:
         return state.timed_pass.warm_up()
 
 
 class Sample(WorkerRequest[Samples], frozen=True):
-    """A sample of the timed pass after each flip, and the answer of sample ``keep``; -1 is none."""
+    """Take a sample after each flip; return the answer of sample ``keep``, or none for -1."""
 
     is_timed: ClassVar[bool] = True
     flips: Sequence[Flip]
@@ -172,7 +172,7 @@ class Sample(WorkerRequest[Samples], frozen=True):
 
 
 class Loop(WorkerRequest[None], frozen=True):
-    """Nothing: the timed pass is called so often, and what that began has ended."""
+    """Call the timed pass repeatedly and wait for all the work it started."""
 
     is_timed: ClassVar[bool] = True
     calls: int

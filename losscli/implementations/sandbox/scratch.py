@@ -1,4 +1,4 @@
-"""Where judges keep what candidates write and compile, while they judge."""
+"""The scratch directories of running judges."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from losscli.processes.claims import claim_folder, remove_unclaimed
 
 
 def scratch_directory() -> Path:
-    """Return the directory on which each worker of this process has a file system of its own.
+    """Return the directory on which each worker mounts its own file system.
 
-    Where the kernel offers none, workers have directories in it, and the process keeps there what
-    files have compiled.
+    If the kernel offers none, workers have subdirectories, and the process keeps compiled output
+    there.
 
     Raises:
-        UnfitError: it cannot be made, or other users could change what is in it.
+        UnfitError: the directory cannot be made, or other users could change it.
     """
     return _claimed(private_folder("what candidates write", "scratch"))
 
 
 @cache
 def _claimed(shared: Path) -> Path:
-    """Make the directory among those of other judges; remove those of judges that have ended."""
+    """Create this process's directory; remove those of judges that have ended."""
     try:
         make_private(shared)
         remove_unclaimed(shared)

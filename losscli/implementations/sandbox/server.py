@@ -1,8 +1,7 @@
-"""What runs in a worker: loads a file, and answers requests about it.
+"""The worker's server, which loads a file and answers requests about it.
 
-The code of others shares this process. So nothing here knows what is right, and what it reports of
-itself is checked by the judge where that can be done: by the bytes of the answers, and by the
-judge's clock.
+Third-party code shares this process. So the server does not know the correct results, and the judge
+checks what it reports by the bytes of results and by its own clock.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _REQUESTS = (requests, gpu_requests, worker_requests)
 def serve(
     channel: int, operands: int, results: int, device: str, scratch: str, reached: tuple[str, ...]
 ) -> None:
-    """Answer until the judge hangs up."""
+    """Answer requests until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
         messages.send(connection, Ready(list(reached), scratch))
         tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
@@ -60,15 +59,15 @@ def serve(
 
 
 class _Server:
-    """Answers questions about what a worker holds."""
+    """Answers requests about a worker's state."""
 
     def __init__(self, incoming: Incoming, state: State) -> None:
         self.incoming, self.state = incoming, state
         self.number = 0
-        """That of the question."""
+        """The request's number."""
 
     def reply(self, question: Question) -> Reply:
-        """Answer one question; what is raised is an answer as well."""
+        """Answer one request; an exception is an answer too."""
         self.number = question.number
         self.state.tuning.watch()
         try:
@@ -111,14 +110,12 @@ class _Server:
 
 @cache
 def _any_request() -> Any:
-    """Return the union of all requests: the classes of three modules that no other is made of."""
     known = (each for module in _REQUESTS for each in vars(module).values())
     kinds = {each for each in known if isinstance(each, type) and issubclass(each, Request)}
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 
 
 def _raised(error: Exception, loads: bool, file: Source) -> Raised:
-    """Return an exception as an answer."""
     text = first_line(error)
     if is_out_of_memory(error):
         return Raised(text, "out_of_memory")

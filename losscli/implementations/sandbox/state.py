@@ -1,4 +1,4 @@
-"""What a worker holds: the module of a file, and the subjects that are bound to it."""
+"""The state of a worker: a file's module and the subjects bound to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState
 from losscli.implementations.sandbox import builds
@@ -20,7 +20,7 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
 from losscli.implementations.sandbox.tuning import Tuning
-from losscli.implementations.source import Source
+from losscli.implementations.source import Source, signature_for
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
@@ -32,7 +32,7 @@ class State:
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
         self.device, self.scratch, self.tuning = device, scratch, tuning
         self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int, bool], LocalSubject] = {}
+        self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.file: Source
@@ -40,19 +40,20 @@ class State:
         self.order: tuple[str, ...] = ()
 
     def load(self, wanted: Load, built: memoryview) -> None:
-        """Import a file, after unpacking what an earlier worker has compiled of it."""
+        """Unpack an earlier worker's compiled output and import a file."""
         path, data = Path(wanted.path), wanted.source.encode()
-        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data)
+        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data, wanted.call)
         self.order = tuple(wanted.order)
         if built:
             builds.unpack(built, self.scratch)
         beside = "" if wanted.revision else wanted.path
-        self.source = wanted.source, beside, path.stem, self.scratch
+        name = self.file.module or path.stem
+        self.source = wanted.source, beside, name, self.scratch
         if not wanted.unmarked:
             self.module = import_source(*self.source)
             self.tuning.watch()
 
-    def subject(self, case: Case, generation: int, mends: bool) -> LocalSubject:
+    def subject(self, case: Case, generation: int, mends: tuple[Mend, ...]) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
         key = case, generation, mends
         if key not in self.subjects:
@@ -62,19 +63,21 @@ class State:
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bind(self, case: Case, *, mends: bool) -> BoundLoss:
+    def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
         """Return what the file defines, as a case calls it."""
         assert self.module is not None
         if isinstance(case, ModelCase):
-            return BoundModel(self.module, self.file.definition(""), case)
+            return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
         function = bound(self.module, self.binding(case))
-        return loading.mended(function, case) if mends else function
+        if "operands" in mends:
+            function = loading.on_copies(function)
+        return loading.mended(function, case) if "results" in mends else function
 
     def binding(self, case: Case) -> Binding:
-        """Return how a case calls what the file defines."""
+        """Return how a case calls the file's definition."""
         definition = self.file.definition(case.loss)
-        order = definition.signature.order(case.spec.names, self.order)
-        return loading.binding(definition, order, case)
+        order = signature_for(definition, case.spec).order(case.spec.names, self.order)
+        return loading.binding(definition, order, case, self.file.call)
 
     @property
     def timed_pass(self) -> TimedPass:

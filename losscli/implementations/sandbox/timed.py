@@ -1,7 +1,7 @@
-"""Times a candidate in its worker: the one that asks is the judge, whose clock is asked as well.
+"""Times a candidate in its worker, checked by the judge's clock.
 
-The judge names the rows of the prediction that are turned before each sample, and only
-afterwards which answer it looks at. So no answer is right that was not computed for this sample.
+The judge names prediction rows to flip before each sample, and only afterwards which answer it
+checks. So an answer is right only if it was computed for its sample.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.timer import Timer, Warm, make_timer
 
 JOIN_SECONDS = 10.0
-"""How long a thread that a call has started may go on."""
+"""How long a thread that a call started may continue."""
 
 
 class Flip(msgspec.Struct):
-    """A change of the prediction between samples: its rows from start to stop are turned."""
+    """A change between samples: the prediction rows from start to stop are toggled."""
 
     start: int
     stop: int
 
 
 class WarmData(msgspec.Struct):
-    """What a warm-up has measured."""
+    """Measurements of a warm-up."""
 
     host_seconds: float
     peak_extra_bytes: int | None = None
@@ -51,15 +51,15 @@ class Samples(msgspec.Struct):
 
 
 class _Flips:
-    """The flips of a batch, and how many are done: a timer on a GPU may take a batch once more."""
+    """The flips of a batch and how many are done; a GPU timer may repeat a batch."""
 
     def __init__(self, flips: Sequence[Flip], flip: Callable[[Flip], None]) -> None:
-        """``flip`` does one, and undoes one that is done."""
+        """``flip`` toggles one change."""
         self.flips, self.flip = flips, flip
         self.done = 0
 
     def reach(self, number: int) -> None:
-        """Do the flips up to this number, and undo the later ones."""
+        """Apply flips up to a number and undo later ones."""
         while self.done <= number:
             self.flip(self.flips[self.done])
             self.done += 1
@@ -69,7 +69,7 @@ class _Flips:
 
 
 class TimedPass:
-    """A pass of a candidate, with a timer of the worker."""
+    """A candidate's pass, with the worker's timer."""
 
     def __init__(
         self,
@@ -80,15 +80,15 @@ class TimedPass:
         evicts: bool,
         captured: bool,
     ) -> None:
-        """Make the pass, and call it once, as it will be timed."""
+        """Make the pass, and call it once as it will be timed."""
         case = subject.case
         self.case, self.device, self.pass_ = case, case.device, pass_
         operands = tuple(given.values())
         self.prediction = operands[0]
         self.leaves: list[Tensor] = []
-        """What has a gradient of a Model beside the prediction."""
+        """A Model's other differentiable tensors."""
         if isinstance(case, ModelCase):
-            # As it is called: with parameters of its own, for the gradients of all arguments.
+            # As a user calls it: with its own parameters, for the gradients of all arguments.
             subject = subject.again()
             model = subject.function
             assert isinstance(model, BoundModel)
@@ -107,12 +107,12 @@ class TimedPass:
         self.warm: Warm | None = None
 
     def first(self) -> Samples:
-        """Return what one call gives."""
+        """Return the result of one call."""
         with gradients(self.pass_):
             return self._answer([])
 
     def warm_up(self) -> WarmData:
-        """Warm up, and measure the memory of a call."""
+        """Warm up and measure a call's memory."""
         with gradients(self.pass_):
             self.warm = replace(self.timer.warm_up(self.call), repeats=1)
             self._drop_gradients()
@@ -122,7 +122,7 @@ class TimedPass:
         return WarmData(self.warm.host_seconds, extra)
 
     def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
-        """Take a sample after each flip; return the answer of sample ``keep``; -1 is none."""
+        """Take a sample after each flip; return the answer of sample ``keep``, or none for -1."""
         assert self.warm is not None
         queued = _Flips(flips, self._flip)
         queue = [replace(self.warm, before=partial(queued.reach, n)) for n in range(len(flips))]
@@ -136,7 +136,7 @@ class TimedPass:
         return found
 
     def looped(self, calls: int) -> None:
-        """Call so often, and wait for all that the calls have begun: kernels, and other threads."""
+        """Call repeatedly, and wait for all kernels and threads that the calls started."""
         with gradients(self.pass_):
             for _ in range(calls):
                 self.call()
@@ -146,7 +146,6 @@ class TimedPass:
                 thread.join(JOIN_SECONDS)
 
     def _flip(self, flip: Flip) -> None:
-        """Turn some rows of the prediction."""
         with torch.no_grad():
             whole = self.prediction
             rows = whole[flip.start : flip.stop] if whole.dim() else whole
@@ -155,7 +154,6 @@ class TimedPass:
         self.call.prepare()
 
     def _drop_gradients(self) -> int:
-        """Drop those that are not the prediction's; return their bytes."""
         count = 0
         for leaf in self.leaves:
             count += 0 if leaf.grad is None else leaf.grad.nbytes
@@ -163,7 +161,7 @@ class TimedPass:
         return count
 
     def _answer(self, seconds: list[float]) -> Samples:
-        """Return the loss of the last call, and the gradients of one more on the same contents."""
+        """Return the last loss, and the gradients of another call on the same contents."""
         loss = self.call.loss.clone() if seconds and self.call.loss is not None else None
         gradients: list[Tensor | None] = []
         incoming = 1.0

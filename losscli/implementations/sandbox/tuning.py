@@ -1,4 +1,4 @@
-"""Notices that a language tunes a kernel: that counts as building, and not as a call."""
+"""Detects kernel tuning, which counts as building."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from losscli.implementations.languages import LANGUAGES
 
 
 class Tuning:
-    """What the tuners of a worker have done."""
+    """The tuning in a worker so far."""
 
     def __init__(self, begins: Callable[[], None]) -> None:
-        """``begins`` is called when the first tuning of a question begins."""
+        """``begins`` is called when a request first starts tuning."""
         self.seconds = 0.0
         self._begins, self._begun, self._depth = begins, False, 0
         self._watched: set[Any] = set()
 
     def watch(self) -> None:
-        """Watch the tuners that have been imported meanwhile; a new question begins."""
+        """Watch newly imported tuners; a new request begins."""
         self._begun = False
         for language in LANGUAGES:
             module, name, method = language.tuner or ("", "", "")

@@ -1,9 +1,8 @@
-"""Calls a file in a process that looks like a user's own: nothing there tells of losscli.
+"""Calls a file in processes that look like a user's.
 
-What is right only where it recognises a judge is wrong here; and what a process finds in the files
-of one before is no answer to its own question. The command line has no name of
-losscli in any worker, see ``confinement``; here the modules, the environment, the frames of the
-callers and the collector's objects have none either.
+This catches a loss that is right only if it recognizes a judge, or that finds answers in files of
+earlier processes. A worker's command line never names losscli (see ``confinement``). Here modules,
+environment, call stack and garbage-collected objects hide it too.
 """
 
 from __future__ import annotations
@@ -30,19 +29,16 @@ from losscli.implementations.source import Source
 def answers(
     file: Source, source: tuple[str, str, str, str], how: Binding, calls: Sequence[Call]
 ) -> Iterator[Answer]:
-    """Yield the answers of processes, one after the other, which have their files in common.
+    """Yield the answers of successive processes that share their files.
 
-    Args:
-        file: that defines the loss.
-        source: the arguments of ``program.import_source``.
-        how: it is bound.
-        calls: for the loss, and the gradient of the first operand; on the CPU, whatever the device.
+    ``source`` are the arguments of ``program.import_source``. Each call asks for the loss and the
+    first operand's gradient, on the CPU.
     """
     results = f"{source[-1]}/results"
     for call in calls:
         Path(results).unlink(missing_ok=True)
         with _hidden(is_used=file.imports_losscli) as main:
-            # A thread that forks is the only one of its child, whose frames are all there are.
+            # A forking thread is its child's only thread, and its frames are the only ones.
             operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
             arguments = (source, main.Binding(*how), operands, incoming, results)
             thread = threading.Thread(target=main.main, args=arguments)
@@ -58,10 +54,7 @@ def answers(
 
 @contextmanager
 def _hidden(*, is_used: bool) -> Iterator[Any]:
-    """Hide what tells of losscli; yield a main module that is a program without it.
-
-    ``is_used``: whether the file imports losscli: it finds all but what runs the file.
-    """
+    """Hide losscli behind a plain main module; ``is_used``: the file imports losscli."""
     prefix = "losscli.implementations" if is_used else "losscli"
     hidden = {n: sys.modules.pop(n) for n in [*sys.modules] if f"{n}.".startswith(f"{prefix}.")}
     main = sys.modules["__main__"] = ModuleType("__main__")

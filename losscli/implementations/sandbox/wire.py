@@ -1,9 +1,8 @@
-"""Tensors between a judge and a worker: raw bytes in two files in memory, described in messages.
+"""Carries tensors between judge and worker as raw bytes in two files in memory.
 
-An operand goes with the whole of its storage, so that the worker sees the same strides, and the
-bytes beside a view. After a call the worker writes what has changed in them back, and the judge
-takes it over: an operand that was overwritten is found by the checks that look for it. Results come
-as the bytes of a contiguous tensor. Neither side maps the other's memory.
+An operand travels with its whole storage, so that the worker sees its strides and the bytes around
+a view. The worker writes changes back for the checks that look for modified inputs. Results are
+contiguous bytes. Neither process maps the other's memory.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Sent(msgspec.Struct):
 
 
 class Result(msgspec.Struct):
-    """A result, whose bytes lie in the file of results."""
+    """A result; its bytes are in the result file."""
 
     dtype: str
     shape: list[int]
@@ -48,27 +47,27 @@ class Result(msgspec.Struct):
 
 
 class Outgoing:
-    """The judge's side: writes operands, takes back what changed, reads results."""
+    """The judge's side: writes operands, takes back changes, reads results."""
 
     def __init__(self, operands: int, results: int, device: str) -> None:
-        """Take the descriptors of the files."""
+        """Take the file descriptors."""
         self.operands, self.results, self.device = operands, results, device
         self._keys: dict[tuple[str, int, int], int] = {}
         self._sending: dict[int, tuple[Stored, Tensor]] = {}
         self._end = 0
 
     def encode(self, request: Any) -> msgspec.Raw:
-        """Return a request as JSON, with its tensors written."""
+        """Return a request as JSON and write its tensors."""
         self._sending, self._end = {}, 0
         return msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
 
     @property
     def storages(self) -> list[Stored]:
-        """The storages of what was encoded last."""
+        """The storages that were encoded last."""
         return [stored for stored, _ in self._sending.values()]
 
     def take_back(self) -> None:
-        """Copy what the worker has changed in the operands into the judge's own."""
+        """Copy the worker's changes into the judge's operands."""
         for stored, whole in self._sending.values():
             now = read(self.operands, stored.at, stored.bytes)
             before = whole.cpu()
@@ -76,11 +75,7 @@ class Outgoing:
                 whole.copy_(now)
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
-        """Return what a worker answered, with its tensors.
-
-        Raises:
-            ValueError: it is not of this kind, or its bytes are not there.
-        """
+        """Return a worker's response with its tensors; ValueError if it is invalid."""
         return msgspec.json.decode(raw, type=kind, dec_hook=self._result)
 
     def _send(self, value: Any) -> Any:
@@ -115,10 +110,10 @@ class Outgoing:
 
 
 class Incoming:
-    """The worker's side: keeps operands at their addresses, and writes results."""
+    """The worker's side: keeps operands at fixed addresses and writes results."""
 
     def __init__(self, operands: int, results: int) -> None:
-        """Take the descriptors of the files."""
+        """Take the file descriptors."""
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
         self._pinned: set[int] = set()
@@ -126,7 +121,7 @@ class Incoming:
         self._end = 0
 
     def read(self, storages: Sequence[Stored]) -> None:
-        """Bring the operands of a request into memory; those of earlier requests may go."""
+        """Load a request's operands; those of earlier requests may be freed."""
         self._end = 0
         self._stored = storages
         wanted = self._pinned | {stored.key for stored in storages}
@@ -143,26 +138,26 @@ class Incoming:
                 kept.copy_(read(self.operands, stored.at, stored.bytes))
 
     def keep(self) -> None:
-        """Keep the operands of this request in their places, whatever follows."""
+        """Keep this request's operands in place for later requests."""
         self._pinned |= {stored.key for stored in self._stored}
 
     def drop(self) -> None:
-        """Keep no operands any longer than others."""
+        """Stop keeping operands."""
         self._pinned.clear()
 
     def write_back(self) -> None:
-        """Write operands that have changed."""
+        """Write changed operands back."""
         for stored in self._stored:
             kept = self._kept[stored.key].cpu()
             if not torch.equal(kept, read(self.operands, stored.at, stored.bytes)):
                 _write(self.operands, stored.at, kept)
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
-        """Return a request."""
+        """Return a decoded request."""
         return msgspec.json.decode(raw, type=kind, dec_hook=self._operand)
 
     def encode(self, value: Any) -> msgspec.Raw:
-        """Return an answer as JSON, with its tensors written."""
+        """Return a response as JSON and write its tensors."""
         return msgspec.Raw(msgspec.json.encode(value, enc_hook=self._result))
 
     def _operand(self, kind: Any, found: Any) -> Any:
@@ -191,26 +186,24 @@ class Incoming:
 
 
 def _view(tensor: Tensor) -> memoryview:
-    """Return the memory of a contiguous tensor of bytes."""
     array = (ctypes.c_char * tensor.numel()).from_address(tensor.data_ptr())
     return memoryview(array).cast("B")
 
 
 def _write(file: int, at: int, data: Tensor) -> None:
-    """Write the bytes of a contiguous tensor of bytes."""
     if data.numel():
         write(file, at, _view(data))
 
 
 def write(file: int, at: int, view: memoryview) -> None:
-    """Write bytes, all of them."""
+    """Write all bytes of a view."""
     done = 0
     while done < len(view):
         done += os.pwrite(file, view[done : done + _CHUNK], at + done)
 
 
 def read(file: int, at: int, count: int) -> Tensor:
-    """Read bytes into a tensor; ValueError if they are not there."""
+    """Read bytes into a tensor; ValueError if they are missing."""
     if count > max(os.fstat(file).st_size - at, 0):
         raise ValueError(f"{count} bytes are not there")
     data = torch.empty(count, dtype=torch.uint8)

@@ -1,9 +1,8 @@
-"""The process that forks workers: it has imported torch, and runs no code of others.
+"""The process that forks workers; it imports torch but never third-party code.
 
-It gets one line of JSON a worker from the judge, with the file descriptors that the worker has. For
-each it forks a keeper, which leaves the judge's namespaces and forks the worker. The keeper waits
-for the worker, says how it ended, and ends every process that it left. Each dies with its parent,
-so that nothing outlives a judge that is killed.
+For each line of JSON and its descriptors, it forks a keeper, which leaves the judge's namespaces
+and forks the worker. The keeper reports how the worker ended and ends all remaining processes. Each
+dies with its parent, so nothing outlives a killed judge.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from losscli.machine.own_processes import children
 from losscli.processes import Channel, end_with_parent, to_parent
 
 IDLE_SECONDS = 0.5
-"""Without a question for so long, the process imports what the first worker need not wait for."""
+"""Without a request for so long, the process imports what the first worker need not wait for."""
 DESCRIPTORS = 5
-"""Channel, log, status, operands and results, in this order."""
+"""Channel, log, status, operands and results."""
 
 
 def main() -> None:
@@ -75,7 +74,6 @@ def main() -> None:
 
 
 def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoReturn:
-    """Be the keeper of one worker."""
     status = os.fdopen(descriptors[2], "wb", buffering=0)
     wanted, code = walls.wanted, 1
     try:
@@ -86,7 +84,7 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # It counts files in memory as well.
+        # It also counts files in memory.
         together = group.make(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()
@@ -114,7 +112,6 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
 
 
 def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoReturn:
-    """Be the worker: close everything that it needs not, and serve."""
     channel, log, _, operands, results = descriptors
     code = 70
     try:
@@ -145,7 +142,7 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
 
 
 def _close_in(walls: Walls, channel: int, prefix: str) -> None:
-    """Put up the walls; say why if something does not let a worker run behind them."""
+    """Put up the walls; report why if the worker cannot run behind them."""
     try:
         walls.furnish(prefix)
         os.environ.clear()
@@ -161,7 +158,7 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
 
 
 def _close_descriptors(kept: set[int]) -> None:
-    """Close all files but some: a worker could find what they are of."""
+    """Close other files, which would tell a worker about the judge."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
             with contextlib.suppress(OSError):  # that of the folder itself
@@ -169,7 +166,7 @@ def _close_descriptors(kept: set[int]) -> None:
 
 
 def _end_descendants() -> None:
-    """Kill what the worker has left: in a process namespace the kernel has done so already."""
+    """Kill what the worker left; a process namespace does so by itself."""
     while left := children(os.getpid()):  # orphans of the worker belong to this process
         for child in left:
             with contextlib.suppress(ProcessLookupError):

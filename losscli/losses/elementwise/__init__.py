@@ -1,1 +1,1 @@
-"""The losses over elements, one file a loss."""
+"""The elementwise losses, one per file."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """torch's own binary cross entropy; 16 bits in float32."""
+    """PyTorch's binary cross entropy; 16 bits in float32."""
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
@@ -27,7 +27,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The formula itself: the derivatives of torch's gradients have a constant of 1e-12 added."""
+    """The exact formula; the derivatives of PyTorch's gradients contain a constant 1e-12."""
     import torch
 
     elements = -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
@@ -35,7 +35,7 @@ def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """The target's gradient is ``log(1 - input) - log(input)``, 0 at 1/2."""
+    """The target's gradient is ``log(1 - input) - log(input)``, which is 0 at 1/2."""
     import torch
 
     return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
@@ -44,7 +44,7 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
 def refuse(input: Tensor, target: Tensor) -> None:
     """Raise PyTorch's error for operands outside [0, 1], whose loss is NaN.
 
-    On a GPU, where losscli's loss stays NaN, PyTorch's kernels end the process's use of the GPU.
+    On a GPU losscli's loss stays NaN; PyTorch's kernels make the GPU unusable for the process.
     """
     for name, operand in (("input", input), ("target", target)):
         outside = ~((operand.detach() >= 0) & (operand.detach() <= 1))
@@ -67,19 +67,19 @@ def binary_cross_entropy(
 ) -> Arguments:
     """Binary cross entropy of probabilities, as torch.nn.functional.binary_cross_entropy.
 
-    ``-(target * log(input) + (1 - target) * log(1 - input))``, with logarithms of at least -100.
-    The gradient is ``(input - target) / max(input * (1 - input), 1e-12)``, and that of the target
-    ``log(1 - input) - log(input)``, both as PyTorch's.
+    ``-(target * log(input) + (1 - target) * log(1 - input))``, with logarithms clamped at -100. As
+    in PyTorch, the gradient is ``(input - target) / max(input * (1 - input), 1e-12)``, and the
+    target's is ``log(1 - input) - log(input)``.
 
-    On the CPU, operands outside [0, 1] raise RuntimeError, as PyTorch's do. On a GPU the loss is
-    NaN there, and their gradients are; PyTorch ends the process's use of the GPU.
+    On the CPU, operands outside [0, 1] raise RuntimeError, as in PyTorch. On a GPU, their losses
+    and gradients are NaN; PyTorch makes the GPU unusable for the process.
 
     Args:
         input: probabilities, any shape.
-        target: probabilities, 0 or 1 for labels, in the shape of ``input``.
+        target: probabilities, or labels 0 and 1, in the shape of ``input``.
 
     Raises:
-        ValueError: for a target of another shape than the input's.
+        ValueError: the shapes of target and input differ.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
+    """PyTorch's formula without cancellation in the loss; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
@@ -29,7 +29,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """What the label leaves to the nearer of 0 and 1, and what the probability does."""
+    """The terms of the gradient: label and probability, relative to the nearer of 0 and 1."""
     import torch
 
     nearer = (input > 0).to(input.dtype)
@@ -47,20 +47,20 @@ def binary_cross_entropy_with_logits(
 ) -> Arguments:
     """Binary cross entropy of logits, as torch.nn.functional.binary_cross_entropy_with_logits.
 
-    ``target * log(1 + exp(-input)) + (1 - target) * log(1 + exp(input))``, without overflow, and
-    without cancellation: where PyTorch's has lost its digits for a logit that fits its label well,
-    this has them. The gradient is ``sigmoid(input) - target``.
+    ``target * log(1 + exp(-input)) + (1 - target) * log(1 + exp(input))``, without overflow. Unlike
+    PyTorch's, it keeps its digits when a logit fits its label well. The gradient is
+    ``sigmoid(input) - target``.
 
     Args:
         input: logits, any shape.
-        target: probabilities, 0 or 1 for labels, in the shape of ``input``. Its values are not
-            checked, nor are they by PyTorch.
+        target: probabilities, or labels 0 and 1, in the shape of ``input``. As in PyTorch, the
+            values are not checked.
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
-            broadcasts to the shape of both: of shape (C,) one for each column. It calls a separate
-            kernel, that of :func:`binary_cross_entropy_with_pos_weight`.
+            broadcasts to the shape of both, so (C,) has one value per column. It uses the kernel of
+            :func:`binary_cross_entropy_with_pos_weight`.
 
     Raises:
-        ValueError: for a target of another shape than the input's.
+        ValueError: the shapes of target and input differ.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if pos_weight is None:
@@ -80,7 +80,7 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
     reference=reference,
-    # Whose loss loses its digits where it is small.
+    # It loses the digits of small losses.
     functional=torchs_own(aten.binary_cross_entropy_with_logits),
     branch_coordinate=prediction,
     temporaries=7,

@@ -1,4 +1,4 @@
-"""Binary cross entropy of logits, whose positive targets have a weight."""
+"""Binary cross entropy of logits with a weight for positive targets."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
-    """Like torch's formula, but nothing cancels in the loss; 16 bits in float32."""
+    """PyTorch's formula without cancellation in the loss; 16 bits in float32."""
     (input, target, pos_weight), dtype = at_least_float32(input, target, pos_weight)
     positive = pos_weight * (target * -aten.logsigmoid(input))
     return reduce(positive - (1 - target) * aten.logsigmoid(-input), reduction).to(dtype)
 
 
 def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's own function, whose loss loses its digits where it is small.
+    """PyTorch's function, which loses digits where the loss is small.
 
-    It has no gradient for ``pos_weight``; where that is asked for, its formula in PyTorch's ops.
+    It has no gradient for ``pos_weight``; if one is needed, the same formula in PyTorch operators.
     """
     input, target, pos_weight = alike(input, target, pos_weight)
     if not pos_weight.requires_grad:
@@ -36,7 +36,7 @@ def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: 
 
 
 def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
-    """What positive and negative targets pull at a logit, and what each of them costs."""
+    """The contributions of positive and negative targets to the gradients."""
     import torch
 
     of_positive = pos_weight * (target * torch.sigmoid(-input))
@@ -55,18 +55,17 @@ def binary_cross_entropy_with_pos_weight(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Binary cross entropy of logits, whose positive targets have a weight.
+    """Binary cross entropy of logits with a weight for positive targets.
 
-    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``: what
-    :func:`binary_cross_entropy_with_logits` computes where it has a ``pos_weight``, which is
-    differentiable here.
+    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``. This is
+    :func:`binary_cross_entropy_with_logits` with a ``pos_weight`` that is differentiable.
 
     Args:
         input: logits, any shape.
-        target: probabilities, 0 or 1 for labels; broadcastable with ``input``, its last dimension
-            meets the last of ``input``.
-        pos_weight: multiplies the loss of positive targets; broadcastable with both: of shape (C,)
-            one for each column.
+        target: probabilities, or labels 0 and 1; broadcastable with ``input``, aligned at the last
+            dimension.
+        pos_weight: multiplies the loss of positive targets; broadcastable with both, so (C,) has
+            one value per column.
     """
     return Arguments((input, target, pos_weight), reduction, (), weight)
 

@@ -1,4 +1,4 @@
-"""Where the branches of a loss meet: the numbers that select them, and what depends on nothing."""
+"""The coordinates that select a loss's branch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Value = TypeVar("Value")
 
 
 def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
-    """Return what gives the same value for any parameters."""
+    """Return a function that ignores parameters and returns ``value``."""
     return lambda parameters: value
 
 
 NO_KINKS: Callable[[Mapping[str, float]], tuple[float, ...]] = fixed(())
 SMOOTH, QUADRATIC = fixed(("smooth",)), fixed(("quadratic",))
-"""The names of the branch of a loss without kinks."""
+"""Branch names of smooth losses."""
 KINK_AT_ZERO = fixed((0.0,))
 LINEAR_ON_BOTH_SIDES = fixed(("linear below", "linear above"))
 
@@ -34,5 +34,5 @@ def product(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
 
 
 def prediction(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
-    """The prediction alone, of the shape of both."""
+    """The prediction, in the broadcast shape."""
     return input + 0 * target

@@ -26,7 +26,7 @@ CONSTANT = 0.5 * math.log(2 * math.pi)
 def reference(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
-    """The formula of torch's own function; 16 bits in float32."""
+    """PyTorch's formula; 16 bits in float32."""
     operands, dtype = at_least_float32(input, target, var)
     return as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
 
@@ -34,10 +34,7 @@ def reference(
 def as_written(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
-    """The code of torch.nn.functional's own function, which computes 16 bits in 16.
-
-    Without its look at the variances, for which the host would wait for the GPU.
-    """
+    """PyTorch's code, without its check of variances, which would wait for the GPU."""
     import torch
 
     var = _clamped(var, eps)
@@ -46,7 +43,7 @@ def as_written(
 
 
 def _clamped(var: Tensor, eps: float) -> Tensor:
-    """Return the variance, at least ``eps``, whose gradient passes all the same."""
+    """Clamp the variance, passing its gradient through."""
     import torch
 
     var = var.clone()
@@ -58,7 +55,7 @@ def _clamped(var: Tensor, eps: float) -> Tensor:
 def terms(
     input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
 ) -> Mapping[str, Tensor]:
-    """The logarithm and the square, and what they become in the variance's gradient."""
+    """The terms of the loss and of the variance's gradient."""
     import torch
 
     var = var.clamp(min=eps)
@@ -71,7 +68,7 @@ def terms(
 
 
 def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
-    """Below ``eps`` the loss is flat in the variance, whose gradient is that of ``eps``."""
+    """Below ``eps`` the loss is flat in the variance, but its gradient is that at ``eps``."""
     low = max(0.5, parameters["eps"])  # not so small that float16 cannot hold second derivatives
     smooth = replace(POSITIVE, name=f"at least {low:g}", low=low)
     return (
@@ -101,30 +98,28 @@ def gaussian_nll_loss(
 ) -> Arguments:
     """Negative log-likelihood of a normal distribution, as torch.nn.functional.gaussian_nll_loss.
 
-    ``0.5 * (log(v) + (input - target)**2 / v)`` with ``v = max(var, eps)``, and with ``full``
-    ``0.5 * log(2 * pi)`` besides. As in PyTorch the variance has below ``eps`` the gradient of
-    ``eps``.
+    ``0.5 * (log(v) + (input - target)**2 / v)`` with ``v = max(var, eps)``; ``full`` adds ``0.5 *
+    log(2 * pi)``. As in PyTorch, a variance below ``eps`` has the gradient at ``eps``.
 
     Args:
         input: means, any shape.
-        var: variances, differentiable: one number, a tensor in the shape of ``input``, one that
-            has 1 in place of one of its extents, or one that lacks the last dimension.
+        var: variances, differentiable: a number, or a tensor in the shape of ``input``, with one
+            extent replaced by 1, or without the last dimension.
         full: whether to add the constant.
-        eps: the smallest variance that is divided by; at least 0.
+        eps: the smallest variance to divide by; at least 0.
         weight: multiplies the loss of each element; broadcasts to its shape, and differentiable.
             The mean divides by the number of elements.
 
     Raises:
-        ValueError: ``var`` has another shape, or a variance is negative, where it is a number or on
-            the CPU. On a GPU, which PyTorch waits for in each call to look at the variances, and
-            where a compiler or ``vmap`` cannot look at them, the loss is NaN.
+        ValueError: ``var`` has another shape, or a variance is negative and is a number or on the
+            CPU. On a GPU, and under a compiler or ``vmap``, the loss is NaN instead; PyTorch waits
+            for the GPU in each call to check.
     """
     operands = (input, target, _variance(input, var))
     return Arguments(operands, reduction, (float(full), eps), weight)
 
 
 def _variance(input: Tensor, var: Tensor | float) -> Tensor:
-    """Return the variance as an operand."""
     import torch
 
     if not isinstance(var, torch.Tensor):
@@ -137,10 +132,9 @@ def _variance(input: Tensor, var: Tensor | float) -> Tensor:
 
 
 def _is_variance(shape: Shape, input: Shape) -> bool:
-    """Tell whether torch takes a variance of a shape."""
     if len(shape) != len(input):
         return len(shape) == len(input) - 1 and shape == input[:-1]
-    # The sum of the extents that differ: torch takes a single one, of 1.
+    # The sum of differing extents: torch accepts a single 1.
     return shape == input or sum(o for o, of in zip(shape, input, strict=True) if o != of) == 1
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
-    """The formula as a person writes it in PyTorch; the gradient passes at the kink, as clamp's."""
+    """The formula in PyTorch; at the kink the gradient passes, as clamp's does."""
     import torch
 
     return reduce(torch.clamp(margin - input * target, min=0), reduction)
@@ -33,12 +33,12 @@ def hinge_loss(
 ) -> Arguments:
     """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
 
-    At the kink, where ``input * target == margin``, the gradient passes, as that of
-    ``torch.clamp`` does. The targets are not checked to be -1 or 1.
+    At the kink, ``input * target == margin``, the gradient passes, as in ``torch.clamp``. Targets
+    are not checked to be -1 or 1.
 
     Args:
-        target: broadcastable with ``input``; its last dimension meets the last of ``input``, so
-            (N,) against (B, N) holds one target a column.
+        target: broadcastable with ``input``, aligned at the last dimension, so (N,) against (B, N)
+            has one target per column.
         margin: value of ``input * target`` from which the loss is 0; any finite number.
     """
     return Arguments((input, target), reduction, (margin,), weight)

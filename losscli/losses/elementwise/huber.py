@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
-    """torch's own Huber loss."""
+    """PyTorch's Huber loss."""
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
@@ -33,9 +33,8 @@ def huber_loss(
 ) -> Arguments:
     """Huber loss (Annals of Mathematical Statistics, 1964), as torch.nn.functional.huber_loss.
 
-    With ``d = input - target``: ``0.5 * d**2`` where ``|d| < delta``, else
-    ``delta * (|d| - 0.5 * delta)``. The gradient is ``d`` inside, and ``delta`` times the sign of
-    ``d`` from ``|d| = delta`` on.
+    With ``d = input - target``: ``0.5 * d**2`` where ``|d| < delta``, else ``delta * (|d| - 0.5 *
+    delta)``. The gradient is ``d`` where ``|d| < delta``, else ``delta * sign(d)``.
 
     Args:
         delta: where the quadratic part ends; above 0.

@@ -1,14 +1,14 @@
-"""Kullback-Leibler divergence, of log-probabilities as input."""
+"""Kullback-Leibler divergence of log-probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import REDUCTIONS, alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import switch
 from ..shapes import BROADCAST
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
-    """The formula of torch's own function; 16 bits in float32."""
+    """PyTorch's formula; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
@@ -31,13 +31,13 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: floa
 
 
 def functional(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
-    """PyTorch's own function, which computes 16 bits in 16."""
+    """PyTorch's function, which computes 16 bits in 16."""
     input, target = alike(input, target)  # it takes no integers
     return aten.kl_div(input, target, reduction=reduction, log_target=bool(log_target))
 
 
 def terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
-    """The logarithms and the 1 of which loss and target's gradient are differences."""
+    """The terms whose differences are the loss and the target's gradient."""
     import torch
 
     if log_target:
@@ -71,19 +71,17 @@ def kl_div(
 ) -> Arguments:
     """Kullback-Leibler divergence, as torch.nn.functional.kl_div.
 
-    ``target * (log(target) - input)``, and 0 where the target is 0; with ``log_target``,
-    ``exp(target) * (target - input)``. The target's
-    gradient is NaN at a target of 0, as PyTorch's. That the target holds probabilities is not
-    checked. Unlike PyTorch's function, that of a mean does not warn that the mean may change.
+    ``target * (log(target) - input)``, and 0 for a target of 0; with ``log_target``, ``exp(target)
+    * (target - input)``. As in PyTorch, the target's gradient is NaN at 0. The targets are not
+    checked to be probabilities. Unlike PyTorch, ``mean`` does not warn of a future change.
 
     Args:
         input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
-            ``input``, its last dimension meets the last of ``input``.
+            ``input``, aligned at the last dimension.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
-            ``()``); ``batchmean`` is the sum over the first extent of ``input``, as the
-            divergence of a batch of distributions is defined; ``mean`` divides by the number of
-            elements.
+            ``()``). ``mean`` divides by the number of elements; ``batchmean`` divides by the first
+            extent of ``input``, as the divergence of distributions is defined.
         log_target: whether the target holds logarithms.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None
@@ -95,19 +93,10 @@ def kl_div(
 BATCHMEAN = "batchmean"
 
 
-class _Calls(Calls):
-    """The calls of a loss with a reduction that no operator knows."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for a setting out of its domain."""
-        known = "sum" if settings["reduction"] == BATCHMEAN else settings["reduction"]
-        super().check({**settings, "reduction": known})
-
-
 SPEC = element_loss(
     kl_div,
     "KLDivLoss",
-    calls=_Calls("kl_div", shapes=BROADCAST),
+    calls=Calls("kl_div", shapes=BROADCAST, reductions=(*REDUCTIONS, BATCHMEAN)),
     formula="y * (log(y) - x)",
     operands=(INPUT, PROBABILITY),
     operands_of=operands_of,

@@ -1,4 +1,4 @@
-"""Estimates of a Kullback-Leibler divergence from the tokens that a policy has written."""
+"""Estimates of a Kullback-Leibler divergence from a policy's tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def reference(
     log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
 ) -> Tensor:
-    """The formula, whose third estimate keeps digits where both agree; 16 bits in float32."""
+    """The formula; the third estimate keeps its digits where both agree; 16 bits in float32."""
     (own, reference), dtype = at_least_float32(log_probs, reference_log_probs)
     return reduce(_estimated(reference - own, estimator), reduction).to(dtype)
 
@@ -32,7 +32,7 @@ def _estimated(d: Tensor, estimator: float) -> Tensor:
 def as_written(
     log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
 ) -> Tensor:
-    """The estimates as a person writes them in PyTorch, the third as GRPO has it."""
+    """The estimates as written in PyTorch, the third as in GRPO."""
     import torch
 
     d = reference_log_probs - log_probs
@@ -42,7 +42,7 @@ def as_written(
 def terms(
     log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float
 ) -> Mapping[str, Tensor]:
-    """The two terms of the third estimate, and those of its derivative as autograd has them."""
+    """The terms of the third estimate and of its derivative."""
     if estimator != 3:
         return {}
     d = reference_log_probs - log_probs
@@ -67,15 +67,14 @@ def kl_estimate(
 ) -> Arguments:
     """Estimate of a Kullback-Leibler divergence from tokens (Schulman, Approximating KL, 2020).
 
-    With ``d = reference_log_probs - log_probs`` of tokens that the policy has written, each of
-    ``k1 = -d``, ``k2 = 0.5 * d**2`` and ``k3 = exp(d) - 1 - d`` estimates the divergence of the
-    policy from the reference (http://joschu.net/blog/kl-approx.html). k1 and k3 have the right
-    mean; k2 and k3 are never negative. GRPO (Shao et al. 2024, arXiv:2402.03300) takes k3.
+    With ``d = reference_log_probs - log_probs`` of tokens sampled from the policy, ``k1 = -d``,
+    ``k2 = 0.5 * d**2`` and ``k3 = exp(d) - 1 - d`` estimate the divergence of the policy from the
+    reference (http://joschu.net/blog/kl-approx.html). k1 and k3 are unbiased; k2 and k3 are never
+    negative. GRPO (Shao et al. 2024, arXiv:2402.03300) uses k3.
 
     Args:
-        log_probs: those of the policy, any shape; differentiable.
-        reference_log_probs: those of the reference; broadcastable with ``log_probs``, and
-            differentiable.
+        log_probs: the policy's log-probabilities, any shape; differentiable.
+        reference_log_probs: the reference's; broadcastable with ``log_probs``, and differentiable.
         estimator: 1, 2 or 3, for k1, k2 or k3.
     """
     CALLS.check({"estimator": estimator})

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The formula as a person writes it in PyTorch; the gradient at zero is 0."""
+    """The formula in PyTorch; the gradient at zero is 0."""
     return reduce((input - target).abs(), reduction)
 
 
 def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's own."""
+    """PyTorch's function."""
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
@@ -38,7 +38,7 @@ def l1_loss(
 ) -> Arguments:
     """Absolute error, as torch.nn.functional.l1_loss: ``|input - target|``.
 
-    The gradient is the sign of the difference, 0 where the two are equal or one is NaN.
+    The gradient is the sign of the difference; it is 0 where both are equal or one is NaN.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 
 FAR = 20.0
-"""The difference from which on ``exp(-2 * d)`` is too small to change the loss, even in float64."""
+"""The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Log-cosh without cancellation near zero or overflow far from it; 16 bits in float32."""
+    """Log-cosh without cancellation near zero or overflow; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
     d = input - target
     far = d.abs() > FAR
     inside = torch.where(far, torch.zeros_like(d), d)
-    # The gradient of this is sinh / cosh, right everywhere; its value is not, near zero.
+    # Its gradient, sinh / cosh, is right everywhere; its value is not near zero.
     value = torch.log(torch.cosh(inside))
     right = 0.5 * torch.log1p(torch.sinh(inside) ** 2)
     value = torch.where(inside.abs() < 2, value + (right - value).detach(), value)
@@ -35,7 +35,7 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Log-cosh as a person writes it without overflow; small differences lose their digits."""
+    """Log-cosh as written without overflow; small differences lose their digits."""
     d = input - target
     return reduce(d + aten.softplus(-2 * d) - math.log(2), reduction)
 
@@ -48,8 +48,8 @@ def log_cosh_loss(
 ) -> Arguments:
     """Log-cosh loss: ``log(cosh(input - target))``.
 
-    About half the square of a small difference, and a large one's magnitude less ``log(2)``. The
-    gradient is ``tanh(input - target)``.
+    About ``0.5 * d**2`` for a small difference d and ``|d| - log(2)`` for a large one. The gradient
+    is ``tanh(d)``.
     """
     return Arguments((input, target), reduction, (), weight)
 

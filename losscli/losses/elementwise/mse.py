@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The formula as a person writes it in PyTorch."""
+    """The formula in PyTorch."""
     return reduce((input - target) ** 2, reduction)
 
 
@@ -39,8 +39,8 @@ SPEC = element_loss(
     calls=Calls("mse", by_weights=True, shapes=WARNED),
     formula="(x - y)^2",
     reference=reference,
-    # Its backward takes one dtype; later than torch 2.11 it promotes, and on a GPU rounds both
-    # operands to the dtype of the gradient that it writes.
+    # Its backward takes one dtype. After torch 2.11 it promotes, and on a GPU rounds both
+    # operands to the gradient's dtype.
     functional=torchs_own(aten.mse_loss),
     branches=QUADRATIC,
 )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def reference(
     input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
 ) -> Tensor:
-    """The formula as torch has it; 16 bits in float32."""
+    """PyTorch's formula; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
@@ -32,7 +32,7 @@ def reference(
     else:
         loss = input - target * torch.log(input + eps)
     if full:
-        # Harmless where it is not chosen, for its gradient is computed there as well.
+        # Harmless where not selected, because the gradient is computed there too.
         small = target <= 1
         count = target.masked_fill(small, 2.0)
         stirling = count * torch.log(count) - count + 0.5 * torch.log(2 * math.pi * count)
@@ -43,7 +43,7 @@ def reference(
 def functional(
     input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
 ) -> Tensor:
-    """PyTorch's own."""
+    """PyTorch's function."""
     switches = {"log_input": bool(log_input), "full": bool(full)}
     return aten.poisson_nll_loss(input, target, reduction=reduction, **switches, eps=eps)
 
@@ -51,7 +51,7 @@ def functional(
 def terms(
     input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
 ) -> Mapping[str, Tensor]:
-    """The rate, its logarithm times the target, and those of Stirling's approximation."""
+    """The terms of the loss: rate, logarithm times target, and Stirling's approximation."""
     import torch
 
     if log_input:
@@ -74,11 +74,11 @@ ABOVE_ONE = Domain("above 1", low=1.0)
 
 
 def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
-    """The input is a rate, or its logarithm; with ``full`` the loss jumps at a target of 1."""
+    """The input is a rate or its logarithm; with ``full`` the loss jumps at a target of 1."""
     rate = Operand("input", "rates", domain=POSITIVE)
     logarithm = Operand("input", "logarithms of rates, or rates")
     smooth = ABOVE_ONE if parameters["full"] else None
-    # Where the loss of few bits is near 0: for a logarithm of 1/2, or a rate near 0.
+    # Where the loss is near 0: for a logarithm of 1/2, or a rate near 0.
     counts = replace(COUNTS, at_least_loss=3.0 if parameters["log_input"] else 0.0)
     target = Operand("target", "counts", domain=counts, smooth=smooth)
     return logarithm if parameters["log_input"] else rate, target
@@ -97,15 +97,14 @@ def poisson_nll_loss(
 ) -> Arguments:
     """Negative log-likelihood of a Poisson distribution, as torch.nn.functional.poisson_nll_loss.
 
-    ``exp(input) - target * input`` where the input is the logarithm of the rate, else
-    ``input - target * log(input + eps)``. With ``full`` targets above 1 also get Stirling's
-    approximation of ``log(target!)``: ``target * log(target) - target + 0.5 * log(2 * pi *
-    target)``; its derivative is 0 for other targets, also at 0, where PyTorch's is NaN.
+    ``exp(input) - target * input`` if the input is the logarithm of the rate, else ``input - target
+    * log(input + eps)``. ``full`` adds Stirling's approximation of ``log(target!)`` for targets
+    above 1: ``target * log(target) - target + 0.5 * log(2 * pi * target)``. Its derivative is 0 for
+    other targets, also at 0, where PyTorch's is NaN.
 
     Args:
         input: rates or their logarithms, any shape.
-        target: counts; broadcastable with ``input``, its last dimension meets the last of
-            ``input``.
+        target: counts; broadcastable with ``input``, aligned at the last dimension.
         log_input: whether the input holds logarithms.
         full: whether to add the approximation.
         eps: keeps the logarithm of a rate of 0 finite; at least 0.

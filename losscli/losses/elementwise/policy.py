@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
-"""The reductions that no operator knows."""
+"""Reductions that no operator has."""
 
 
 def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
-    """Return the bounds of the ratio, by their logarithms in rising order."""
+    """Return the bounds of the ratio by logarithm, in ascending order."""
     low, high, dual = (parameters[name] for name in ("clip_low", "clip_high", "dual_clip"))
     found = {math.log1p(high): 1 + high}
     if low < 1:
@@ -37,19 +37,19 @@ def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
 
 
 def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The logarithms of the bounds, of which each sign of the advantage has its own."""
+    """The logarithms of the bounds; each applies to one sign of the advantage."""
     return tuple(bounds(parameters))
 
 
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Between which bounds the ratio is."""
+    """The intervals between bounds of the ratio."""
     ends = [f"{bound:.6g}" for bound in bounds(parameters).values()]
     inside = [f"ratio from {a} to {b}" for a, b in pairwise(ends)]
     return (f"ratio below {ends[0]}", *inside, f"ratio above {ends[-1]}")
 
 
 def log_ratio(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
-    """The logarithm of the ratio, of the shape of all."""
+    """The logarithm of the ratio, in the broadcast shape."""
     return log_probs - old_log_probs + 0 * advantages
 
 
@@ -64,9 +64,9 @@ def reference(
     dual_clip: float,
     cispo: float,
 ) -> Tensor:
-    """The formula with a bound of the ratio for each sign of the advantage; 16 bits in float32.
+    """The formula with one bound per sign of the advantage; 16 bits in float32.
 
-    The ratio is compared by its logarithm, which is not rounded as its exponential is.
+    It compares logarithms of ratios, because exponentials are rounded.
     """
     import torch
 
@@ -78,7 +78,7 @@ def reference(
     if not cispo:
         is_low, is_high = is_low & falls, is_high & ~falls
     is_highest = falls & (log > (math.log(dual_clip) if dual_clip and not cispo else math.inf))
-    # Harmless where it is not chosen, for its gradient is computed there as well.
+    # Harmless where not selected, because the gradient is computed there too.
     free = torch.where(is_low | is_high | is_highest, torch.zeros_like(log), log)
     ratio = torch.where(is_highest, dual_clip, torch.exp(free))
     ratio = torch.where(is_low, 1 - clip_low, torch.where(is_high, 1 + clip_high, ratio))
@@ -97,7 +97,7 @@ def as_written(
     dual_clip: float,
     cispo: float,
 ) -> Tensor:
-    """The loss as a person writes it in PyTorch: the larger of the losses of two ratios."""
+    """The loss as written in PyTorch: the larger loss of two ratios."""
     import torch
 
     ratio = torch.exp(log_probs - old_log_probs)
@@ -110,24 +110,9 @@ def as_written(
     return reduce(loss, reduction)
 
 
-class _Calls(Calls):
-    """The calls of a loss with reductions that no operator knows."""
-
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for a setting out of its domain."""
-        if (reduction := settings["reduction"]) in (SEQUENCE_MEAN, SEQUENCE_SUM):
-            settings = {**settings, "reduction": "sum"}
-        elif reduction not in REDUCTIONS:
-            raise ValueError(
-                "reduction must be 'none', 'mean', 'sum', 'sequence_mean' or 'sequence_sum', but "
-                f"is {reduction!r}"
-            )
-        super().check(settings)
-
-
 @dataclass(frozen=True)
 class _DualClip(Parameter):
-    """A bound that is off, or above the ratio of 1."""
+    """A bound that is above 1, or 0 for none."""
 
     def check(self, value: float) -> str | None:
         """Return what is wrong with ``value``, or None."""
@@ -155,48 +140,45 @@ def policy_loss(
 ) -> Arguments:
     """Policy-gradient loss of tokens: PPO, GRPO, DAPO, Dr. GRPO and CISPO.
 
-    With the ratio ``r = exp(log_probs - old_log_probs)`` and a token's advantage A its loss is
-    ``max(-A * r, -A * clamp(r, 1 - clip_low, 1 + clip_high))``, at most ``-A * dual_clip`` where A
+    With the ratio ``r = exp(log_probs - old_log_probs)`` and advantage A, a token's loss is
+    ``max(-A * r, -A * clamp(r, 1 - clip_low, 1 + clip_high))``, and at most ``-A * dual_clip`` if A
     is negative (PPO, Schulman et al. 2017, arXiv:1707.06347; dual clip, Ye et al. 2020,
-    arXiv:1912.09729; a higher ``clip_high``, DAPO, Yu et al. 2025, arXiv:2503.14476). With
-    ``cispo`` it is ``-A * w * log_probs``, where ``w = clamp(r, 1 - clip_low, 1 + clip_high)``
-    counts as a constant (MiniMax-M1, 2025, arXiv:2506.13585). ``kl_coefficient`` times an estimate
-    of the divergence from a reference, :func:`kl_estimate`, is added to either. Where a ratio lies
-    on a bound the gradient passes, as that of ``torch.clamp``.
+    arXiv:1912.09729; higher ``clip_high``, DAPO, Yu et al. 2025, arXiv:2503.14476). With ``cispo``
+    it is ``-A * w * log_probs`` with the constant ``w = clamp(r, 1 - clip_low, 1 + clip_high)``
+    (MiniMax-M1, 2025, arXiv:2506.13585). ``kl_coefficient`` times :func:`kl_estimate` is added. At
+    a bound the gradient passes, as in ``torch.clamp``.
 
-    The reductions are those in use: ``mean`` over all tokens that count (DAPO); ``sequence_mean``,
-    the mean over sequences of the mean over each one's tokens (GRPO, Shao et al. 2024,
-    arXiv:2402.03300); ``sequence_sum``, the mean over sequences of the sum over each one's tokens;
-    ``sequence_sum`` with the longest length as ``divisor`` (Dr. GRPO, Liu et al. 2025,
-    arXiv:2503.20783); and ``sum`` with the number of tokens of all ranks as ``divisor``.
+    Reductions: ``mean`` over counted tokens (DAPO); ``sequence_mean``, the mean over sequences of
+    each mean over tokens (GRPO, Shao et al. 2024, arXiv:2402.03300); ``sequence_sum``, the mean
+    over sequences of each sum over tokens; ``sequence_sum`` with the maximum length as ``divisor``
+    (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783); and ``sum`` with the token count of all ranks as
+    ``divisor``.
 
     Args:
-        log_probs: those of the tokens in the policy, ``(..., T)`` for sequences of T tokens;
+        log_probs: the policy's token log-probabilities, ``(..., T)`` for sequences of T tokens;
             differentiable.
-        old_log_probs: those in the policy that wrote them; broadcastable with ``log_probs``. None
-            for ``log_probs`` themselves, whose ratio is 1.
-        advantages: of each token, or ``(..., 1)`` of each sequence; broadcastable with
-            ``log_probs``.
-        reference_log_probs: those in the reference; needed by a ``kl_coefficient`` alone.
+        old_log_probs: those of the policy that sampled the tokens; broadcastable with
+            ``log_probs``. None for ``log_probs``, so that the ratio is 1.
+        advantages: per token, or ``(..., 1)`` per sequence; broadcastable with ``log_probs``.
+        reference_log_probs: those of the reference; only needed with ``kl_coefficient``.
         mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
-            all. The others count 0 times what they hold, which has to be finite.
+            all. The other losses are multiplied by 0, so they must be finite.
         clip_low: how far the ratio may fall below 1; from 0 to 1.
         clip_high: how far the ratio may rise above 1; at least 0.
-        dual_clip: the largest ratio where the advantage is negative; above 1, or 0 for none.
+        dual_clip: the largest ratio for a negative advantage; above 1, or 0 for none.
         cispo: whether the clipped ratio is a constant factor of the log-probability.
-        kl_coefficient: what the estimate of the divergence is multiplied by.
+        kl_coefficient: multiplies the estimate of the divergence.
         kl_estimator: 1, 2 or 3, for k1, k2 or k3.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum``, ``sequence_mean`` or
-            ``sequence_sum`` (shape ``()``). A mean over no token is 0 where there is a mask.
-        divisor: what ``sum`` and ``sequence_sum`` are divided by besides, such as a number of
-            tokens; a number, or a tensor of one element.
-        weight: multiplies the loss of each token, but not the estimate of the divergence, such as
-            the weights that correct for another sampler; broadcastable with the others, and
-            differentiable.
+            ``sequence_sum`` (shape ``()``). With a mask, a mean over no tokens is 0.
+        divisor: divides ``sum`` and ``sequence_sum``, for example a token count; a number or a
+            one-element tensor.
+        weight: multiplies the loss of each token, but not the divergence, for example to correct
+            for another sampler; broadcastable with the others, and differentiable.
 
     Raises:
-        ValueError: for an unknown reduction, a setting out of its domain, a ``kl_coefficient``
-            without ``reference_log_probs``, or a ``divisor`` of another reduction.
+        ValueError: an unknown reduction, an invalid setting, a ``kl_coefficient`` without
+            ``reference_log_probs``, or a ``divisor`` with another reduction.
     """
     CALLS.check({"reduction": reduction, "dual_clip": dual_clip})
     if divisor is not None and reduction not in ("sum", SEQUENCE_SUM):
@@ -216,17 +198,15 @@ def policy_loss(
 
 
 def _constant(operand: Tensor) -> Tensor:
-    """Return an operand that gets no gradient."""
     return operand.detach() if operand.requires_grad else operand
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """What the tokens count, as the operators take it.
+    """How tokens count, in the operators' terms.
 
-    A divisor that is the same in each step divides the result. One that depends on the mask is part
-    of the weights: so the incoming gradient does not change from step to step, and forward can
-    write the gradient ahead.
+    A constant divisor divides the result. A divisor that depends on the mask becomes part of the
+    weights, so that grad_output stays constant and forward can compute the gradient.
     """
 
     reduction: str
@@ -265,7 +245,7 @@ class _Counted:
         parameters: tuple[float, ...],
         weight: Tensor | None = None,
     ) -> Arguments:
-        """Return the arguments of an operator, whose dtype is that of the caller's tensors."""
+        """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
         import torch
 
         dtype: torch.dtype | None = None
@@ -278,11 +258,11 @@ class _Counted:
 
 
 def of_sequences(shape: Shape) -> Shape:
-    """The operand has one value for each sequence of the prediction."""
+    """The operand has one value per sequence."""
     return (*shape[:-1], 1) if shape else shape
 
 
-CALLS = _Calls("policy")
+CALLS = Calls("policy", reductions=(*REDUCTIONS, SEQUENCE_MEAN, SEQUENCE_SUM))
 SPEC = element_loss(
     policy_loss,
     "PolicyLoss",

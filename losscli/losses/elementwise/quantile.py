@@ -1,4 +1,4 @@
-"""Quantile, or pinball loss."""
+"""Quantile (pinball) loss."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float)
 
 
 class QuantileCalls(Calls):
-    """The calls of a loss with one quantile; several are an operand of the loss ``quantiles``."""
+    """Calls with one quantile; several become an operand of ``quantiles``."""
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for a setting out of its domain."""
+        """Raise ValueError for an invalid setting."""
         if isinstance(quantile := settings["quantile"], Sequence):
             check_several(quantile)
             settings = {**settings, "quantile": 0.5}
@@ -39,8 +39,8 @@ def several_quantiles(
 ) -> Arguments:
     """Return the arguments of a call whose quantiles are an operand.
 
-    Beside operands of 16 bits quantiles have 32, since a quantile near 1 loses most of what is left
-    to 1 when it is rounded to 16.
+    Quantiles are at least float32, because a quantile near 1 loses most of its distance to 1 in 16
+    bits.
     """
     import torch
 
@@ -59,7 +59,7 @@ def several_quantiles(
 
 
 def check_several(quantile: Sequence[float]) -> None:
-    """Raise ValueError where one of the quantiles is out of its domain, or there is none."""
+    """Raise ValueError for no quantiles or an invalid one."""
     (parameter,) = SPEC.parameters
     wrong = [complaint for each in quantile if (complaint := parameter.check(float(each)))]
     if wrong or not quantile:
@@ -71,10 +71,9 @@ _MOST = 64
 
 
 def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
-    """Return numbers as a tensor, the same one where a call before had them on a GPU.
+    """Return numbers as a tensor, cached on a GPU so that a CUDA graph can capture the call.
 
-    So a CUDA graph can capture the call. A tensor that a compiler or a transform made, or that
-    autograd refuses because it was made in inference mode, is not kept.
+    Tensors of a compiler, a transform or inference mode are not cached.
     """
     import torch
 
@@ -98,19 +97,19 @@ def quantile_loss(
     quantile: float | Sequence[float] = 0.5,
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Quantile, or pinball loss (Koenker and Bassett, Econometrica, 1978).
+    """Quantile (pinball) loss (Koenker and Bassett, Econometrica, 1978).
 
-    With ``d = target - input``: ``quantile * d`` where ``d`` is positive, else
-    ``(quantile - 1) * d``. Its minimum is at that quantile of the target. At the kink the gradient
-    is the mean of both sides'; half of the L1 loss where ``quantile`` is 0.5.
+    With ``d = target - input``: ``quantile * d`` where ``d`` is positive, else ``(quantile - 1) *
+    d``. Its minimum is at that quantile of the target. At the kink the gradient is the mean of both
+    sides. With ``quantile=0.5`` it is half the L1 loss.
 
-    Several quantiles are those of the columns of ``input``: ``quantile_loss(prediction, target,
-    quantile=[0.1, 0.5, 0.9])`` takes predictions of shape (N, 3), and targets of shape (N, 1) that
-    all three columns predict, or of shape (N, 3).
+    Several quantiles apply to the columns of ``input``: ``quantile_loss(prediction, target,
+    quantile=[0.1, 0.5, 0.9])`` takes predictions of shape (N, 3) and targets of shape (N, 1) or (N,
+    3).
 
     Args:
-        input: predictions, any shape; of K quantiles the last dimension has K elements.
-        quantile: of the target that is predicted, or several; each above 0 and below 1.
+        input: predictions, any shape; with K quantiles the last dimension has K elements.
+        quantile: the quantile to predict, or several; each above 0 and below 1.
     """
     if isinstance(quantile, Sequence):
         return several_quantiles(input, target, quantile, reduction, weight)

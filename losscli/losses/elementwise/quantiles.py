@@ -1,4 +1,4 @@
-"""Quantile, or pinball loss, with a quantile for each element."""
+"""Quantile (pinball) loss with a quantile for each element."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduct
 def as_written(
     input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
 ) -> Tensor:
-    """The loss as a person writes it in PyTorch, faster; subnormal differences count as none."""
+    """The loss as written in PyTorch, faster; subnormal differences count as zero."""
     import torch
 
     d = target - input
@@ -41,14 +41,14 @@ def quantiles_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Quantile, or pinball loss (Koenker and Bassett, Econometrica, 1978), of many quantiles.
+    """Quantile (pinball) loss (Koenker and Bassett, Econometrica, 1978) of many quantiles.
 
-    As :func:`quantile_loss`, with a quantile for each element: of shape (K,) one for each column of
-    an input of shape (N, K), whose target may have the shape (N, 1).
+    As :func:`quantile_loss`, with a quantile for each element: shape (K,) has one for each column
+    of an input of shape (N, K), whose target may have shape (N, 1).
 
     Args:
-        quantile: of the target that is predicted; broadcastable with both, and differentiable. Its
-            values, between 0 and 1, are not checked, and its dtype is promoted with the others.
+        quantile: the quantiles to predict; broadcastable with both, and differentiable. The values
+            are not checked to be between 0 and 1; the dtype is promoted with the others.
     """
     return Arguments((input, target, quantile), reduction, (), weight)
 

@@ -1,4 +1,4 @@
-"""Calls of losses that refuse values of their operands, as PyTorch's do."""
+"""Calls of losses that raise for invalid operand values, as PyTorch's do."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ if TYPE_CHECKING:
 
 
 class RefusingCalls(Calls):
-    """The calls of a loss that is NaN for operands which PyTorch refuses.
+    """Calls of a loss that is NaN for operands that PyTorch rejects.
 
-    Operands are looked at only where the loss has a NaN, and only on the CPU: on a GPU each call
-    would have to wait for it and read the operand once more, so there the loss stays NaN. Tensors
-    that stand for others, in a compiler or a transform, are not looked at, either.
+    Operands are checked on the CPU, and only if the loss has a NaN. On a GPU a check would wait and
+    read the operand again, so the loss stays NaN. Compilers and transforms are not checked either.
     """
 
     def __init__(self, name: str, refuse: Callable[..., None], **settings: Any) -> None:
-        """Describe them.
+        """Describe the calls.
 
         Args:
-            name: of the loss.
-            refuse: given the operands, raises PyTorch's error for those that it refuses.
+            name: the loss's name.
+            refuse: raises PyTorch's error for invalid operands.
             settings: further arguments of Calls.
         """
         super().__init__(name, **settings)
@@ -52,6 +51,6 @@ class RefusingCalls(Calls):
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(loss):
             return
-        # NaN where one of the elements is; it takes no memory.
+        # The sum is NaN if an element is, and needs no memory.
         if bool(loss.detach().sum().isnan()):
             self.refuse(*given.operands)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def reference(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """torchvision's loss, by a formula in which nothing cancels in the loss; 16 bits in float32."""
+    """Torchvision's loss without cancellation; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
@@ -29,11 +29,11 @@ def reference(
     linear = input * (positive.to(input.dtype) - target)
     beyond = torch.where(positive, -input, input)
     entropy = linear + torch.log1p(torch.exp(beyond))
-    # The smaller of both probabilities keeps its digits, and so do the derivatives.
+    # The smaller probability keeps its digits, and so do the derivatives.
     small = torch.sigmoid(beyond)
     miss = small * torch.where(positive, target, 1 - target)
     miss = miss + (1 - small) * torch.where(positive, 1 - target, target)
-    # No probability, of a target far outside [0, 1]: some powers of it would be numbers.
+    # Negative for a target far outside [0, 1]: some powers of it would be numbers.
     miss = torch.where(miss < 0, torch.full_like(miss, math.nan), miss)
     loss = entropy * miss**gamma
     if alpha >= 0:
@@ -44,7 +44,7 @@ def reference(
 def as_written(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """Torchvision's loss as a person writes it in PyTorch; easy examples lose their digits."""
+    """Torchvision's loss in PyTorch; easy examples lose their digits."""
     import torch
 
     input, target = alike(input, target)
@@ -58,7 +58,7 @@ def as_written(
 
 
 def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
-    """The derivatives of the cross entropy, of the power and of the weight of the class."""
+    """The derivatives of the cross entropy, of the power and of the class weight."""
     import torch
 
     p, q = torch.sigmoid(input), torch.sigmoid(-input)
@@ -70,7 +70,7 @@ def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[
     steep = entropy * gamma * miss ** (gamma - 1) if gamma else torch.zeros_like(miss)
     power = miss**gamma
     of_entropy = power * torch.maximum((nearer - target).abs(), torch.minimum(p, q))
-    # p q (1 - 2 target), in which the two targets pull to opposite sides.
+    # p q (1 - 2 target), in which the two targets have opposite signs.
     of_power = steep * p * q * torch.maximum(target, 1 - target)
     of_class = contrast * entropy * power
     of_miss = steep * torch.maximum(p, q)
@@ -92,18 +92,17 @@ def sigmoid_focal_loss(
 ) -> Arguments:
     """Focal loss (Lin et al., Focal Loss for Dense Object Detection, 2017), as torchvision's.
 
-    With ``p = sigmoid(inputs)``, ``m = p * (1 - targets) + (1 - p) * targets``, the probability of
-    the wrong class, and the binary cross entropy ``c`` of the logit: ``a * m**gamma * c``, where
-    ``a = alpha * targets + (1 - alpha) * (1 - targets)``, or 1 if ``alpha`` is negative. Where
-    torchvision computes ``m`` as 1 less the probability of the right class, which loses the digits
-    of easy examples, this keeps them.
+    With ``p = sigmoid(inputs)``, the probability of the wrong class ``m = p * (1 - targets) + (1 -
+    p) * targets``, and the binary cross entropy ``c``: ``a * m**gamma * c``, where ``a = alpha *
+    targets + (1 - alpha) * (1 - targets)``, or 1 if ``alpha`` is negative. Unlike torchvision's, it
+    keeps the digits of easy examples.
 
     Args:
         inputs: logits, any shape.
-        targets: probabilities, 0 or 1 for labels; broadcastable with ``inputs``, its last dimension
-            meets the last of ``inputs``. Differentiable. The loss is NaN where a target outside
-            [0, 1] makes ``m`` negative.
-        alpha: weight of target 1, with 1 - alpha that of target 0; negative for none.
+        targets: probabilities, or labels 0 and 1; broadcastable with ``inputs``, aligned at the
+            last dimension. Differentiable. The loss is NaN if a target outside [0, 1] makes ``m``
+            negative.
+        alpha: weight of target 1; target 0 has 1 - alpha. Negative for none.
         gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
     """
     return Arguments((inputs, targets), reduction, (alpha, gamma), weight)

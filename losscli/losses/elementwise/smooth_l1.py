@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
-    """torch's own smooth L1; its formula is that of Girshick, Fast R-CNN (2015), with beta."""
+    """PyTorch's smooth L1, the formula of Girshick, Fast R-CNN (2015), with beta."""
     import torch
 
     input, target = torch.broadcast_tensors(input, target)
-    # On a GPU torch's backward rounds both operands to the dtype of the gradient that it writes.
+    # On a GPU torch's backward rounds both operands to the gradient's dtype.
     wide = torch.promote_types(input.dtype, target.dtype)
     if any(operand.requires_grad and operand.dtype != wide for operand in (input, target)):
         input, target = input.to(wide), target.to(wide)
@@ -28,13 +28,13 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> 
 
 
 def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The second derivative jumps at -beta and beta (with beta 0: the first, at zero)."""
+    """The second derivative jumps at -beta and beta; with beta 0, the first jumps at 0."""
     beta = parameters["beta"]
     return (-beta, beta) if beta > 0 else (0.0,)
 
 
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Linear on both sides; with beta 0 there is nothing between."""
+    """Linear on both sides; with beta 0 there is no quadratic part."""
     below, above = "linear below", "linear above"
     return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
 
@@ -50,9 +50,9 @@ def smooth_l1_loss(
 ) -> Arguments:
     """Smooth L1 loss (Girshick, Fast R-CNN, 2015), as torch.nn.functional.smooth_l1_loss.
 
-    With ``d = input - target``: ``0.5 * d**2 / beta`` where ``|d| < beta``, else
-    ``|d| - 0.5 * beta``. The gradient is ``d / beta`` inside and the sign of ``d`` from
-    ``|d| = beta`` on; ``beta=0`` gives the L1 loss, whose gradient at zero is 0.
+    With ``d = input - target``: ``0.5 * d**2 / beta`` where ``|d| < beta``, else ``|d| - 0.5 *
+    beta``. The gradient is ``d / beta`` where ``|d| < beta``, else ``sign(d)``. ``beta=0`` gives
+    the L1 loss, with gradient 0 at zero.
 
     Args:
         beta: where the quadratic part ends; at least 0.

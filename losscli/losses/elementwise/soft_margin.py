@@ -1,4 +1,4 @@
-"""Soft margin, or logistic loss, for targets of -1 and 1."""
+"""Soft margin (logistic) loss for targets of -1 and 1."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ if TYPE_CHECKING:
 
 
 FAR = 40.0
-"""The product from which one of ``exp(-product)`` and ``-product`` is the loss even in float64."""
+"""The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Like torch's formula, but finite for any finite operands; 16 bits in float32."""
+    """PyTorch's formula, finite for any finite operands; 16 bits in float32."""
     import torch
 
     (input, target), dtype = at_least_float32(input, target)
     product = input * target
     far = product.abs() > FAR
     inside = torch.where(far, torch.zeros_like(product), product)
-    # Its gradient rounds once less than that of logsigmoid.
+    # Its gradient has one rounding less than logsigmoid's.
     near = torch.logaddexp(-inside, torch.zeros_like(inside))
     beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
     return reduce(torch.where(far, beyond, near), reduction).to(dtype)
 
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """What rounding ``input * target`` by half a unit makes of the exponential of it.
+    """The effect of rounding ``input * target`` on its exponential.
 
-    ``e^p`` of a rounded ``p`` is off by up to ``|p|`` times half an ulp of 1, and so by up to
-    ``|p|`` ulp; 4 ulp of ``1 + |p| / 4`` times the result allow as much. A target of -1 or 1 rounds
-    nothing.
+    ``e^p`` of a rounded ``p`` is off by up to ``|p|`` ulp. The tolerance of 4 ulp of ``1 + |p| /
+    4`` times the result covers that. A target of -1 or 1 causes no rounding.
     """
     import torch
 
@@ -55,9 +54,9 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
 
 
 def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's own function, which is infinite where ``exp(-input * target)`` is.
+    """PyTorch's function, which is infinite where ``exp(-input * target)`` is.
 
-    It has no gradient for the target; where that is asked for, its formula in PyTorch's ops.
+    It has no gradient for the target; if one is needed, the same formula in PyTorch operators.
     """
     import torch
 
@@ -75,18 +74,18 @@ def soft_margin_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Soft margin, or logistic loss, as torch.nn.functional.soft_margin_loss.
+    """Soft margin (logistic) loss, as torch.nn.functional.soft_margin_loss.
 
     ``log(1 + exp(-input * target))``, without overflow: where PyTorch's is infinite, this is
-    ``-input * target``. The target has a gradient as well, which PyTorch's has not. The targets are
-    not checked to be -1 or 1.
+    ``-input * target``. Unlike PyTorch's, it has a gradient for the target. Targets are not checked
+    to be -1 or 1.
 
     Args:
         input: logits, any shape.
         target: broadcasts to the shape of ``input``.
 
     Raises:
-        RuntimeError: for a target that would make more elements than the input has.
+        RuntimeError: the target does not broadcast to the input's shape.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)

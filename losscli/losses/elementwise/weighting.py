@@ -1,7 +1,7 @@
-"""Losses with a weight: their specs, derived from those of the losses themselves.
+"""Specs of weighted losses, derived from those without a weight.
 
-``weighted_NAME`` is an operator and a library of its own, whose last operand is the weight. Its
-elements are ``loss * weight``, and its mean divides by the number of elements.
+``weighted_NAME`` is a separate operator and library whose last operand is the weight. Its elements
+are ``loss * weight``; its mean divides by the number of elements.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
 
 
 def inner_name(name: str) -> str:
-    """Return the name of the loss that a weighted one multiplies; of any other its own."""
+    """Return the name of the unweighted loss."""
     return name.removeprefix(PREFIX)
 
 
 def is_weighted(name: str) -> bool:
-    """Tell whether the name of a loss is that of one with a weight."""
+    """Tell whether a name is a weighted loss's."""
     return name.startswith(PREFIX)
 
 
 def weighted(spec: LossSpec) -> LossSpec:
-    """Return the spec of a loss with a weight."""
+    """Return the spec of the weighted loss."""
     name, inner = f"{PREFIX}{spec.name}", spec.operands_of
     return replace(
         spec,
@@ -57,11 +57,7 @@ def weighted(spec: LossSpec) -> LossSpec:
 
 
 def _tolerance(own: Tolerance | None) -> Tolerance:
-    """Return the tolerance of a loss with two roundings more than the four of an element.
-
-    One is the product with the weight. The other is in the weight's gradient, which multiplies the
-    loss itself, and that takes a rounding more than its slope.
-    """
+    """Add two roundings: the product with the weight, and the loss in the weight's gradient."""
     reason = "the weight adds two roundings to the four of an element"
     if own is None:
         return Tolerance(1.5, reason)
@@ -69,7 +65,7 @@ def _tolerance(own: Tolerance | None) -> Tolerance:
 
 
 def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping[str, Tensor]:
-    """Return the terms of a loss times the weight, whose own gradient is the loss."""
+    """Return the terms times the weight; the weight's own gradient is the loss."""
     *others, weight = operands
     found = inner.of(*others, **settings)
     terms = {name: each * weight.abs() for name, each in found.items()}
@@ -79,7 +75,6 @@ def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping
 
 
 def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settings: Any) -> Tensor:
-    """Return a loss times the weight, as a person writes it in PyTorch."""
     *others, weight = operands
     return reduce(inner(*others, reduction="none", **settings) * weight, reduction)
 
@@ -87,7 +82,7 @@ def _multiplied(inner: LossFunction, *operands: Tensor, reduction: str, **settin
 def _bind(
     spec: LossSpec, calls: Calls, reduction: Reduction, settings: Mapping[str, float]
 ) -> Callable[..., Tensor]:
-    """Return the public function with a weight, or, where its mean is another, the operator."""
+    """Return the public function with a weight, or the operator if their means differ."""
     if spec.by_weights and reduction == "mean":
         values = tuple(spec.resolve(settings).values())
         return lambda *operands: calls.loss(Arguments(operands, reduction, values))
@@ -98,7 +93,6 @@ def _bind(
 def _call(
     spec: LossSpec, calls: Calls, *operands: Tensor, reduction: Reduction, **settings: float
 ) -> Tensor:
-    """Return the loss with a weight, which is one of its operands."""
     return _bind(spec, calls, reduction, settings)(*operands)
 
 
@@ -110,6 +104,5 @@ def _call_with_grad(
     grad_output: Tensor | float = 1.0,
     **settings: float,
 ) -> Any:
-    """Call the operator of a weighted loss that returns the gradient as well."""
     values = tuple(spec.resolve(settings).values())
     return calls.loss_with_grad(Arguments(operands, reduction, values), grad_output)

@@ -1,1 +1,1 @@
-"""Losses of hidden states: their specs, and in which parts their logits are made."""
+"""Fused linear losses: their specs, and plans for computing their logits."""

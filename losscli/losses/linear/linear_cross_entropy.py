@@ -1,4 +1,4 @@
-"""Cross entropy of the logits that a linear layer makes of hidden states."""
+"""Cross entropy of the logits of a linear layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reference(
     memory_budget: float = 0.0,
     **settings: float,
 ) -> Tensor:
-    """PyTorch's linear layer and its cross entropy."""
+    """PyTorch's linear layer and cross entropy."""
     logits = logits_of(input, linear_weight, linear_bias)
     loss = cross_entropy.functional(
         logits, target.reshape(-1), None, reduction=reduction, **settings
@@ -40,7 +40,7 @@ def functional(
     ignore_index: float = -100,
     **_: float,
 ) -> Tensor:
-    """PyTorch's own function, in chunks of rows, which know no label smoothing."""
+    """PyTorch's chunked function, which has no label smoothing."""
     import torch
 
     options: Any = torch.nn

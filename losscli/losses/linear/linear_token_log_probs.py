@@ -1,4 +1,4 @@
-"""The log-probability of each token, from the logits that a linear layer makes of hidden states."""
+"""Token log-probabilities of the logits of a linear layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: in which parts the logits of a linear loss are made, by the memory that they may take."""
+"""Plans for computing the logits of a linear loss within a memory budget."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ CHUNKS: Kind = "chunks"
 SLICES: Kind = "slices"
 
 ROWS = 2048
-"""Hidden states whose gradients are made at a time where all logits are there."""
+"""Hidden states whose gradients are computed at a time if all logits are there."""
 _UNIT = 128
-"""Parts are multiples of so many rows or classes: the tiles of matrix products."""
+"""Parts are multiples of this number of rows or classes, the tiles of matrix products."""
 _LEAST_CHUNK = 512
-"""Rows of a chunk, of fewer of which each product reads the weight too often for its work."""
+"""Fewest rows of a chunk; with fewer, products read the weight too often."""
 _USUAL_SLICE = 8192
-"""Classes of a slice, of more of which products are no faster."""
+"""Classes of a slice; more make products no faster."""
 _FORWARD_BYTES = 2**28
-"""What the logits of a slice take without gradients, more of which makes nothing faster."""
+"""Bytes of a slice's logits without gradients; more make nothing faster."""
 _NUMBERS = 5
-"""The numbers that are held of each row and slice at most, in float32 or in float64."""
+"""Numbers kept per row and slice at most, in float32 or float64."""
 _SHARE_OF_FREE = 0.5
-"""What a loss takes of the free memory where no budget says otherwise."""
+"""The fraction of free memory that a loss uses without a budget."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a linear loss: ``rows`` hidden states of ``width`` numbers, and the classes."""
+    """The size of a linear loss: hidden states, their width, and classes."""
 
     rows: int
     width: int
@@ -39,30 +39,30 @@ class Size:
     item: int
     """Bytes of an element."""
     gradients: bool = True
-    """Whether gradients are wanted."""
+    """Whether gradients are needed."""
     whole: bool = True
-    """Whether the gradient of the logits is that of each row's loss times a number, so that forward
-    can write it before the number is known."""
+    """Whether the logits' gradient is a multiple of each row's loss gradient, so that forward can
+    compute it."""
     reduced: bool = True
-    """Whether one number multiplies the gradients of all rows."""
+    """Whether all rows' gradients have the same factor."""
     bent: bool = False
-    """Whether a softcap bends the logits."""
+    """Whether there is a softcap."""
 
     @property
     def sums(self) -> int:
-        """Return the bytes of sums in float32 beside gradients of 16 bits of the hidden states."""
+        """Bytes of float32 sums for 16-bit gradients of the hidden states."""
         return self.rows * self.width * 4 if self.item < 4 and self.gradients else 0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the logits are made.
+    """How to compute the logits.
 
-    ``whole``: all at once; forward writes their gradient over them, backward is two products.
-    ``chunks``: some rows at a time; forward makes the gradients as well, and adds those of the
-    weight up in float32. ``slices``: some classes at a time, of all rows; forward keeps a few
-    numbers a row and slice, and the logits of the first slices as memory allows; backward makes
-    the others again, for a fourth product.
+    ``whole``: all at once; forward overwrites them with their gradient, and backward is two
+    products. ``chunks``: some rows at a time; forward also computes the gradients and accumulates
+    the weight's in float32. ``slices``: some classes of all rows at a time; forward keeps a few
+    numbers per row and slice, and the first slices' logits if memory allows. Backward recomputes
+    the others in a fourth product.
     """
 
     kind: Kind
@@ -71,10 +71,10 @@ class Plan:
     kept: int
     """The slices whose logits are kept for backward."""
     bytes: int
-    """Memory at the same time, besides the operands, their gradients and a few numbers a row."""
+    """Peak memory, besides operands, their gradients and a few numbers per row."""
 
     def __str__(self) -> str:
-        """Return how the logits are made, as ``--dry-run`` prints it."""
+        """Describe the plan as ``--dry-run`` prints it."""
         if self.kind == WHOLE:
             return "all logits at once"
         if self.kind == CHUNKS:
@@ -84,46 +84,44 @@ class Plan:
 
 
 def whole(size: Size) -> Plan:
-    """Return the plan that has all logits at once."""
+    """Return the plan with all logits at once."""
     some = replace(size, rows=min(size.rows, ROWS))
     return Plan(WHOLE, size.rows, 0, size.rows * size.classes * size.item + some.sums)
 
 
 def chunks(size: Size, rows: int) -> Plan:
-    """Return the plan of so many rows at a time, with gradients from forward."""
+    """Return the plan of ``rows`` rows at a time, with gradients from forward."""
     total = rows * _of_chunk(size) + size.classes * size.width * max(size.item, 4) + size.sums
     return Plan(CHUNKS, rows, 0, total)
 
 
 def slices(size: Size, classes: int, kept: int = 0) -> Plan:
-    """Return the plan of so many classes at a time, the logits of some of which are kept."""
+    """Return the plan of ``classes`` classes at a time, keeping some logits."""
     one = size.rows * classes * (_at_work(size) + kept * size.item)
     return Plan(SLICES, classes, kept, one + _of_slices(size, classes) + size.sums)
 
 
 def _of_slices(size: Size, classes: int) -> int:
-    """Return the bytes of what is known of each slice and row."""
     return _NUMBERS * max(size.item, 4) * size.rows * -(-size.classes // max(classes, 1))
 
 
 def _of_chunk(size: Size) -> int:
-    """Return the bytes for each row of a chunk with gradients."""
     return size.classes * size.item + (size.width * 4 if size.item < 4 else 0)
 
 
 def _at_work(size: Size) -> int:
-    """Return the bytes for each logit of a slice: itself, what a softcap makes, its gradient."""
+    """Return the bytes per logit of a slice: itself, softcap intermediates, and gradient."""
     return size.item * (2 if size.gradients else 1) + (3 * max(size.item, 4) if size.bent else 0)
 
 
 def _most(count: int, unit_bytes: int, budget: int) -> int:
-    """Return how many of ``count`` fit a budget, whole tiles where several do; at least one."""
+    """Return how many of ``count`` fit a budget, in whole tiles if possible; at least one."""
     found = max(min(count, budget // max(unit_bytes, 1)), 1)
     return found if found == count or found < _UNIT else found // _UNIT * _UNIT
 
 
 def _sliced(size: Size, budget: int) -> Plan:
-    """Return the plan of slices that makes the fewest logits again."""
+    """Return the slice plan that recomputes the fewest logits."""
     if not size.gradients:
         budget = min(budget, _FORWARD_BYTES)
     left = budget - size.sums
@@ -138,9 +136,9 @@ def _sliced(size: Size, budget: int) -> Plan:
 
 
 def least(size: Size) -> Plan:
-    """Return the plan that takes the least memory: some number of slices, or all at once.
+    """Return the plan with the least memory: slices, or all at once.
 
-    More slices are smaller, and have more numbers: the fewest bytes are near the square root.
+    More slices are smaller but keep more numbers; the minimum is near the square root.
     """
     numbers = range(1, 2 * math.isqrt(size.classes) + 2)
     found = [slices(size, max(-(-size.classes // number), 1)) for number in numbers]
@@ -150,7 +148,7 @@ def least(size: Size) -> Plan:
 
 
 def candidates(size: Size, budget: int) -> list[Plan]:
-    """Return the plans for a size, the fastest first, as large as they may be under a budget."""
+    """Return plans within the budget's limits, fastest first."""
     found = []
     if size.whole and size.gradients:
         found.append(whole(size))
@@ -163,15 +161,10 @@ def candidates(size: Size, budget: int) -> list[Plan]:
 
 
 def choose(size: Size, budget: int | None, free: int) -> Plan:
-    """Return the fastest plan that fits.
-
-    Args:
-        size: of the loss.
-        budget: bytes that it may take, or None for half of the free ones.
-        free: bytes.
+    """Return the fastest plan within a budget, by default half of the free bytes.
 
     Raises:
-        ValueError: the budget is too small for any plan.
+        ValueError: no plan fits the budget.
     """
     most = int(free * _SHARE_OF_FREE) if budget is None else budget
     for plan in candidates(size, most):

@@ -1,6 +1,6 @@
-"""The spec of a loss of hidden states: that of the logits which a linear layer makes of them.
+"""The spec of a fused linear loss, which computes logits from hidden states.
 
-What computes it is ``losscli/linear``; here is what cases, the oracle and tables have to know.
+``losscli/linear`` computes it; this is what cases, the oracle and tables need.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ MEMORY_BUDGET = Parameter(
 
 
 def of_hidden_states(shape: Shape) -> Shape:
-    """The operand is a hidden state for each token: ``(tokens, width)``."""
+    """The operand has a hidden state per token: ``(tokens, width)``."""
     return shape[:2]
 
 
 def of_tokens(shape: Shape) -> Shape:
-    """The operand has one value for each token."""
+    """The operand has one value per token."""
     return shape[:1]
 
 
 def of_weight(shape: Shape) -> Shape:
-    """The operand is the weight of the linear layer: ``(classes, width)``."""
+    """The operand is the layer's weight: ``(classes, width)``."""
     return shape[2], shape[1]
 
 
 def of_bias(shape: Shape) -> Shape:
-    """The operand has one value for each class."""
+    """The operand has one value per class."""
     return shape[2:]
 
 
 def over_root_of_width(shape: Shape) -> float:
-    """Return what gives logits the spread of the hidden states: 1 over the root of the width."""
+    """Return ``1 / sqrt(width)``, which gives logits the spread of the hidden states."""
     return 1 / math.sqrt(shape[1])
 
 
@@ -68,7 +68,7 @@ BIAS = Operand(*("linear_bias", "of the linear layer"), shape=of_bias, shared=Tr
 
 
 def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
-    """Return the operands of a loss by the names of its hidden states and its class numbers."""
+    """Return the operands, named after the hidden states and class indices."""
     return (
         Operand(prediction, "hidden states", shape=of_hidden_states),
         Operand(
@@ -86,27 +86,28 @@ def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSpec(Spec):
-    """A loss of hidden states. Its ``shape`` is tokens x width x classes."""
+    """A fused linear loss; its ``shape`` is tokens x width x classes."""
 
     unit: ClassVar[Unit] = HIDDEN_STATE
     chooses_order: ClassVar[bool] = True
+    squares: bool = True
     composed_of: tuple[str, ...] = ("cross_entropy", "token_log_probs")
-    """Their logits have cross entropy or log-probabilities, in parts."""
+    """Cross entropy or log-probabilities of the logits, in parts."""
     sign: float = 1.0
-    """What multiplies the cross entropy of the logits to be this loss."""
+    """The factor from the logits' cross entropy to this loss."""
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """All operands with a gradient: a step of training updates the layer."""
+        """All differentiable operands, because training updates the layer."""
         return self.differentiable
 
     @property
     def size_example(self) -> str:
-        """The size of a case, as an error shows it."""
+        """An example size for errors."""
         return "tokens x width x classes, such as 8192x4096x128256"
 
     def takes(self, size: Shape) -> bool:
-        """Tell whether a size has tokens, a width and classes."""
+        """Tell whether a size has tokens, width and classes."""
         return len(size) == 3
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
@@ -122,7 +123,7 @@ class LinearSpec(Spec):
         return shape[0] * shape[2]
 
     def operations(self, shape: Shape, *, backward: bool) -> int:
-        """Return the additions and multiplications of the products: one, or three with backward."""
+        """Return the operations of the matrix products: one, or three with backward."""
         rows, width, classes = shape
         return 2 * rows * width * classes * (3 if backward else 1)
 
@@ -136,26 +137,14 @@ class LinearSpec(Spec):
         gradients: bool,
         free: int,
     ) -> Plan:
-        """Return in which parts losscli's own kernels make the logits.
-
-        Args:
-            shape: tokens, width and classes.
-            item_bytes: of an element.
-            reduction: of the loss.
-            parameters: of the loss.
-            gradients: whether gradients are wanted.
-            free: bytes, for a call without a budget.
-
-        Raises:
-            ValueError: the budget is too small for any plan.
-        """
+        """Return losscli's plan for computing the logits; ValueError if none fits the budget."""
         rows, width, classes = shape
         reduced, bent = reduction != "none", parameters["softcap"] != 0
         size = Size(rows, width, classes, item_bytes, gradients, reduced=reduced, bent=bent)
         return choose(size, int(parameters[MEMORY_BUDGET.name]) or None, free)
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function with its reduction and parameters fixed."""
+        """Return the public function with fixed reduction and parameters."""
         settings: dict[str, Any] = self.given_as(parameters)
         if len(self.reductions) > 1:
             settings["reduction"] = reduction
@@ -171,12 +160,11 @@ def _ordered(
     weight: Tensor,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Call a function with the operands as people give them."""
     return function(hidden, weight, numbers, **({} if bias is None else {"linear_bias": bias}))
 
 
 def public(name: str) -> Callable[..., Any]:
-    """Return a public function of ``losscli.linear``, which that package stores."""
+    """Return a public function that ``losscli.linear`` registers."""
 
     def function(*given: Any, **named: Any) -> Any:
         return operators.OPERATORS[name](*given, **named)
@@ -186,11 +174,11 @@ def public(name: str) -> Callable[..., Any]:
 
 
 def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return the logits of each token, in the dtype of the hidden states: ``(N, C)``."""
+    """Return the logits, ``(N, C)``, in the hidden states' dtype."""
     return aten.linear(hidden, weight, bias).reshape(-1, len(weight))
 
 
 def forms(spec: LinearSpec) -> Iterator[LinearSpec]:
-    """Yield a loss without a bias, then with it, as ``biased_NAME``."""
+    """Yield a loss without a bias and, as ``biased_NAME``, with it."""
     yield replace(spec, operands=tuple(each for each in spec.operands if not each.optional))
     yield replace(spec, name=f"biased_{spec.name}")

@@ -1,1 +1,1 @@
-"""The losses over rows, one file a loss."""
+"""The row-wise losses, one per file."""

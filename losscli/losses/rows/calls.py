@@ -1,4 +1,4 @@
-"""Calls the operators of losses over rows for their functions and their modules."""
+"""Calls the operators of row-wise losses."""
 
 from __future__ import annotations
 
@@ -17,23 +17,20 @@ IN_PLACE = Further(
     "inplace",
     False,
     "bool",
-    """write the gradient over the first operand and return that, which saves its memory;
-        where it requires grad this takes ``torch.no_grad()``.""",
+    """overwrite the first operand with the gradient and return it, which saves memory; if it
+        requires grad, call this under ``torch.no_grad()``.""",
 )
 _MOST_ACCEPTED = 64
-"""Settings that are kept, so that a training step looks at its own no more than once."""
+"""Settings that are cached, so that a training step is checked once."""
 
 
 class RowCalls(Calls):
-    """The calls of one loss over rows."""
+    """The calls of one row-wise loss."""
 
     further: tuple[Further, ...] = ()
 
     def __init__(self, name: str, *, in_place: bool = False) -> None:
-        """Describe the calls of a loss.
-
-        ``in_place``: whether an operator writes the gradient over the first operand.
-        """
+        """``in_place``: an operator can write the gradient over the first operand."""
         super().__init__(name)
         self.in_place = in_place
         if in_place:
@@ -41,7 +38,7 @@ class RowCalls(Calls):
         self._accepted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
-        """Return the loss; ``site`` is the number of a module."""
+        """Return the loss; ``site`` identifies a module."""
         loss: Tensor
         settings = self._settings(given)
         if operators.are_distributed(given.operands):
@@ -56,7 +53,7 @@ class RowCalls(Calls):
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float = 1.0, *, inplace: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss and its gradient for the first operand, in one launch."""
+        """Return the loss and the gradient of the first operand, from one launch."""
         import torch
 
         if operators.are_distributed(given.operands):
@@ -81,14 +78,14 @@ class RowCalls(Calls):
         return loss, gradient if given.restored is None else given.restored(gradient)
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        """Return what composes a call of operators that autograd knows; None for a kernel."""
+        """Return a composition of autograd operators, or None if a kernel is used."""
         if not given.composed:
             return None
         reference: Callable[..., Tensor] = operators.OPERATORS[f"{self.name}_reference"]
         return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:
-        """Return the reduction and the parameters as the operator takes them, checked once."""
+        """Return reduction and parameters, each combination checked once."""
         if operators.is_compiling():
             return (given.reduction, *map(float, given.parameters))
         settings = (given.reduction, given.parameters)
@@ -103,7 +100,6 @@ class RowCalls(Calls):
 
 
 def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
-    """Return the dtype of the loss: promoted, where the second operand has rows as the first."""
     import torch
 
     first, second, *_ = operands

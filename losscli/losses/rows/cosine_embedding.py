@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def reference(
     input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float = 0.0
 ) -> Tensor:
-    """torch.nn.functional.cosine_embedding_loss; 16 bits in float32."""
+    """PyTorch's formula; 16 bits in float32."""
     import torch
 
     (first, second), dtype = at_least_float32(input1, input2)
@@ -68,16 +68,15 @@ def cosine_embedding_loss(
 ) -> Arguments:
     """Cosine embedding loss, as torch.nn.functional.cosine_embedding_loss, with fused backward.
 
-    With c the cosine of the angle between two rows, a row's loss is ``1 - c`` where its target is
-    1, ``max(0, c - margin)`` where it is -1, and 0 elsewhere. As in PyTorch, the squares of the
-    norms have 1e-12 added, and the derivative at ``c = margin`` is that of the right side. Where a
-    square is out of range, as that of 1.9e19 is in float32 and bfloat16, the loss and the gradients
-    of the row are, as in PyTorch, those of infinite norms or NaN.
+    With c the cosine of two rows, a row's loss is ``1 - c`` for target 1, ``max(0, c - margin)``
+    for -1, and 0 otherwise. As in PyTorch, 1e-12 is added to squared norms, and the derivative at
+    ``c = margin`` is the right side's. If a square overflows (1.9e19 in float32 and bfloat16), the
+    row's loss and gradients are, as in PyTorch, those of infinite norms or NaN.
 
     Args:
         input1: vectors, ``(N, D)`` or ``(D)``; differentiable.
-        input2: vectors that broadcast with ``input1``; differentiable. As in PyTorch, a vector of
-            one element has the norm of one, whatever the other has.
+        input2: vectors that broadcast with ``input1``; differentiable. As in PyTorch, a one-element
+            vector has the norm of one element, even if the other is longer.
         target: 1 or -1 for each row, ``(N)`` or ``()``.
         margin: the cosine that rows with target -1 may have.
     """

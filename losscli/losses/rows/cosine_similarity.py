@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     (first, second), dtype = at_least_float32(x1, x2)
@@ -45,15 +45,15 @@ def cosine_similarity_loss(
 ) -> Arguments:
     """One minus torch.nn.functional.cosine_similarity, with fused backward.
 
-    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``. Norms are roots of sums of
-    squares: where one of these is out of range, as that of 1.9e19 is in float32 and bfloat16, the
-    loss and the gradients of the row are those of infinite norms or NaN.
+    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``. If a square overflows
+    (1.9e19 in float32 and bfloat16), the row's loss and gradients are those of infinite norms or
+    NaN.
 
     Args:
         x1: vectors along dimension ``dim``; differentiable.
         x2: vectors that broadcast with ``x1``; differentiable.
-        dim: the dimension of the vectors, of what the two broadcast to.
-        eps: the least norm. The gradient takes a norm below it for a constant.
+        dim: the dimension of the vectors, in the broadcast shape.
+        eps: the least norm. The gradient treats a smaller norm as constant.
         reduction: ``none`` (one loss for each vector), ``mean`` or ``sum`` (shape ``()``).
     """
     shape = x1.shape

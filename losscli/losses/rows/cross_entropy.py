@@ -1,8 +1,9 @@
-"""Cross entropy of logits, over rows of classes."""
+"""Cross entropy of rows of logits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import aten
@@ -29,36 +30,33 @@ if TYPE_CHECKING:
 
 
 class _Rows(NamedTuple):
-    """What the formulas of the loss and of its gradient have in common."""
+    """Intermediate values of the loss and its terms."""
 
     dim: int
-    """The dimension of the classes."""
-    raw: Tensor
-    """Logits over the temperature, in float32 at least."""
+    """The class dimension."""
     logits: Tensor
-    """The same, capped."""
+    """Logits after temperature and softcap, in at least float32."""
     weight: Tensor | None
     """The weights in a shape that broadcasts with the logits."""
     probabilities: Tensor | None
-    """The smoothed target; None where the target holds class numbers."""
+    """The smoothed target; None if the target holds class indices."""
     number: Tensor | None
-    """The class of each row, 0 where it is ignored."""
+    """The class of each row, 0 if ignored."""
     kept: Tensor | None
     """Whether a row is not ignored."""
     divisor: Tensor | int
-    """What the mean divides the sum by."""
+    """The mean's divisor."""
     dtype: Any
     """The dtype of the loss."""
 
     def of_number(self) -> Tensor | float:
-        """Return the weight of each row's class."""
         if self.weight is None or self.number is None:
             return 1.0
         found: Tensor = self.weight.flatten()[self.number]
         return found
 
     def shares(self, label_smoothing: float) -> Tensor:
-        """Return what multiplies the surprise of each class in the loss of its row."""
+        """Return each class's factor in the loss of its row."""
         import torch
 
         if self.probabilities is not None:
@@ -86,15 +84,15 @@ def _rows(
     import torch
 
     dim = 0 if input.dim() == 1 else 1
-    # A target of probabilities is told from one of class numbers as PyTorch does.
+    # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
     dtype = input.dtype
     if has_probabilities:
         for other in (target,) if weight is None else (target, weight):
             dtype = torch.promote_types(dtype, other.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    raw = input.to(wide) if temperature == 1 else input.to(wide) / temperature
-    logits = softcap * torch.tanh(raw / softcap) if softcap else raw
+    logits = input.to(wide) if temperature == 1 else input.to(wide) / temperature
+    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     if weight is not None:
         weight = weight.to(wide).view(-1, *[1] * (input.dim() - dim - 1))
     if has_probabilities:
@@ -102,11 +100,11 @@ def _rows(
         if label_smoothing:
             smoothed = smoothed * (1 - label_smoothing) + label_smoothing / classes
         divisor = input.numel() // classes
-        return _Rows(dim, raw, logits, weight, smoothed, None, None, divisor, dtype)
+        return _Rows(dim, logits, weight, smoothed, None, None, divisor, dtype)
     target = target.to(torch.int64).view(input.shape[:dim] + input.shape[dim + 1 :])
     kept = target != int(ignore_index)
     number = torch.where(kept, target, 0)
-    rows = _Rows(dim, raw, logits, weight, None, number, kept, 1, dtype)
+    rows = _Rows(dim, logits, weight, None, number, kept, 1, dtype)
     weights = torch.where(kept, rows.of_number(), torch.zeros((), dtype=wide, device=input.device))
     return rows._replace(divisor=weights.sum())
 
@@ -123,7 +121,7 @@ def reference(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
@@ -158,7 +156,7 @@ def functional(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Tensor:
-    """PyTorch's own, where it has what is asked for; else the reference."""
+    """PyTorch's function if it has the options, else the reference."""
     import torch
 
     settings: dict[str, Any] = {
@@ -187,13 +185,13 @@ def _terms(
     softcap: float = 0.0,
     z_loss: float = 0.0,
 ) -> Mapping[str, Tensor]:
-    """Return the magnitudes at which errors are measured; see losscli/truth/tolerances.py."""
+    """Return the magnitudes that errors are relative to; see losscli/truth/tolerances.py."""
     import torch
 
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     dim, x = rows.dim, rows.logits
     lse = torch.logsumexp(x, dim, keepdim=True)
-    # A sum of exponentials is rounded beside 1, and so is its logarithm.
+    # A sum of exponentials is rounded relative to 1, and so is its logarithm.
     of_sum = (torch.softmax(x, dim) * x.abs()).nansum(dim, keepdim=True)
     of_sum = of_sum.fmax(lse.abs()).clamp(min=1.0)
 
@@ -205,7 +203,7 @@ def _terms(
         return found + (2 * z_loss * lse.abs() * of_sum).squeeze(dim) if z_loss else found
 
     def slope() -> Tensor:
-        # The exponent of a class is off by its own rounding, and by that of what it comes of.
+        # A class's exponent is off by its own rounding and that of its inputs.
         exponent = (lse - x).abs()
         if temperature != 1 or softcap:
             exponent = exponent + 2 * x.abs()
@@ -230,7 +228,7 @@ def _terms(
 
 
 def _is_of_differences(parameters: Mapping[str, float]) -> bool:
-    """Tell whether the loss depends on the differences of a row's logits alone."""
+    """Tell whether the loss depends only on differences of a row's logits."""
     return not (parameters["softcap"] or parameters["z_loss"])
 
 
@@ -260,32 +258,30 @@ def cross_entropy(
 ) -> Arguments:
     """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
 
-    With ``lse = log(sum of exp(x))`` over the classes, a row's loss is the sum over all classes of
-    ``w * p * (lse - x) + z_loss * lse**2``, where ``p`` is 1 for the target and 0 for the others,
-    or the target's probabilities.
+    With ``lse = log(sum of exp(x))`` over classes, a row's loss is the sum of ``w * p * (lse - x) +
+    z_loss * lse**2``, where ``p`` is 1 for the target and 0 for other classes, or the target's
+    probabilities.
 
     Args:
         input: logits, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)`` for C classes.
-        target: the number of each row's class in int64, int32 or uint8, in the shape of ``input``
-            without C; or, in the shape of ``input``, a probability for each class. These are
-            differentiable.
-        weight: a number for each class, ``(C)``, that multiplies its loss; differentiable. The mean
-            over class numbers is then the sum over the sum of the targets' weights.
-        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
-            does not count.
-        label_smoothing: how much of each target is shared equally by all classes, from 0 to 1.
+        target: class indices in int64, int32 or uint8, in the shape of ``input`` without C; or
+            class probabilities in the shape of ``input``, which are differentiable.
+        weight: a factor for each class, ``(C)``; differentiable. With class indices, the mean
+            divides by the sum of the targets' weights.
+        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
+        label_smoothing: share of each target spread equally over all classes, from 0 to 1.
         temperature: divides the logits; above 0.
         softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: multiplies the square of each row's ``lse``, which is added to its loss; at least 0.
+        z_loss: factor of each row's ``lse**2``, which is added to its loss; at least 0.
 
     Returns:
-        The loss, in the dtype of ``input``, with probabilities in the promoted dtype.
+        The loss, in the dtype of ``input``; with probabilities in the promoted dtype.
 
     Raises:
-        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
-            that row are NaN.
-        ValueError: for the batch size of ``target``, the reduction or a setting out of its domain.
-        RuntimeError: for other shapes and dtypes that do not fit.
+        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
+            NaN.
+        ValueError: the batch size of ``target``, the reduction or a setting is invalid.
+        RuntimeError: other shapes or dtypes do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if not 0 <= label_smoothing <= 1:
@@ -305,7 +301,6 @@ def cross_entropy(
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:
-    """Raise what PyTorch does for a target in the shape of the input."""
     if not target.is_floating_point():
         raise RuntimeError(
             f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
@@ -327,7 +322,6 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
 
 
 def _check_classes(input: Tensor) -> None:
-    """Raise what PyTorch does for logits without a dimension."""
     if not input.dim():
         raise IndexError(
             "cross_entropy: input must have a dimension of classes, but is a single number"
@@ -336,6 +330,7 @@ def _check_classes(input: Tensor) -> None:
 
 _INPUT = Operand("input", "logits")
 _WEIGHT = class_weight(of_classes, roundings=4)
+_WEIGHT_OF_NUMBERS = replace(_WEIGHT, torch_differentiates=False)
 _PROBABILITIES = Operand(
     "target", "probability of each class", domain=PROBABILITIES, composed=True, roundings=4
 )
@@ -348,7 +343,7 @@ SPEC = row_loss(
     operands=(
         _INPUT,
         class_numbers("target", of_rows),
-        _WEIGHT,
+        _WEIGHT_OF_NUMBERS,
     ),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,

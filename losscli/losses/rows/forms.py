@@ -1,8 +1,8 @@
-"""The operators of a loss over rows, and its forms, each a spec of its own.
+"""The operators of a row-wise loss, and its forms with their own specs.
 
-``NAME`` takes the operands that no call leaves out, ``weighted_NAME`` a weight of the classes as
-well, ``masked_NAME`` a mask of the rows, ``NAME_with_entropy`` returns a second value of each row:
-so cases, checks and tables know them. All of them call the same functions and operators.
+``NAME`` takes the required operands, ``weighted_NAME`` also a class weight, ``masked_NAME`` a row
+mask, and ``NAME_with_entropy`` returns a second value per row. All call the same functions and
+operators.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..formulas import Reduction
 
 NO_INDEX = -(2.0**63)
-"""A class number that no row has, the least of int64: nothing is ignored."""
+"""The least int64, a class index that no row has: nothing is ignored."""
 IGNORE_INDEX = Parameter(
     name="ignore_index",
     default=-100,
@@ -34,17 +34,17 @@ IGNORE_INDEX = Parameter(
     other=3,
     absent=NO_INDEX,
 )
-"""The parameter of each loss that takes class numbers."""
+"""The parameter of losses with class indices."""
 
 
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
-    """Return the class number of rows that do not count; None where all do."""
+    """Return the class index of ignored rows, or None."""
     index = parameters.get(IGNORE_INDEX.name, NO_INDEX)
     return None if index == NO_INDEX else int(index)
 
 
 _PREFIXES = {True: "masked_", False: "weighted_"}
-"""Before the name of a form with an optional operand, by whether that is a mask."""
+"""The prefix of a form with an optional operand, by whether that is a mask."""
 
 
 def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
@@ -65,7 +65,7 @@ def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
 
 
 def forms(spec: RowSpec) -> Iterator[RowSpec]:
-    """Yield the forms of an operator, the one without optional operands and second values first."""
+    """Yield an operator's forms, the plain one first."""
     yield _form(spec, spec.name)
     for optional in (operand for operand in spec.operands if operand.optional):
         yield _form(spec, f"{_PREFIXES[optional.kind == MASK]}{spec.name}", optional)
@@ -74,7 +74,6 @@ def forms(spec: RowSpec) -> Iterator[RowSpec]:
 
 
 def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int = 1) -> RowSpec:
-    """Return the spec of a form."""
     operands = tuple(each for each in spec.operands if not each.optional or each is optional)
     numbered = _are_numbered(operands)
     fixed = {spec.doubling: float(values - 1)} if spec.doubling else {}
@@ -107,7 +106,6 @@ def _are_numbered(operands: tuple[Operand, ...]) -> bool:
 
 
 def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
-    """Return the tolerance of a loss with the roundings that its operands add to four."""
     adding = [operand for operand in operands if operand.roundings]
     if not adding:
         return own
@@ -119,17 +117,17 @@ def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Toleranc
 
 @dataclass(frozen=True)
 class _Form:
-    """Calls the functions of a loss with the operands that a form takes."""
+    """Calls a loss's functions with a form's operands."""
 
     spec: RowSpec
     operands: tuple[Operand, ...]
     fixed: Mapping[str, float]
-    """The parameters that the form is a value of."""
+    """Parameters that the form fixes."""
     values: int
-    """How many losses a row has."""
+    """The number of losses per row."""
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of all operands as one of those that the form takes."""
+        """Adapt a function of all operands to those of the form."""
 
         def called(*operands: Tensor, **settings: Any) -> Any:
             return function(*self._every(operands), **settings, **self.fixed)
@@ -139,25 +137,24 @@ class _Form:
     def bind_loss(
         self, reduction: Reduction, settings: Mapping[str, float]
     ) -> Callable[..., Tensor]:
-        """Return the public function of the loss, two values of a row in one tensor."""
+        """Return the public function; two values per row are stacked in one tensor."""
         called = self._bound(self.spec.loss, reduction, settings)
         if self.values == 1:
             return called
         return lambda *operands: _stacked(called(*operands))
 
     def loss(self, *operands: Tensor, reduction: Reduction, **settings: float) -> Tensor:
-        """Return the loss by the public function."""
+        """Return the loss from the public function."""
         return self.bind_loss(reduction, settings)(*operands)
 
     def loss_with_grad(
         self, *operands: Tensor, reduction: Reduction, **settings: float
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss and the gradient of the prediction by the public function."""
+        """Return the loss and the prediction's gradient from the public function."""
         loss, gradient = self._bound(self.spec.loss_with_grad, reduction, settings)(*operands)
         return _stacked(loss), gradient
 
     def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
-        """Return the operands in the order of the loss, None where the form leaves one out."""
         given = dict(zip((each.name for each in self.operands), operands, strict=True))
         return [given.get(each.name) for each in self.spec.operands]
 
@@ -167,7 +164,6 @@ class _Form:
         reduction: Reduction,
         settings: Mapping[str, float],
     ) -> Callable[..., Any]:
-        """Return a public function with settings fixed, to be called with the form's operands."""
         spec = self.spec
         named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
         if len(spec.reductions) > 1:
@@ -176,7 +172,7 @@ class _Form:
 
 
 def _stacked(found: Any) -> Tensor:
-    """Return two values of a row in one tensor: where kernels wrote them to one, without a copy."""
+    """Return two values per row as one tensor, without a copy if kernels wrote them to one."""
     import torch
 
     if not isinstance(found, tuple):
@@ -187,8 +183,6 @@ def _stacked(found: Any) -> Tensor:
 
 
 def _named(function: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function with the name of another."""
-
     def called(*operands: Any, **settings: Any) -> Any:
         return function(*operands, **settings)
 

@@ -1,8 +1,8 @@
-"""Divergences between the distributions of two sets of logits, with a temperature and a mask.
+"""Divergences of two softmax distributions, with a temperature and a mask.
 
-With p the softmax of the input and q that of the target, each is a line or two of PyTorch over the
-logarithms of both, beside the magnitudes of its terms. Their functions differ in their docstrings
-alone, but for ``js_divergence``, which has a parameter more.
+With p the softmax of the input and q of the target, each is a line or two of PyTorch on their
+logarithms, plus the magnitudes of its terms. The functions differ only in their docstrings, except
+``js_divergence``, which has one more parameter.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ ARGUMENTS = {
 
 
 def _function(name: str, docstring: str) -> Callable[..., Arguments]:
-    """Return the public function of a divergence without parameters of its own."""
-
     def arguments(
         input: Tensor,
         target: Tensor,
@@ -81,16 +79,10 @@ def _divergence_loss(
     parameters: tuple[Parameter, ...] = (TEMPERATURE,),
     **fields: Any,
 ) -> RowSpec:
-    """Return the spec of a divergence of the distributions of two sets of logits.
+    """Return the spec of a divergence of two sets of logits.
 
-    Args:
-        arguments: the public function, whose docstring says what the loss is.
-        module: the name of the module.
-        divergence: the loss of each row, of the log-probabilities of both and the settings of its
-            own, as a person writes it in PyTorch.
-        terms: the magnitudes of its terms, of two :class:`Softmax`, the temperature and the same.
-        parameters: the temperature and these.
-        fields: further fields of the spec.
+    ``divergence`` computes row losses from both log-probabilities and the settings; ``terms`` their
+    magnitudes from two :class:`Softmax`, the temperature and the settings.
     """
     describe(arguments, ARGUMENTS)
     return row_loss(
@@ -116,12 +108,11 @@ def _reference(
     temperature: float = 1.0,
     **settings: float,
 ) -> Tensor:
-    """Compute a divergence as written in PyTorch, 16 bits in float32."""
     import torch
 
     (first, second), dtype = at_least_float32(input, target)
     if mask is not None:
-        # What a masked row holds must not reach a gradient, not even as 0 times infinity.
+        # A masked row's values must not reach a gradient, not even as 0 times infinity.
         kept = mask.unsqueeze(-1)
         first, second = (
             torch.where(kept, each, torch.zeros_like(each)) for each in (first, second)
@@ -149,13 +140,13 @@ def _terms(
 
 
 def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float) -> Tensor:
-    """Return what each row counts in a mean."""
+    """Return each row's weight in a mean."""
     found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
     return found
 
 
 def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
-    """Return the sum over a row of weight * value, where 0 times infinity is 0."""
+    """Return the row sums of weight * value, with 0 times infinity as 0."""
     import torch
 
     return (weight * torch.where(weight == 0, torch.zeros_like(value), value)).sum(-1)
@@ -168,7 +159,7 @@ def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def kl_terms(
     p: Softmax, q: Softmax, temperature: float, names: tuple[str, str] = ("target", "input")
 ) -> Mapping[str, Tensor]:
-    """Return the terms of ``_kl``; ``names`` are those of the operands of q and of p."""
+    """Return the terms of ``_kl``; ``names`` are the operands of q and p."""
     surprise = WeightedSum(q, q.log - p.log, q.size.fmax(p.size))
     return divergence_terms(surprise, p, names, temperature)
 
@@ -233,7 +224,7 @@ SOFT_CROSS_ENTROPY = _divergence_loss(
 def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
     import torch
 
-    # The derivative of p is p times a sign less the expected sign.
+    # The derivative of p is p times (sign - expected sign).
     sign = (p.probability - q.probability).sign()
     of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
     return LazyTerms(
@@ -251,7 +242,7 @@ def _from_kinks(
     import torch
 
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (input, target))
-    # A logit that is moved away from a tie moves the other probabilities of its row.
+    # Moving a logit away from a tie moves the row's other probabilities.
     return (temperature * (log_p - log_q),) * 3
 
 
@@ -264,15 +255,15 @@ def _undecided(
     ulp: float,
     temperature: float = 1.0,
 ) -> Mapping[str, Tensor]:
-    """Return by how much rounding may move the derivatives where p and q nearly agree.
+    """Return how far rounding may move derivatives where p and q nearly agree.
 
-    A kernel takes the sign of the difference of two rounded probabilities. It is that of ``p - q``
-    where the difference is larger than both errors together; below that either sign is right, and
-    0. Rows of equal logits alone are known to have a difference of 0. The derivative for ``x`` is
-    ``p * (sign - sum of p * sign) / (2 * T)``. Where the sign is undecided it moves by up to 2; it
-    also moves the sum by its own p, and with that the derivatives for the other elements of the
-    row. So the derivative may be off by ``p * (2 [if undecided] + sum of 2 * p over the undecided)
-    / (2 * T)``, that for the target likewise with q. The loss is off by the difference at most.
+    A kernel takes the sign of a difference of rounded probabilities. If the difference is within
+    both errors, any sign or 0 is right. Rows with equal logits have a difference of exactly 0.
+
+    The derivative for ``x`` is ``p * (sign - sum of p * sign) / (2 * T)``. An undecided sign
+    changes by up to 2, which also changes the sum by ``2 * p`` and so the row's other derivatives.
+    The error is at most ``p * (2 [if undecided] + sum of 2 * p over the undecided) / (2 * T)``,
+    likewise with q for the target. The loss is off by at most the difference.
     """
     p, q = Softmax.of(input, temperature), Softmax.of(target, temperature)
     difference = (p.probability - q.probability).abs()
@@ -320,7 +311,7 @@ def _mixture_terms(
     q: Softmax, p: Softmax, temperature: float, *, beta: float
 ) -> Mapping[str, Tensor]:
     m = beta * p.probability + (1 - beta) * q.probability
-    # A logarithm moves by what its argument is off by, relative to it.
+    # A logarithm moves by its argument's relative error.
     size = m.log().abs().fmax((beta * p.weight + (1 - beta) * q.weight) / m)
     of_p = WeightedSum(p, p.log - m.log(), p.size.fmax(size))
     of_q = WeightedSum(q, q.log - m.log(), q.size.fmax(size))
@@ -344,10 +335,10 @@ def js_divergence(
 ) -> Arguments:
     """Generalised Jensen-Shannon divergence of two sets of logits.
 
-    With p the softmax of ``target / T``, q that of ``input / T`` and
-    ``m = beta * p + (1 - beta) * q``, a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) *
-    sum of q * log(q / m)`` (Agarwal et al. 2023, arXiv:2306.13649: p is the teacher's, q the
-    student's). It is symmetric for ``beta = 0.5``.
+    With p the softmax of ``target / T``, q of ``input / T`` and ``m = beta * p + (1 - beta) * q``,
+    a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m)`` (Agarwal
+    et al. 2023, arXiv:2306.13649: p is the teacher's, q the student's). It is symmetric for ``beta
+    = 0.5``.
 
     Args:
         beta: the weight of p in the mixture; above 0 and below 1.

@@ -28,7 +28,7 @@ def reference(
     p: float = 1.0,
     margin: float = 1.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     (scores,), dtype = at_least_float32(input)
@@ -52,7 +52,7 @@ def _from_kinks(
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
     beyond = margin - input.gather(-1, number) + input
-    # Whatever the score of its own class is, a row's loss has no kink there.
+    # A row's loss has no kink at its own class.
     return (beyond.scatter(-1, number, math.inf),)
 
 
@@ -77,7 +77,7 @@ def _terms(
         return (share * (size if p == 1 else 2 * beyond * size)).sum(-1)
 
     def slope() -> Tensor:
-        # The class of the row has the sum of the others.
+        # The row's class has the sum of the others.
         each = share * ((beyond > 0) if p == 1 else 2 * size)
         return each.scatter(-1, number, each.sum(-1, keepdim=True))
 
@@ -96,23 +96,22 @@ def multi_margin_loss(
 ) -> Arguments:
     """Multi-class margin loss, as torch.nn.functional.multi_margin_loss, with fused backward.
 
-    With y the class of a row of C scores, its loss is the sum over the other classes i of
-    ``weight[y] * max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0.
-    As in PyTorch a difference of NaN counts as one that is not above 0.
+    With y a row's class among C scores, the loss is the sum over other classes i of ``weight[y] *
+    max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0. As in PyTorch,
+    a NaN difference counts as not above 0.
 
     Args:
-        input: scores, ``(N, C)``, ``(C)``, or ``()`` of a single class; differentiable.
-        target: the number of each row's class in int64, int32 or uint8, ``(N)``; of a single row
-            also ``()``.
+        input: scores, ``(N, C)``, ``(C)``, or ``()`` for a single class; differentiable.
+        target: class indices in int64, int32 or uint8, ``(N)``; for a single row also ``()``.
         p: 1 or 2.
-        margin: how much higher the class of a row is to score than any other.
-        weight: a number for each class, ``(C)``; not differentiable.
+        margin: how much higher a row's class must score than any other.
+        weight: a factor for each class, ``(C)``; not differentiable.
 
     Raises:
-        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
-            that row are NaN.
-        ValueError: for another p, or a weight that is not one-dimensional.
-        RuntimeError: for other shapes and dtypes that do not fit.
+        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
+            NaN.
+        ValueError: another p, or a weight that is not one-dimensional.
+        RuntimeError: other shapes or dtypes do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if p not in (1, 2):

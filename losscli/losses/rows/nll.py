@@ -1,4 +1,4 @@
-"""Negative log-likelihood of class numbers, from log-probabilities."""
+"""Negative log-likelihood of class indices, from log-probabilities."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reference(
     reduction: str,
     ignore_index: float = -100,
 ) -> Tensor:
-    """PyTorch's own; 16 bits in float32."""
+    """PyTorch's function; 16 bits in float32."""
     (wide,), dtype = at_least_float32(input)
     wide = wide.contiguous()  # PyTorch has no derivative of others
     weight = None if weight is None else weight.to(wide.dtype)
@@ -55,22 +55,20 @@ def nll_loss(
 ) -> Arguments:
     """Negative log-likelihood, as torch.nn.functional.nll_loss, with fused backward.
 
-    A row's loss is ``-weight[target] * input[target]``. Forward reads one element of each row.
+    A row's loss is ``-weight[target] * input[target]``. Forward reads one element per row.
 
     Args:
         input: log-probabilities, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; differentiable.
-        target: the number of each row's class in int64, int32 or uint8, in the shape of ``input``
-            without C.
-        weight: a number for each class, ``(C)``; not differentiable. The mean is then the sum over
-            the sum of the targets' weights.
-        ignore_index: the class number of rows whose loss and gradient are 0, and which the mean
-            does not count.
+        target: class indices in int64, int32 or uint8, in the shape of ``input`` without C.
+        weight: a factor for each class, ``(C)``; not differentiable. The mean divides by the sum of
+            the targets' weights.
+        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
 
     Raises:
-        IndexError: on the CPU, where a target is no class. On a GPU the loss and the gradient of
-            that row are NaN.
-        ValueError: for a target of another batch size.
-        RuntimeError: for other shapes and dtypes that do not fit.
+        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
+            NaN.
+        ValueError: the target has another batch size.
+        RuntimeError: other shapes or dtypes do not fit.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if input.dim() == 1:

@@ -1,4 +1,4 @@
-"""What holds for a loss over rows whatever its formula is, and so can be checked without it."""
+"""Properties of a row-wise loss that can be checked without its formula."""
 
 from __future__ import annotations
 
@@ -13,27 +13,25 @@ never, always = fixed(False), fixed(True)
 
 @dataclass(frozen=True)
 class Relations:
-    """What changes of its operands do to a loss over rows."""
+    """How a row-wise loss responds to changes of its operands."""
 
     shifted: Callable[[Mapping[str, float]], bool] = never
-    """Whether, for parameters, one number that is added to all of a row's prediction changes
-    nothing. Then the gradient of each row sums to zero."""
+    """Whether adding a number to a row's prediction changes nothing, so that the row's gradient
+    sums to 0."""
     reordered: bool = False
-    """Whether the classes may come in any order, the same one in all operands."""
+    """Whether classes may be permuted in all operands."""
     numbered: str = ""
-    """The loss of class numbers that this one is where each row of its target is 1 for one class
-    and 0 for the others; empty if there is none."""
+    """The class-index loss that equals this one for one-hot targets, or empty."""
     mirror: str = ""
-    """The loss that this one is where its first two operands are exchanged, which may be itself;
-    empty if there is none."""
+    """The loss with the first two operands exchanged, possibly itself, or empty."""
     mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda parameters: parameters
-    """The parameters of the mirror, from those of the loss."""
+    """Returns the mirror's parameters."""
     distance: str = ""
-    """The loss of which this one differs by what does not depend on the prediction, and which is 0
-    where the first two operands are equal; empty if there is none."""
+    """A loss that differs from this one by a constant in the prediction and is 0 for equal
+    operands, or empty."""
 
     def of_form(self, prefix: str) -> Relations:
-        """Return what holds for a form, whose name has a prefix, as those of the others have."""
+        """Return the relations of a form, whose related losses have the same prefix."""
         numbered, mirror, distance = (
             name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
         )

@@ -1,7 +1,7 @@
-"""The spec of a loss over rows: one loss for each row of its operands, not for each element.
+"""The spec of a row-wise loss.
 
-``csrc/losses/rows/HEADER.h`` has what is computed of a row, the file of the loss its spec;
-operators, kernels, bindings, fake implementations and tests follow from both.
+``csrc/losses/rows/HEADER.h`` computes a row, and the loss's file has its spec; operators, kernels,
+bindings, fake implementations and tests follow from both.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"
 VECTORS: Content = "vectors"
 SCORES: Content = "scores"
-"""What rows hold: logits, of which a softmax is taken; vectors with a length; numbers that are
-compared or picked."""
+"""The contents of rows: logits for a softmax, vectors with a length, or numbers to compare or
+pick."""
 
 
 def row_dimension(shape: Shape) -> int:
-    """Return the dimension along which a row lies: that of the classes."""
+    """Return the class dimension."""
     return min(len(shape) - 1, 1)
 
 
 def of_rows(shape: Shape) -> Shape:
-    """The operand has one value for each row of the prediction."""
+    """The operand has one value per row of the prediction."""
     dimension = row_dimension(shape)
     return shape[:dimension] + shape[dimension + 1 :]
 
 
 def of_classes(shape: Shape) -> Shape:
-    """The operand has one value for each class, which all rows share."""
+    """The operand has one value per class, shared by all rows."""
     dimension = row_dimension(shape)
     return shape[dimension : dimension + 1]
 
 
 def of_last_rows(shape: Shape) -> Shape:
-    """The operand has one value for each row, which lies along the last dimension."""
+    """The operand has one value per row along the last dimension."""
     return shape[:-1]
 
 
@@ -52,19 +52,19 @@ def class_numbers(
     description: str = "class numbers",
     domain: Domain = CLASSES,
 ) -> Operand:
-    """Return the operand that names a class of each row, or several."""
+    """Return an operand of class indices."""
     return Operand(
         name, description, differentiable=False, shape=shape, domain=domain, kind=CLASS_NUMBERS
     )
 
 
 def number_of_one_row(target: Tensor) -> Tensor:
-    """Return the class number of a single row, which PyTorch also takes as a batch of one."""
+    """Return a single row's class index; PyTorch also accepts a batch of one."""
     return target.squeeze(0) if target.shape == (1,) else target
 
 
 def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
-    """Return the operand that has a number for each class, which calls may leave out."""
+    """Return the optional operand with a factor per class."""
     return Operand(
         *("weight", "of each class"),
         shape=shape,
@@ -79,87 +79,83 @@ def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
 class RowSpec(Spec):
     """A loss of each row of its operands.
 
-    The operands that are rows come first, those whose gradient the kernels give before the others.
-    The reference takes all operands in their order, those that are left out as ``None``.
+    Row operands come first, those with kernel gradients before the others. The reference takes all
+    operands in order, with ``None`` for missing ones.
     """
 
     unit: ClassVar[Unit] = ROW
     header: str = ""
-    """The stem of the loss's header, where that is not its name."""
+    """The header's stem, if not the loss's name."""
     form_of: str = ""
-    """The name of the loss of which this is a form; empty where it is none."""
+    """The loss of which this is a form, or empty."""
     forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
-    """Other operands that the functions take, by what follows the name of the loss there: each has
-    operators and kernels of its own, from the same header."""
+    """Alternative operands by name suffix; each has its own operators and kernels from the same
+    header."""
     second_dimension: bool = False
-    """Whether rows lie along dimension 1, as classes do in PyTorch; else along the last. The shapes
-    of other operands are then ``of_rows`` and ``of_classes``."""
+    """Whether classes are dimension 1, as in PyTorch, rather than the last. Other operands then
+    have shapes ``of_rows`` and ``of_classes``."""
     holds: Content = LOGITS
-    """What the rows are, from which checks take the values that need care."""
+    """The rows' contents, which select special values for checks."""
     counts: Callable[..., Tensor] | None = None
     """``counts(*operands, **parameters)``: what each row counts in a mean; None where it is 1."""
-    squares: bool = False
-    """Whether the loss adds up squares of its operands, which have to be in range."""
     from_kinks: Callable[..., tuple[Tensor, ...]] | None = None
-    """``from_kinks(*operands, **parameters)``: how far elements of the prediction lie above those
-    values of theirs where the derivative jumps, one tensor for each such value; None without."""
+    """``from_kinks(*operands, **parameters)``: how far elements of the prediction are above each
+    non-differentiable point, one tensor per point."""
     undecided: Callable[..., Mapping[str, Tensor]] | None = None
-    """``undecided(*operands, dtype, ulp, **parameters)``: by how much the derivative for each
-    element of an operand may be off, by the operand's name, because rounding decides the sign of a
-    difference. ``dtype`` is what the loss is computed in, ``ulp`` what a sum over a row and a
-    handful of roundings may lose in it."""
+    """``undecided(*operands, dtype, ulp, **parameters)``: how far each derivative may be off, by
+    operand, because rounding decides a sign. ``dtype`` is the compute dtype; ``ulp`` is what a
+    row's sum and a few roundings may lose."""
     most_dimensions: int | None = None
-    """The most dimensions of the prediction; None for any number."""
+    """The maximum number of dimensions of the prediction; None for any."""
     doubling: str = ""
-    """The parameter that asks for a second value of each row: the loss then has a dimension of two
-    in front. The operator takes how many values a row has besides the first."""
+    """The parameter for a second value per row: the loss then has a leading dimension of two. The
+    operator takes the number of further values."""
     values: int = 1
-    """How many losses a row has; several lie in a dimension in front of the rows."""
+    """The number of losses per row; several are a leading dimension."""
     part_values: int = 0
-    """How many values an operator returns of a part of each row, where others have some classes;
-    0 where there is none. See csrc/parts."""
+    """The number of values that an operator returns for a part of each row; 0 if none. See
+    csrc/parts."""
     in_place: bool = False
-    """Whether there is an operator that writes the first gradient over its operand."""
+    """Whether an operator can overwrite the first operand with its gradient."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """What a call of the public function says besides operands and settings, so that it takes the
-    rows where the spec has them."""
+    """Further arguments of the public function, so that rows lie where the spec has them."""
 
     @property
     def roles(self) -> str:
-        """What each operand is to the operators and the kernels, a letter each.
+        """The role of each operand in operators and kernels, one letter each.
 
-        ``r`` rows, ``l`` the number of a class for each row, ``t`` another number for each row,
-        ``m`` a mask of rows, ``w`` a number for each class. Rows and weights whose gradients
-        PyTorch's operators compose are capitals.
+        ``r`` rows, ``l`` a class index per row, ``t`` another number per row, ``m`` a row mask,
+        ``w`` a number per class. Capitals mark rows and weights whose gradients PyTorch operators
+        compose.
         """
         return "".join(map(_role, self.operands))
 
     @property
     def rows(self) -> int:
-        """How many operands are rows."""
+        """The number of row operands."""
         return self.roles.upper().count("R")
 
     @property
     def gradients(self) -> int:
-        """How many operands have a gradient from the kernels, the first ones."""
+        """The number of operands with kernel gradients, which come first."""
         return self.roles.count("r")
 
     @property
     def promoted(self) -> tuple[str, ...]:
-        """The names of the operands whose promoted dtype the loss has: the rows."""
+        """The operands that determine the loss's dtype: the rows."""
         return super().promoted if self.composed_of else self.names[: self.rows]
 
     def row_dimension(self, dimensions: int) -> int:
-        """Return the dimension along which a row lies."""
+        """Return the dimension of the classes."""
         return min(dimensions - 1, 1) if self.second_dimension else dimensions - 1
 
     def rows_shape(self, shape: Shape) -> Shape:
-        """Return the shape of the rows: that of the prediction without the dimension of one."""
+        """Return the prediction's shape without the class dimension."""
         dimension = self.row_dimension(len(shape))
         return shape[:dimension] + shape[dimension + 1 :]
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the rows, behind that of the values of each."""
+        """Return the shape of the rows, preceded by the number of values per row if several."""
         rows = self.rows_shape(shapes[0])
         return rows if self.values == 1 else (self.values, *rows)
 
@@ -186,7 +182,7 @@ def counts_of_classes(
     ignore_index: float = -100,
     **_: float,
 ) -> Tensor:
-    """Return what each row counts in a mean over class numbers: the weight of its class."""
+    """Return each row's weight in a mean over class indices."""
     import torch
 
     kept = target != int(ignore_index)

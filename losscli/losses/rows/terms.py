@@ -1,11 +1,10 @@
-"""The magnitudes at which errors of losses over rows are measured: losscli/truth/tolerances.py.
+"""Magnitudes that errors of row-wise losses are relative to; see losscli/truth/tolerances.py.
 
-A probability is ``exp(x / T - lse)``: beside its own roundings its exponent ``e`` is rounded, which
-moves it by ``abs(e)`` ULP, a quarter of which the bar of 4 ULP multiplies again; where a
-temperature divides, the quotient is rounded as well. Below the smallest normal number of its dtype
-a probability is rounded as that number is, and what multiplies it multiplies this. A logarithm of
-one is a difference of ``x / T`` and ``lse``, which is rounded beside 1, as the sum of exponentials
-is.
+A probability is ``exp(x / T - lse)``. Rounding its exponent ``e`` moves it by ``abs(e)`` ulp; a
+quarter of that enters here, because the tolerance multiplies it by 4. A temperature adds the
+rounding of the quotient. Below the smallest normal number, a probability is rounded as that number
+is. A logarithm is a difference of ``x / T`` and ``lse``, which is rounded relative to 1, as its sum
+of exponentials is.
 """
 
 from __future__ import annotations
@@ -24,28 +23,24 @@ OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two
 
 
 def known(terms: Tensor) -> Tensor:
-    """Return magnitudes, with 0 for those that are no numbers: 0 times infinity among them."""
+    """Return magnitudes with NaN (such as 0 times infinity) and infinity replaced by 0."""
     return terms.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """The probabilities of rows of logits, and the magnitudes of what they are computed from."""
+    """Softmax probabilities of rows, and the magnitudes of their terms."""
 
     probability: Tensor
     log: Tensor
     size: Tensor
-    """The magnitude of the terms of a logarithm."""
+    """The magnitude of a logarithm's terms."""
     weight: Tensor
-    """A probability with what the rounding of its exponent adds to it."""
+    """A probability plus the rounding of its exponent."""
 
     @classmethod
     def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
-        """Return those of logits along the last dimension.
-
-        ``computed``: whether the logits are rounded themselves, which moves the logarithm of their
-        sum as well.
-        """
+        """Return the softmax along the last dimension; ``computed``: the logits are rounded too."""
         import torch
 
         scaled = logits / temperature
@@ -58,21 +53,20 @@ class Softmax:
         if computed or temperature != 1:
             exponent = exponent + 2 * (scaled.abs() + of_sum if computed else scaled.abs())
         weight = known(probability * (1 + exponent / 4))
-        # What is less than half the smallest number of a dtype is lost as a whole.
+        # Anything below half a dtype's smallest number is lost.
         for dtype in (torch.float32, torch.float64):
             limits = torch.finfo(dtype)
             weight = weight.fmax((probability / limits.eps).clamp(max=limits.tiny))
         return cls(probability, log, of_sum.fmax(scaled.abs()), weight)
 
     def error(self, dtype: torch.dtype, ulp: float) -> Tensor:
-        """Return by how much the probabilities may be off when computed in a dtype.
+        """Return how far probabilities may be off in a dtype.
 
-        With ``u`` half the spacing of the dtype at 1: the exponent is ``x / T - lse``. The factor
-        ``1 / T``, the product with it, and ``lse`` are rounded at magnitudes of ``size`` at most,
-        the difference at its own: ``(3 * size + abs(log)) * u`` of the probability. The
-        exponential, the quotient by the sum and the sum itself lose ``ulp`` units in the last
-        place, of ``2 * u`` each. Below the smallest normal number all of these are as at that. In
-        float64 the oracle is off by as much itself.
+        With ``u`` half the spacing at 1, the exponent ``x / T - lse`` is off by ``(3 * size +
+        abs(log)) * u``: ``1 / T``, the product and ``lse`` have magnitudes up to ``size``, and the
+        difference has its own. The exponential, the sum and the quotient lose ``ulp`` units of ``2
+        * u``. Below the smallest normal number the error is that number's. In float64 the oracle is
+        off as much.
         """
         import torch
 
@@ -84,7 +78,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """The sum over a row of probabilities times values, whose terms have magnitudes."""
+    """The row sums of probabilities times values, with term magnitudes."""
 
     of: Softmax
     value: Tensor
@@ -92,7 +86,7 @@ class WeightedSum:
 
     @property
     def _rounding(self) -> Tensor:
-        """What the exponents of the probabilities add to them."""
+        """What the rounding of exponents adds to the probabilities."""
         return self.of.weight - self.of.probability
 
     @property
@@ -116,9 +110,9 @@ def divergence_terms(
     """Return the terms of a weighted sum of differences of logarithms.
 
     Args:
-        summed: the sum over a row.
-        other: the distribution whose logarithm is in it; its derivative is that less the weights.
-        names: of the operands, of the weights' first.
+        summed: the row sum.
+        other: the distribution in the logarithm; its derivative is that minus the weights.
+        names: the operand of the weights, then the other.
         temperature: divides the logits.
     """
     own, others = names
@@ -126,14 +120,14 @@ def divergence_terms(
         {
             LOSS: lambda: summed.total,
             own: lambda: summed.slope / temperature,
-            # Each of the two is off by the rounding of its own exponent.
+            # Each of the two has its own exponent's rounding.
             others: lambda: (other.weight + summed.of.weight) / temperature,
         }
     )
 
 
 def masked(terms: Mapping[str, Tensor], mask: Tensor | None) -> Mapping[str, Tensor]:
-    """Return terms that are 0 in the rows that do not count, where every error is to show."""
+    """Zero the terms of masked rows, where any error must show."""
     if mask is None:
         return terms
 
@@ -151,11 +145,11 @@ def cosine_terms(
     """Return the terms of the cosine of two rows and of its gradients.
 
     Args:
-        names: of the two operands.
-        first: the one.
-        second: the other.
-        norms: of the two, ``(..., 1)``.
-        eps: the least norm, from which on a norm has a derivative.
+        names: the names of the two operands.
+        first: the first operand.
+        second: the second operand.
+        norms: their norms, ``(..., 1)``.
+        eps: the least norm; a norm above it has a derivative.
     """
     product = norms[0] * norms[1]
     cosine = (first * second).abs().sum(-1, keepdim=True) / product

@@ -1,4 +1,4 @@
-"""The log-probability of the token of each row of logits, and the entropy of the row."""
+"""Token log-probabilities of rows of logits, and the rows' entropy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class _Calls(RowCalls):
-    """The calls of an operator that returns log-probabilities and entropies in one tensor."""
+    """Calls of an operator that returns both values in one tensor."""
 
     def loss(self, given: Arguments, *site: int) -> Any:
         found = super().loss(given, *site)
-        # Of DTensors they are two already.
+        # DTensors are unbound already.
         one = isinstance(found, tuple) or not given.parameters[1]
         return found if one else found.unbind(0)
 
@@ -43,7 +43,7 @@ def reference(
     temperature: float = 1.0,
     entropy: float = 0.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     (wide,), _ = at_least_float32(logits)
@@ -77,25 +77,26 @@ def _terms(
 def token_log_probs(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: bool = False
 ) -> Arguments:
-    """Log-probability of each row's token, and if asked for the entropy of the row.
+    """Log-probability of each row's token and, if requested, the row's entropy.
 
-    With p the softmax of ``logits / temperature``, the first is ``log(p[token])``, the second minus
-    the sum of ``p * log(p)``, where 0 times the logarithm of 0 is 0: what policy gradients take of
-    a language model (GRPO, Shao et al. 2024, arXiv:2402.03300). Both have gradients, from one pass.
+    With p the softmax of ``logits / temperature``, they are ``log(p[token])`` and minus the sum of
+    ``p * log(p)``, with 0 * log(0) = 0, as policy gradients of a language model need (GRPO, Shao et
+    al. 2024, arXiv:2402.03300). Both have gradients, from one pass.
 
     Args:
         logits: ``(..., C)`` for C tokens; differentiable.
-        tokens: the number of each row's token in int64, int32 or uint8, ``(...)``.
+        tokens: token indices in int64, int32 or uint8, ``(...)``.
         temperature: divides the logits; above 0.
-        entropy: whether to return the entropies as well.
+        entropy: whether to return the entropies too.
 
     Returns:
-        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; for 16-bit
-        logits in float32.
+        The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
+            16-bit
+        logits.
 
     Raises:
-        IndexError: on the CPU, where a token is out of range. On a GPU the results and the gradient
-            of that row are NaN.
+        IndexError: on the CPU, a token is out of range. On a GPU the row's results and gradient are
+            NaN.
     """
     return Arguments((logits, tokens), "none", (temperature, float(entropy)))
 

@@ -1,9 +1,8 @@
-"""Divergence from the k most likely classes of a teacher, with one bin for all others.
+"""Divergence over a teacher's k most likely classes, with one bin for all others.
 
-The logits of a student become ``k + 1`` bins: those of the k classes, and the logarithm of the sum
-of exponentials of all others, which is added up from these others alone. A difference of 1 and the
-k probabilities would keep no digit of a small rest. What is left is a divergence of short rows.
-``losscli/linear/topk_kl_divergence.py`` composes it of the kernels for rows.
+The student's logits become ``k + 1`` bins: the k classes, and the log-sum-exp of the others. 1
+minus the k probabilities would lose all digits of a small remainder. The rest is a divergence of
+short rows, which ``losscli/linear/topk_kl_divergence.py`` composes from row kernels.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _MOST_CLASSES = 16
-"""The classes that generated cases know of a teacher, of at least twice as many."""
+"""A teacher's known classes in generated cases, at most half of all."""
 
 
 class _Calls(RowCalls):
-    """The calls of a loss that is composed of the kernels of others."""
+    """Calls of a loss composed of other losses' kernels."""
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         found: Callable[..., Tensor] = operators.OPERATORS["topk_kl_divergence"]
@@ -41,17 +40,14 @@ class _Calls(RowCalls):
 
 
 def _of_known_classes(shape: Shape) -> Shape:
-    """The operand has a value for each class that is known of a row's teacher."""
     return *shape[:-1], min((shape[-1] + 1) // 2, _MOST_CLASSES)
 
 
 def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
-    """Return log-probabilities with that of the rest, in float64 for the digits of a small one.
+    """Append the remainder's log-probability, computed in float64 to keep digits.
 
-    Args:
-        log_probs: ``(..., k)``.
-        impossible: ``(..., 1)``: whether the student's rest is 0. A rest of the teacher that
-            rounding may have left is 0 there as well; it would make the divergence infinite.
+    If the student's remainder is ``impossible``, a teacher's that may come from rounding counts as
+    0; otherwise the divergence would be infinite.
     """
     import torch
 
@@ -61,21 +57,21 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     surprise = (shares * wide).detach().nan_to_num(nan=0.0)  # 0 times infinity is 0
     rounding = _rounding(log_probs.dtype, log_probs.shape[-1], -surprise.sum(-1, keepdim=True))
     least = torch.where(impossible, rounding, 0.0)
-    # Harmless where there is no rest, for its gradient is computed there as well.
+    # Harmless without a remainder, because the gradient is computed there too.
     positive = rest > least
     log_rest = torch.where(positive, rest, 1.0).log().masked_fill(~positive, -torch.inf)
     return torch.cat([wide, log_rest], -1).to(widened(log_probs.dtype))
 
 
 def _rounding(dtype: torch.dtype, k: int, entropy: Tensor) -> Tensor:
-    """Return by how much the sum of k probabilities of a dtype may differ from 1.
+    """Return how far a sum of k probabilities may differ from 1 by rounding.
 
-    A log-softmax ``t = (x - max) - log(sum)`` in a dtype with the unit roundoff u is off by ``u *
-    |x - max|`` and ``u * |t|`` for its differences, by ``u * log(sum)`` for the logarithm, and by
-    what the sum is off by, relative to it: ``u * k`` for the additions, ``2 * u`` for the
-    exponentials, and the mean of ``u * |x - max|``. With ``|x - max|`` and ``log(sum)`` at most
-    ``|t|``, the probabilities as weights, and H the entropy, all of them together are ``u * (4 * H
-    + k + 2)``, at most ``2 * u * (2 * H + k)`` from two classes on; that of one class is exact.
+    A log-softmax ``t = (x - max) - log(sum)`` with unit roundoff u is off by ``u * |x - max|`` and
+    ``u * |t|`` for its differences, ``u * log(sum)`` for the logarithm, and the sum's relative
+    error: ``u * k`` for additions, ``2 * u`` for exponentials, and the mean of ``u * |x - max|``.
+    As ``|x - max|`` and ``log(sum)`` are at most ``|t|``, with probabilities as weights and entropy
+    H the total is ``u * (4 * H + k + 2)``, at most ``2 * u * (2 * H + k)`` for two or more classes;
+    one class is exact.
     """
     import torch
 
@@ -83,7 +79,7 @@ def _rounding(dtype: torch.dtype, k: int, entropy: Tensor) -> Tensor:
 
 
 def bins_of(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
-    """Return the logits over the temperature of the classes, and of all others as one."""
+    """Return scaled logits of the classes, and of all others as one bin."""
     import torch
 
     scaled = logits.to(widened(logits.dtype)) / temperature
@@ -97,10 +93,7 @@ def bins_of(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: f
 
 
 def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Return the bins of both; without that of the rest where the teacher knows all classes.
-
-    There are no others then, but for what roundings leave of the teacher's 1.
-    """
+    """Return both sets of bins, without the remainder if the teacher knows all classes."""
     largest = bins.detach().amax(-1, keepdim=True)
     impossible = (bins.detach()[..., -1:] - largest).exp() == 0
     target = _with_rest(target, impossible)
@@ -110,10 +103,7 @@ def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tens
 def harmless(
     classes: Tensor, target: Tensor, kept: Tensor | None, instead: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return the classes in int64, and both harmless in rows that are not kept.
-
-    ``instead``: what the target holds there.
-    """
+    """Return int64 classes and the target, with safe values in rows that are not kept."""
     import torch
 
     classes = classes.long()
@@ -126,7 +116,7 @@ def harmless(
 def bins_of_both(
     input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None, temperature: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the bins of the student and of the teacher, of which masked rows are harmless."""
+    """Return the student's and the teacher's bins, with safe values in masked rows."""
     classes, target = harmless(classes, target, mask)
     return known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
 
@@ -146,7 +136,7 @@ def reference(
     reverse: float = 0.0,
     temperature: float = 1.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     pair = bins_of_both(input, classes, target, mask, temperature)
     return divergence_of(reverse).reference(*pair, mask, reduction=reduction)
 
@@ -166,7 +156,7 @@ def _terms(
     reverse: float = 0.0,
     temperature: float = 1.0,
 ) -> Mapping[str, Tensor]:
-    """Return the terms of the divergence of the bins, and what they are of the operands."""
+    """Return the terms of the divergence of the bins, mapped to the operands."""
     import torch
 
     classes, target = harmless(classes, target, mask)
@@ -181,7 +171,7 @@ def _terms(
         if not has_rest:
             return torch.zeros_like(input).scatter(-1, classes, found)
         others = Softmax.of(input.scatter(-1, classes, -torch.inf), temperature)
-        # A product of two that are each off by a handful of roundings.
+        # A product of two factors, each off by a few roundings.
         own = 2 * found[..., -1:] * known(others.weight)
         return own.scatter(-1, classes, found[..., :-1])
 
@@ -189,7 +179,7 @@ def _terms(
         found = of_bins["target"]
         if not has_rest:
             return found
-        # The derivative of the logarithm of the rest is -q over the rest.
+        # The derivative of the remainder's logarithm is -q over the remainder.
         moved = known(target.exp() * (found / q.probability)[..., -1:])
         return found[..., :-1] + moved
 
@@ -209,43 +199,41 @@ def topk_kl_divergence(
 ) -> Arguments:
     """Kullback-Leibler divergence over k classes of a teacher, and one bin for all others.
 
-    With p the softmax of ``input / T`` and q the teacher's distribution, of which ``target`` has
-    the logarithms for k classes, a row's loss is the sum of ``q * log(q / p)`` over these classes
-    and the bin, whose q and p are 1 less those of the classes; with ``reverse`` that of
-    ``p * log(p / q)``. It is the divergence of all classes after the others have become one, and so
-    never more than that. 0 times infinity is 0.
+    With p the softmax of ``input / T`` and q the teacher's distribution, whose logarithms for k
+    classes are in ``target``, a row's loss is the sum of ``q * log(q / p)`` over these classes and
+    a bin with the remaining q and p; with ``reverse``, of ``p * log(p / q)``. It is at most the
+    divergence over all classes. 0 times infinity is 0.
 
-    The q of the bin is 1 less a sum of rounded probabilities, whose rounding is at most ``eps * (k
-    + 2 * H)``: eps is that of the dtype of ``target``, H the entropy of the k classes. Where p of
-    the bin is 0, as that of masked logits is, a q that is no larger counts as 0; a larger one makes
-    the loss infinite. With ``reverse`` a q of 0 makes it infinite where p is above 0.
+    The bin's q is 1 minus a sum of rounded probabilities, with an error of at most ``eps * (k + 2 *
+    H)``, where eps is that of the dtype of ``target`` and H the entropy of the k classes. If the
+    bin's p is 0, as for masked logits, a q within this error counts as 0; a larger one makes the
+    loss infinite. With ``reverse``, q = 0 with p above 0 makes it infinite.
 
-    The divergences of sequence distillation (Hinton et al. 2015, arXiv:1503.02531; the reverse one,
-    Gu et al. 2023, arXiv:2306.08543) from what a server returns of a teacher.
+    Use it for sequence distillation (Hinton et al. 2015, arXiv:1503.02531; reverse: Gu et al. 2023,
+    arXiv:2306.08543) when a server returns only the teacher's top classes.
 
     Args:
         input: the student's logits, ``(..., C)`` for C classes; differentiable.
-        classes: the numbers of k classes of each row in int64, int32 or uint8, ``(..., k)``; all
-            different, in any order.
-        target: the teacher's log-probabilities of these, ``(..., k)``; differentiable. Where they
-            sum up to more than 1 they are divided by their sum.
+        classes: indices of k distinct classes per row, in int64, int32 or uint8, ``(..., k)``, in
+            any order.
+        target: the teacher's log-probabilities of these, ``(..., k)``; differentiable. If they sum
+            to more than 1, they are divided by their sum.
         reverse: whether the student's distribution weighs the logarithms.
-        temperature: divides the student's logits; above 0. The teacher's log-probabilities are of
-            the teacher's own.
-        mask: bool, ``(...)``: the rows that count; None for all. The loss and the gradients of the
-            others are 0, whatever they hold.
+        temperature: divides the student's logits; above 0. The teacher's log-probabilities already
+            include the teacher's temperature.
+        mask: bool, ``(...)``: the rows that count; None for all. The other rows have loss and
+            gradients 0, whatever they hold.
         reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count) or ``sum``
             (shape ``()``).
 
     Returns:
-        The loss in the promoted dtype, of 16 bits in float32.
+        The loss in the promoted dtype; float32 for 16 bits.
 
     Raises:
-        ValueError: for an unknown reduction, a temperature that is not above 0, or shapes that do
-            not fit.
-        TypeError: for class numbers of another dtype, or logits that are no floating tensor.
-        IndexError: on the CPU, where a class of a row that counts is out of range. On a GPU the
-            loss and the gradients of that row are NaN.
+        ValueError: an unknown reduction, a temperature not above 0, or shapes that do not fit.
+        TypeError: class indices of another dtype, or logits that are not floating-point.
+        IndexError: on the CPU, a class of a counted row is out of range. On a GPU that row's loss
+            and gradients are NaN.
     """
     operands = (input, classes, target, mask)
     return Arguments(operands, reduction, (float(reverse), temperature))  # type: ignore[arg-type]

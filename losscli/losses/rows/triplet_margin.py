@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class _Calls(RowCalls):
-    """The calls of a loss whose kernels have norms of a finite degree above 0."""
+    """Calls of a loss whose kernels need a finite norm degree above 0."""
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         has_kernels = 0 < given.parameters[1] < math.inf
         return super().composed(given if has_kernels else given._replace(composed=True))
 
     def check(self, given: Mapping[str, float]) -> None:
-        # PyTorch's norm is also of an infinite degree.
+        # PyTorch's norm may have an infinite degree.
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
 
 
@@ -45,14 +45,14 @@ def reference(
     eps: float = 1e-6,
     swap: float = 0.0,
 ) -> Tensor:
-    """The formula as a person writes it in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch; 16 bits in float32."""
     import torch
 
     (first, second, third), dtype = at_least_float32(anchor, positive, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         difference = a - b + eps
-        # PyTorch's norm of degree 1 adds up one by one, and loses 100 ulp of 50,000 numbers.
+        # PyTorch's norm of degree 1 sums sequentially and loses 100 ulp over 50,000 numbers.
         found: Tensor = difference.abs().sum(-1) if p == 1 else torch.norm(difference, p, -1)
         return found
 
@@ -114,25 +114,20 @@ def _terms(
 
 
 _ROUNDINGS = 2.0**-17
-"""The share of its largest term that a row's loss may be off by in float32, generously."""
+"""How far a row's loss may be off in float32, relative to its largest term; generous."""
 _EITHER = 2.0**23
-"""The factor of the terms of a gradient where either side of a kink is right: 4 float32 ULP of them
-are as large as the gradient."""
+"""The factor of a gradient's terms if either side of a kink is right: 4 float32 ULP of them equal
+the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:
-    """Return the share of its terms that the gradient above a kink has.
-
-    Args:
-        above: how far above the kink a row lies, of which a row on it has the derivative.
-        sizes: the largest terms of ``above``, whose roundings may put a row on the other side.
-    """
+    """Return the factor of a gradient's terms ``above`` a kink, given the sizes of its terms."""
     share = (above >= 0).to(above.dtype)
     return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 
 
 class _Distance(NamedTuple):
-    """The norm of a difference, and the magnitudes of its terms and of those of its gradient."""
+    """The norm of a difference, and the magnitudes of its terms and gradient."""
 
     length: Tensor
     size: Tensor
@@ -143,11 +138,11 @@ class _Distance(NamedTuple):
         import torch
 
         difference = a - b + eps
-        # What eps is added to is rounded by itself.
+        # The difference is rounded before eps is added.
         size = difference.abs().fmax((a - b).abs())
         length = torch.norm(difference, p, -1, keepdim=True)
         of_size = torch.norm(size, p, -1, keepdim=True)
-        # ``(|difference| / length)^(p - 1)``: the power multiplies what its base is off by.
+        # ``(|difference| / length)^(p - 1)``: the power multiplies its base's error.
         base = (difference.abs() / length) ** (p - 1)
         off = max(abs(p - 1), 1.0) * (size / difference.abs()).fmax(of_size / length)
         slope = (base * off).nan_to_num(nan=0.0, posinf=0.0)
@@ -169,25 +164,25 @@ def triplet_margin_loss(
     """Triplet margin loss, as torch.nn.functional.triplet_margin_loss, with fused backward.
 
     A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
-    the p-norm of ``a - b + eps``. As in PyTorch, the derivative where the two sides meet is that of
-    the left side, and that of a norm of 0 is 0. Where the p-th power of a difference is out of
-    range, as the square of 1.9e19 is in float32 and bfloat16, its distance is, as in PyTorch,
-    infinite and has no gradient, and the loss of two such distances is NaN.
+    the p-norm of ``a - b + eps``. As in PyTorch, the derivative at the kink is the left side's, and
+    the derivative of a norm of 0 is 0. If a p-th power overflows (the square of 1.9e19 in float32
+    and bfloat16), the distance is, as in PyTorch, infinite and has no gradient, and the loss of two
+    such distances is NaN.
 
     Args:
         anchor: vectors, ``(..., D)``; differentiable.
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
-            is that of two operands alone: of vectors of one element it has one term, whatever the
-            third operand has.
-        margin: how much nearer the positive is to be; above 0.
-        p: the degree of the norm. PyTorch's operators compute those of infinity or of at most 0.
+            depends on two operands only: between one-element vectors it has one term, whatever the
+            third operand's length.
+        margin: how much nearer the positive must be; above 0.
+        p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
         eps: added to each difference.
-        swap: take for ``d(anchor, negative)`` the smaller one of it and ``d(positive, negative)``.
+        swap: use the smaller of ``d(anchor, negative)`` and ``d(positive, negative)``.
 
     Raises:
-        ValueError: for a margin that is not above 0.
-        RuntimeError: for operands of different numbers of dimensions.
+        ValueError: the margin is not above 0.
+        RuntimeError: the operands differ in their numbers of dimensions.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     operands: tuple[Tensor, ...] = (anchor, positive, negative)

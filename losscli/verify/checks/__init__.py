@@ -30,9 +30,13 @@ def named(asks: Callable[[Check], bool]) -> tuple[str, ...]:
 
 
 def find_check(name: str) -> Check:
-    """Look a check up by its name, or that of one of its results; UsageError lists the names."""
+    """Look a check up by its name, a former one, or that of one of its results.
+
+    Raises:
+        UsageError: there is none; it lists the names.
+    """
     for check in CHECKS.values():
         results = (result for spec in EVERY_LOSS.values() for result in check.results(spec))
-        if name == check.name or name in results:
+        if name in (check.name, *check.formerly, *results):
             return check
     raise UsageError(unknown("check", name, CHECKS))

@@ -16,13 +16,15 @@ from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
+from losscli.verify.geometry.element import small_case
 from losscli.verify.memory_plan import Held
 
 
 @check(
     place=320,
+    facet="global_state",
     catches="a call that changes the process for later calls",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
     cost=Cost.FEW,
@@ -75,6 +77,7 @@ def threaded_case(case: Case) -> Case:
 
 @check(
     place=340,
+    facet="determinism",
     catches="atomics, races; a warning where the spread stays within the tolerance",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
@@ -119,6 +122,7 @@ def rounds(case: Case) -> int:
 
 @check(
     place=350,
+    facet="streams_and_graphs",
     catches="launches on the default stream, scratch memory that is shared",
     advice="Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     once=False,
@@ -152,6 +156,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 @check(
     place=360,
+    facet="streams_and_graphs",
     catches="host synchronisation, results cached by address, counters that are not reset",
     advice="Do not synchronise, allocate outside PyTorch or read values on the host.",
     cost=Cost.QUICK,

@@ -35,6 +35,7 @@ def has_branches(case: Case) -> bool:
 
 @check(
     place=40,
+    facet="value",
     catches="a formula of one branch, a missing clamp, `<` for `<=` where it matters, a parameter "
     "that is rounded to float32 first",
     advice="Check each branch of the formula, and on which side its edges belong.",
@@ -172,6 +173,7 @@ def _few_bits(value: float) -> float:
 
 @check(
     place=200,
+    facet="value",
     catches="a reciprocal, constant or result that is off by a unit in the last place, which every "
     "tolerance passes",
     advice="Avoid needless roundings: no reciprocal where a division is meant, no fast math.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -15,21 +15,21 @@ from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Spec, Unit
-from losscli.reasons import Code, Reason
+from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
+from losscli.reasons import Code, Facet, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import Worst, to_error
+from losscli.verify.geometry.geometry import Variants
 from losscli.verify.memory_plan import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
 
 
-Variants = Iterable[tuple[str, Callable[[], Problem]]]
-"""Problems that are made of one, by name."""
+Limits = Callable[[str, Errors | None], bool]
 
 
 def usual(problem: Problem) -> tuple[Incoming]:
@@ -52,7 +52,7 @@ class Tally(Worst):
         self._failed: dict[str, None] = {}
         self._first, self._name = first, name
         self._only_limits = True
-        self.limits: Callable[[str], bool] = lambda variant: False
+        self.limits: Limits = lambda variant, errors: False
         """See :attr:`Check.limits`."""
         self.reference_error = Error()
         """PyTorch's own distance from the oracle, where the check measures it."""
@@ -74,7 +74,7 @@ class Tally(Worst):
             super().add(outcome, errors, f"{variant}, {part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
-            self._only_limits = self._only_limits and self.limits(variant)
+            self._only_limits = self._only_limits and self.limits(variant, errors)
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of a part, ``loss`` or a gradient, for the result."""
@@ -183,10 +183,14 @@ class Check:
     SubjectError where the subject raised."""
     place: int
     """Checks run in this order."""
+    facet: Facet
+    """The side of a kernel that it looks at, as a verdict lists them."""
     catches: str
     """The mistakes that it finds."""
     advice: str
     """What to change where it fails."""
+    formerly: tuple[str, ...] = ()
+    """Names that the check had, which are still taken."""
     cost: Cost = Cost.FULL
     pass_: PassName = "forward_backward"
     """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
@@ -220,9 +224,9 @@ class Check:
     """Tell whether the check applies to an implementation."""
     needs: str = ""
     """The cases that the check applies to, if not to all."""
-    limits: Callable[[str], bool] = lambda variant: False
-    """Tell whether a variant, by its name, is of values, dtypes or layouts that a kernel for
-    ordinary operands need not know: who fails only there is right within limits."""
+    limits: Limits = lambda variant, errors: False
+    """Tell whether a variant, by its name and errors, is one of values, dtypes or layouts that a
+    kernel for ordinary operands need not know: who fails only there is right within limits."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield the results of a subject."""
@@ -268,30 +272,6 @@ Judge = Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
 def check(**fields: Any) -> Callable[[Judge], Check]:
     """Make a function the check of its name; ``fields`` are those of :class:`Check`."""
     return lambda judge: Check(judge.__name__, judge, **fields)
-
-
-def of_shape(
-    shape: Shape, target: Shape | None = None, *, scale: float | None = None
-) -> Callable[[Case], Case]:
-    """Return what makes a case one of a shape, whatever its own is, with values all over."""
-    changes: dict[str, Any] = {} if scale is None else {"scale": scale}
-    return lambda case: case.reshaped(shape, target, distribution="normal", **changes)
-
-
-ROWS, COLUMNS = 67, 301
-"""The most of a small case: more than a tile of a GPU, of no whole vectors."""
-
-
-def small_case(case: Case) -> Case:
-    """Return the case with a small shape of two dimensions that differ, and values all over.
-
-    The target is broadcast as the loss's own is.
-    """
-    shape = (37, 101)
-    if len(case.shape) == 2 and min(case.shape) > 1:
-        rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
-        shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
-    return case.reshaped(shape, distribution="normal")
 
 
 def takes_one_row(case: Case) -> bool:

@@ -17,8 +17,7 @@ from losscli.losses import ELEMENT, LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import Block, block_elements, blocks, part
-from losscli.truth.distances import Errors, compare, index_of, misfit
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, compare, index_of, misfit
 from losscli.truth.problem import Incoming, Problem, operand_of
 from losscli.truth.terms import elements, largest_terms
 from losscli.truth.tolerances import VALUE_ULP, Outcome, describe, judge_elements, judge_sums
@@ -78,6 +77,7 @@ class _Probe:
 
 @check(
     place=30,
+    facet="value",
     catches="rows or tails that are not read, 32-bit indices, a gradient that lands elsewhere",
     advice="Read and write every element once; check the index arithmetic and the tail.",
     cost=Cost.QUICK,
@@ -96,6 +96,9 @@ def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     if problem.oracle.shape.numel():
         first, second, *later = problem.case.spec.names
+        if problem.third_party and problem.third_party.labels:  # which are 0 or 1
+            _probe(at_least_loss(problem), (first,), subject, tally)
+            return
         own = least_loss_values(problem.case, second) != least_loss_values(problem.case)
         _probe(at_least_loss(problem), (first,) if own else (first, second), subject, tally)
         for name in (second, *later) if own else later:

@@ -17,18 +17,19 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
-from losscli.truth.distances import Errors, compare, misfit
-from losscli.truth.oracle import Truth
+from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import magnitudes
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.checks.check import COPIES, Cost, Tally, check, small_case, takes_one_row
+from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row
+from losscli.verify.geometry.element import small_case
 
 
 @check(
     place=20,
+    facet="gradient",
     catches="a gradient that is zero, absent, detached or of the wrong sign, a small one that is "
     "taken for zero, an incoming gradient that is ignored or applied twice, a broadcast that is "
     "not summed over",
@@ -62,6 +63,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
 
 @check(
     place=240,
+    facet="repeated_backward",
     catches="a stored gradient that is scaled in place, buffers that the first pass consumes, "
     "results that a later pass overwrites",
     advice="Change no saved tensor in backward: it may run twice.",
@@ -104,6 +106,7 @@ _SHARE = -0.75
 
 @check(
     place=250,
+    facet="repeated_backward",
     catches="a `.grad` that is cleared, overwritten or added to twice",
     advice="Return the gradient and let autograd add it to .grad.",
     adapt=small_case,
@@ -174,6 +177,7 @@ def changed_case(case: Case) -> Case:
 
 @check(
     place=270,
+    facet="inputs",
     catches="backward uses the current sizes, strides or addresses although forward ran with "
     "others",
     advice="Save operands with ctx.save_for_backward; keep no raw pointers.",
@@ -215,6 +219,7 @@ MARGIN = 2.0**-6
 
 @check(
     place=280,
+    facet="gradient",
     catches="a gradient that is not that of the loss, even where the oracle is wrong in the same "
     "way",
     advice="The gradient is not that of the loss: derive it again.",

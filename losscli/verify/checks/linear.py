@@ -2,172 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from itertools import product
-
-import torch
 from msgspec import structs
-from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
-from losscli.implementations.local import Operands
 from losscli.implementations.requests import ExtraBytes
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import HIDDEN_STATE, LinearSpec, Shape
+from losscli.losses import HIDDEN_STATE, LinearSpec
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
-from losscli.losses.rows.forms import ignored_index
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
 from losscli.units import format_bytes
-from losscli.verify.checks.check import COPIES, Cost, Tally, Variants, check, of_shape, usual
-from losscli.verify.checks.layouts import Relayout, every_second, inside, transposed
-from losscli.verify.checks.row_values import CONFIDENT, IGNORED, LARGE, ignoring
-
-SHAPE = (12, 24, 131)
-"""Tokens, width and classes: odd rows of logits."""
-ONE_CLASS = 7
-"""A class that is far from the others."""
-_FAR = 3e3
-"""A factor of logits beyond what exponentials hold, within what float16 does."""
-
-Layer = tuple[Tensor, Tensor]
-"""Hidden states and the weight of the linear layer."""
-
-
-def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> Layer:
-    """Return a layer whose logits of some classes are larger by a number, for each token."""
-    hidden, weight = (each.clone() for each in layer)
-    hidden[:, 0] = 1
-    weight[:, 0] = 0
-    weight[classes, 0] = offset
-    return hidden, weight
-
-
-_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
-
-
-def _with_tie(layer: Layer) -> Layer:
-    """Return a layer with a class whose logits are those of another, far above the rest."""
-    hidden, weight = _with_offset(layer, CONFIDENT, _ONE)
-    weight[-1] = weight[ONE_CLASS]
-    return hidden, weight
-
-
-VALUES: dict[str, Callable[[Layer], Layer]] = {
-    "logits around 1e4": lambda layer: _with_offset(layer, LARGE),
-    "logits around -1e4": lambda layer: _with_offset(layer, -LARGE),
-    "logits of some thousands": lambda layer: (layer[0] * _FAR, layer[1]),
-    "one class far above the others": lambda layer: _with_offset(layer, CONFIDENT, _ONE),
-    "one class far below the others": lambda layer: _with_offset(layer, -CONFIDENT, _ONE),
-    "a tie of the largest": _with_tie,
-    "equal logits": lambda layer: (layer[0], torch.zeros_like(layer[1])),
-    "hidden states of zeros": lambda layer: (torch.zeros_like(layer[0]), layer[1]),
-}
-"""What the operands hold."""
-
-
-@check(
-    place=120,
-    catches="exponentials that overflow, also where all logits are large alike, confident tokens "
-    "whose loss loses all digits, a mean that counts ignored tokens, a gradient of theirs",
-    advice="Subtract the largest logit before the exponential; leave ignored tokens out of the "
-    "loss, of its mean and of all gradients.",
-    cost=Cost.QUICK,
-    adapt=of_shape(SHAPE, scale=1.0),
-    units=(HIDDEN_STATE,),
-)
-def linear_values(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check hidden states and weights whose logits need care.
-
-    For losses of hidden states: logits around 1e4 and -1e4 and of some thousands, one class far
-    above or below the others, ties, equal logits, hidden states of zeros; tokens ignored (none, the
-    first, every second, all but one, all).
-    """
-    tally.judge_variants(problem, subject, _variants(problem), any_for_nan=True)
-
-
-def _variants(problem: Problem) -> Variants:
-    for name, change in VALUES.items():
-        yield name, partial(_changed, problem, change)
-    if ignored_index(problem.case.params) is not None:
-        for name, where in IGNORED.items():
-            yield name, partial(ignoring, problem, where)
-
-
-def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
-    hidden, numbers, weight = problem.case.spec.names[:3]
-    own = problem.operands
-    target = own[numbers].clone()
-    target[::2] = ONE_CLASS
-    changed = change((own[hidden], own[weight]))
-    return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
-
-
-LAYOUTS: dict[str, Relayout] = {
-    "transposed": transposed,
-    "in every second place": every_second,
-    "cut out of a larger one": inside(1, 1, 1, 1),
-}
-"""How the memory of an operand lies."""
-ALONE = "one hidden state alone"
-LEADING: dict[str, Shape] = {
-    ALONE: (),
-    "two dimensions of tokens": (2, 6),
-    "three dimensions of tokens": (2, 3, 2),
-    "no token in the second dimension": (3, 0),
-}
-"""The dimensions of the tokens."""
-
-
-@check(
-    place=140,
-    catches="kernels that assume contiguous rows, gradients in other strides",
-    advice="Use the strides of the hidden states and the weight, or call contiguous().",
-    cost=Cost.QUICK,
-    adapt=of_shape(SHAPE, scale=1.0),
-    mean_for_sum=True,
-    units=(HIDDEN_STATE,),
-    limits=lambda variant: True,
-    one_process=COPIES,
-)
-def linear_layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check hidden states and weights of other strides, and tokens in several dimensions.
-
-    For losses of hidden states: operands transposed, in every second place and cut out of larger
-    ones, with NaN between; one hidden state alone, two and three dimensions of tokens.
-    """
-    tally.judge_variants(problem, subject, _layouts(problem), _of_tokens, fresh=True)
-
-
-def _of_tokens(problem: Problem) -> tuple[Incoming]:
-    """Return the usual incoming gradient, in the shape of the tokens."""
-    if problem.case.reduction != "none":
-        return usual(problem)
-    shape, values = problem.oracle.unreduced_shape, problem.usual.grad_output
-    return (replace(problem.usual, grad_output=values[: shape.numel()].reshape(shape)),)
-
-
-def _layouts(problem: Problem) -> Variants:
-    own = problem.operands
-    for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
-        if values.dim() == 2 or change is every_second:
-            yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
-    for title, shape in LEADING.items():
-        yield title, partial(_leading, problem, shape)
-
-
-def _leading(problem: Problem, shape: Shape) -> Problem:
-    """Return the problem with its tokens in other dimensions, or some of them."""
-    count = torch.Size(shape).numel()
-    hidden, numbers = problem.case.spec.names[:2]
-    own: Operands = dict(problem.operands)
-    own[hidden] = own[hidden][:count].reshape(*shape, own[hidden].shape[-1])
-    own[numbers] = own[numbers][:count].reshape(shape)
-    return problem.like(own)
-
+from losscli.verify.checks.check import Tally, check
+from losscli.verify.geometry.geometry import of_shape
 
 PLAN_SHAPE = (1100, 16, 512)
 """Enough rows for two chunks and more."""
@@ -198,6 +45,7 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
 
 @check(
     place=150,
+    facet="memory",
     catches="parts that do not add up, a target in another slice, more memory than the budget",
     advice="Add the parts of the logits up to what the whole gives.",
     adapt=of_shape(PLAN_SHAPE),

@@ -74,6 +74,7 @@ def _where(now: Tensor, before: Tensor) -> str:
 
 @check(
     place=310,
+    facet="memory",
     catches="inputs overwritten, reads and writes beyond the ends, results from uninitialised "
     "memory, leaks",
     advice="Stay within the tensors, return memory of your own, and fill it completely.",
@@ -153,6 +154,7 @@ def allocations_case(case: Case) -> Case:
 
 @check(
     place=330,
+    facet="memory",
     catches="copied operands, temporaries of full size",
     advice="Make no copy of an operand and no temporary of its size.",
     adapt=allocations_case,

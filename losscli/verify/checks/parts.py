@@ -10,7 +10,8 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem
-from losscli.verify.checks.check import Tally, check, of_shape
+from losscli.verify.checks.check import Tally, check
+from losscli.verify.geometry.geometry import of_shape
 
 SHAPE = (64, 101)
 """A power of two rows, so that a part's share has few bits; rows of no whole vectors."""
@@ -24,6 +25,7 @@ SPLITS: dict[str, Rows] = {
 
 @check(
     place=230,
+    facet="gradient",
     catches="an incoming gradient judged by its first row or its strides, a mean of means, a batch "
     "whose parts do not add up",
     advice="Multiply each element by its own incoming gradient; it is not the same for all rows.",

@@ -20,9 +20,8 @@ from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import blocks
-from losscli.truth.distances import Errors, compare
+from losscli.truth.distances import Errors, Truth, compare
 from losscli.truth.fingerprint import same_bits
-from losscli.truth.oracle import Truth
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome, describe
 from losscli.verify.checks.check import Tally

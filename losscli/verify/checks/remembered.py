@@ -13,8 +13,9 @@ from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.runs.records import FAIL
 from losscli.truth.distances import index_of
 from losscli.truth.problem import Problem
-from losscli.verify.checks.check import Cost, Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
+from losscli.verify.geometry.element import small_case
 from losscli.verify.memory_plan import Held
 
 LATER = 24
@@ -23,6 +24,7 @@ LATER = 24
 
 @check(
     place=300,
+    facet="value",
     catches="answers found again by address, by elements or by a checksum; a part that is kept "
     "while another operand changes; results that a later call overwrites",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "

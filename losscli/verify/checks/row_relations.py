@@ -43,7 +43,8 @@ from losscli.truth.excuse import LUCK
 from losscli.truth.problem import Problem
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
-from losscli.verify.checks.check import Cost, Tally, check, of_shape
+from losscli.verify.checks.check import Cost, Tally, check
+from losscli.verify.geometry.geometry import of_shape
 
 SHAPE = (12, 131)
 """Rows of no whole vectors; no extent of the one is that of the other."""
@@ -335,6 +336,7 @@ RELATIONS = (
 
 @check(
     place=100,
+    facet="value",
     catches="a mistake that the reference formula makes as well, a maximum that rows share, "
     "results that depend on the order of the classes",
     advice="Subtract the largest logit of each row, treat all classes alike, and derive the "
@@ -342,6 +344,7 @@ RELATIONS = (
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     units=(ROW,),
+    limits=lambda relation, _: relation.startswith("a number added"),
 )
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check what has to hold between answers of an implementation.

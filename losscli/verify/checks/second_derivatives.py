@@ -31,7 +31,8 @@ from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
 from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import REFERENCE_FACTOR, unit_roundoff
-from losscli.verify.checks.check import Cost, Tally, check, small_case
+from losscli.verify.checks.check import Cost, Tally, check
+from losscli.verify.geometry.element import small_case
 
 ROUNDINGS = 32
 """A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
@@ -46,6 +47,7 @@ large that no other one counts beside it."""
 
 @check(
     place=290,
+    facet="second_derivatives",
     catches="second derivatives that are silently zero or wrong",
     advice="Make backward differentiable, or mark it once_differentiable, so that a second "
     "derivative raises and is never silently zero.",

@@ -18,8 +18,9 @@ from losscli.runs.records import FAIL
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import describe
-from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check, small_case
+from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import distance
+from losscli.verify.geometry.element import small_case
 from losscli.verify.memory_plan import Held
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
@@ -91,6 +92,7 @@ class Due:
 
 @check(
     place=260,
+    facet="gradient",
     catches="a gradient that was computed for the incoming gradient of another call, loss, head or "
     "stream",
     advice="Use the incoming gradient of this call, not one that was kept from another.",
@@ -179,6 +181,7 @@ REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 
 @check(
     place=370,
+    facet="streams_and_graphs",
     catches="a captured backward pass that skips what a replay needs",
     advice="Launch all work of backward on the current stream.",
     adapt=small_case,

@@ -12,25 +12,25 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases.axes import Distribution
-from losscli.cases.case import Case
-from losscli.cases.model_case import ModelCase
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, RowSpec
+from losscli.losses import ELEMENT, LOSS, ROW
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.truth.distances import ulp
+from losscli.truth.distances import Truth, ulp
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.oracle import Truth
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import to_error
-from losscli.verify.checks.check import Cost, Tally, check, of_shape, paths
+from losscli.verify.checks.check import Cost, Tally, check, paths
+from losscli.verify.geometry import geometry_of
+from losscli.verify.geometry.geometry import of_shape
 
 
 @check(
     place=10,
+    facet="value",
     catches="a wrong formula, constant, parameter or axis, a sum where a mean is expected, "
     "elements left out, an accumulator that is too narrow, a wrong shape or dtype",
     advice="Check the formula, the parameters and the reduction; sum in float64, or in float32 "
@@ -59,14 +59,16 @@ PLACE = (7, 19)
 
 @check(
     place=220,
+    facet="extreme_values",
     catches="values that are replaced, flushed to zero or overflow",
     advice="Let NaN and infinities through as PyTorch does; form no square that overflows.",
+    formerly=("specials",),
     cost=Cost.QUICK,
     adapt=of_shape(SPECIALS_SHAPE),
-    limits=lambda variant: True,
+    limits=lambda variant, _: True,
     needs_gradient=False,
 )
-def specials(problem: Problem, subject: Subject, tally: Tally) -> None:
+def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check NaN, infinities and other values at the ends of a dtype's range.
 
     NaN, infinities, subnormals, negative zero, squares out of range (in range for losses that add
@@ -81,7 +83,7 @@ def specials(problem: Problem, subject: Subject, tally: Tally) -> None:
         tally.judge_variant(name, variant, variant.usual, answer, any_for_nan=True)
 
 
-def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
+def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
     """Return the values by their names.
 
     ``squares``: whether squares have to be in range.
@@ -103,11 +105,8 @@ def special_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
     """Yield the case with each value in each operand that takes it."""
     case, spec = problem.case, problem.case.spec
-    squares = spec.unit in (MODEL, HIDDEN_STATE) or (isinstance(spec, RowSpec) and spec.squares)
-    # The parameters of a Model have values of their own.
-    free = [a.name for a in case.arguments] if isinstance(case, ModelCase) else spec.names
-    for title, value in special_values(problem.oracle.dtype, squares).items():
-        operands = tuple(name for name in free if not spec.domains[name].discrete)
+    for title, value in named_values(problem.oracle.dtype, spec.squares).items():
+        operands = tuple(name for name in case.drawn if not spec.domains[name].discrete)
         chosen: dict[str, tuple[str, ...]] = {f"the {name}": (name,) for name in operands}
         if len(operands) > 1:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
@@ -115,8 +114,8 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
         for where, planted in chosen.items():
             if any(_is_refused(problem, name, value) for name in planted):
                 continue
-            if isinstance(spec, RowSpec) and len(planted) >= 3 and 1 < value < math.inf:
-                continue  # the product of a probability and a weight is out of range by itself
+            if geometry_of(case).overflows(value, planted):
+                continue
             variant = _planted(problem, value, planted)
             if _is_taken(variant):
                 yield f"{title} in {where}", variant
@@ -150,11 +149,6 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
     return problem.like({**problem.operands, **planted})
 
 
-ROUNDED_ELEMENTS = 16411
-"""Enough that the average of errors between half a unit below and above is within 0.01 of 0, four
-times its own deviation."""
-SHORT_ROWS = (1033, 17)
-"""About as many elements, in enough rows that their losses say something as well."""
 MOST_BIAS = 0.1
 """The average error in units that passes."""
 _CANCELLED = 16.0
@@ -164,18 +158,12 @@ _FEWEST = 1000
 """Elements that are no numbers of the dtype; fewer say nothing."""
 
 
-def rounding_case(case: Case) -> Case:
-    """Return the case in one dimension, or in many short rows, with values all over."""
-    if case.spec.unit == ROW:
-        return case.reshaped(SHORT_ROWS, distribution="normal")
-    return case.reshaped((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,), distribution="normal")
-
-
 @check(
     place=190,
+    facet="dtypes",
     catches="results that are truncated instead of rounded to nearest, each within one ULP",
     advice="Round to the nearest once, at the end; compute 16-bit dtypes in float32.",
-    adapt=rounding_case,
+    adapt=lambda case: geometry_of(case).for_rounding(case),
     asks=lambda case: case.reduction == "none" and case.item_bytes == 2,
     needs="float16 and bfloat16 without a reduction",
     units=(ELEMENT, ROW),
@@ -244,6 +232,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
 @check(
     place=210,
+    facet="value",
     catches="a sum that loses more than a unit in the last place",
     advice="Sum float64 in float64, pairwise or compensated; never in float32.",
     pass_="forward",

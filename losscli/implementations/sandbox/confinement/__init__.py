@@ -1,11 +1,11 @@
-"""Closes a worker in, as far as the kernel lets it.
+"""Isolates a worker as far as the kernel permits.
 
-``namespaces`` leaves those of the judge, ``mounts`` decides what is seen of files, ``landlock``
-what may be written, ``capabilities`` and ``seccomp`` what may be asked of the kernel, ``limits``
-and ``group`` what may be taken. The judge cuts the ``environment`` down before it starts a process.
+``namespaces`` separates it from the judge, ``mounts`` restricts which files it sees, ``landlock``
+which it may write, ``capabilities`` and ``seccomp`` which system calls it may make, ``limits`` and
+``group`` its resources, and ``environment`` its environment variables.
 
-A step that the kernel refuses is left out, and what was reached goes into the verdict. Much is
-refused twice, by walls that do not depend on each other.
+A step that the kernel refuses is skipped, and the verdict lists the steps that worked. Several
+barriers overlap on purpose.
 """
 
 from __future__ import annotations
@@ -35,62 +35,55 @@ from losscli.implementations.sandbox.parts import NAMES
 
 PR_SET_CHILD_SUBREAPER = 36
 NIXOS_DRIVER = "/run/opengl-driver"
-"""Where NixOS has the libraries of a GPU's driver."""
+"""NixOS's folder of GPU driver libraries."""
 SCRATCH_PART = 4
-"""Which part of the memory that a worker may take each of two file systems in memory may hold."""
+"""The divisor of a worker's memory limit for each of two file systems in memory."""
 MPS_VARIABLE, MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"
-"""What names the folder in which programs meet that share a GPU by MPS, and the usual one."""
+"""The variable and usual folder by which programs share a GPU with MPS."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a worker is to be closed in. A candidate can find all of it in its memory."""
+    """The requested isolation of a worker; a candidate can read it from memory."""
 
     device: str
     memory_bytes: int
     processes: int
     scratch: str
-    """The folder in which the worker has one where it has no file system of its own."""
+    """The parent of the worker's folder if it has no private file system."""
     environ: Mapping[str, str]
     shown: Sequence[str]
-    """Files and folders that are needed, beyond those that Python and the compilers need."""
+    """Paths needed in addition to those of Python and the compilers."""
     hidden: Sequence[str]
-    """Files and folders that are not to be seen."""
+    """Paths to hide."""
 
 
 class Walls:
-    """The walls of one worker, of which the keeper makes the first, and the worker the others."""
+    """The walls of one worker; the keeper makes the first and the worker the rest."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self._on_cpu = wanted.device == "cpu"
         self.apart = self._has_files = self._has_users = False
-        """Whether it is in namespaces of its own."""
+        """Whether it has its own namespaces."""
         self._reached = {"session", "environment"}
         self.scratch = ""
-        """The folder of the worker."""
+        """The worker's folder."""
 
     @property
     def reached(self) -> list[str]:
-        """The parts that are reached."""
+        """The parts that are in place."""
         return [name for name in NAMES if name in self._reached]
 
     def leave(self) -> None:
-        """Leave the namespaces of the judge: the next child is in its own."""
+        """Leave the judge's namespaces; the next child starts in the new ones."""
         left = namespaces.leave()
         self.apart, self._has_users = left.namespaces, left.users
         if self.apart:
             self._reached |= {"signals", "network"}
 
     def furnish(self, prefix: str) -> None:
-        """Make the files that the worker sees, and its folder.
-
-        Args:
-            prefix: of the name of the folder, where there is no file system of its own.
-
-        Raises:
-            OSError: something that it needs cannot be shown to it.
-        """
+        """Create the worker's files; ``prefix`` starts its folder's name on a shared disk."""
         wanted = self.wanted
         needed = self._needed()
         pipes = wanted.environ.get(MPS_VARIABLE, MPS_PIPES)
@@ -111,11 +104,7 @@ class Walls:
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
-        """Give up, for good, what the worker needs no more.
-
-        Raises:
-            OSError: without it, something that it needs cannot be read.
-        """
+        """Irrevocably drop rights; OSError if a required file would become unreadable."""
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
             capabilities.drop()
@@ -136,11 +125,9 @@ class Walls:
         self._reached |= {"memory", "file sizes"} if wanted.memory_bytes else set()
 
     def _needed(self) -> list[str]:
-        """Return the files and folders that are to be seen wherever they lie."""
         return [*_needed(self.wanted.environ), *self.wanted.shown, NIXOS_DRIVER]
 
     def _lock_files(self) -> None:
-        """Let some files alone be written, and without mounts also read."""
         writable = [self.scratch, *mounts.devices(self.wanted.device)]
         writable += ["/dev/shm"] if self._has_files else []
         writable += [] if self._on_cpu else ["/proc"]  # CUDA names its threads there
@@ -150,7 +137,6 @@ class Walls:
         self._reached |= {"signals"} if version >= landlock.SCOPES_SINCE else set()
 
     def _refuse_calls(self) -> None:
-        """Refuse calls of the kernel, and sockets that lead out."""
         refused = [each for each in seccomp.REFUSED if self._on_cpu or each.on_cuda]
         refused += [] if self.apart else [seccomp.SHARED_MEMORY]
         families = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK] if self.apart else []
@@ -162,7 +148,6 @@ class Walls:
 
 
 def _needed(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the files and folders that Python, losscli and the compilers need."""
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
     yield from filter(os.path.isabs, sys.path)
     yield str(Path(losscli.__file__).parent)

@@ -1,4 +1,4 @@
-"""Gives up what the kernel allows a process beyond the rights of its user."""
+"""Drops the Linux capabilities of a process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from losscli.implementations.sandbox.confinement import kernel
 _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _AMBIENT, _AMBIENT_CLEAR_ALL = 24, 38, 47, 4
 _VERSION_3 = 0x20080522
 _MOST = 64
-"""There are fewer capabilities than that in any kernel."""
+"""More than any kernel has."""
 SETFCAP = 31
-"""What root needs, to be root of a user namespace as well."""
+"""What root needs to be root of a user namespace as well."""
 
 
 def holds(capability: int) -> bool:
@@ -24,11 +24,7 @@ def holds(capability: int) -> bool:
 
 
 def drop() -> None:
-    """Give up all capabilities of this process and of all that it starts, root's as well.
-
-    Raises:
-        OSError: the kernel keeps one.
-    """
+    """Drop all capabilities of this process and its children; OSError if the kernel keeps one."""
     kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     kernel.call("prctl", _AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     try:

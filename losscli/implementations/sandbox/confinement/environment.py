@@ -1,4 +1,4 @@
-"""What a candidate gets to see of the judge's environment."""
+"""The part of the judge's environment that a candidate sees."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEPT = (
     *("TRITON_PTXAS_PATH", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_CPP_LOG_LEVEL"),
     *("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUSERBASE", "VIRTUAL_ENV"),
 )
-"""The variables by which compilers, libraries and devices are found and set."""
+"""Variables that locate and configure compilers, libraries and devices."""
 KEPT_BEGINNINGS = (
     *("LC_", "MALLOC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "DNNL_", "ONEDNN_"),
     *("ATEN_CPU_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_CUDA_", "PYTORCH_ALLOC_"),
 )
-"""The beginnings of more of them: no program keeps a secret in such a variable."""
+"""Prefixes of further variables, which hold no secrets."""
 CACHES = {
     "TORCH_EXTENSIONS_DIR": "extensions",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
@@ -32,15 +32,12 @@ CACHES = {
     "HOME": "home",
     "TMPDIR": "tmp",
 }
-"""The folders of a worker's own, by the variables that name them."""
+"""The worker's own folders, by variable."""
 USER = "user"
 
 
 def kept(given: Mapping[str, str]) -> dict[str, str]:
-    """Return what a candidate may see of an environment.
-
-    To be called before anything is sent: what a process never had cannot be found in it.
-    """
+    """Return the variables that a candidate may see, before its process starts."""
     return {
         name: value
         for name, value in given.items()
@@ -49,14 +46,14 @@ def kept(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_candidate(given: Mapping[str, str], scratch: str) -> dict[str, str]:
-    """Return the environment of a candidate whose files lie in ``scratch``, from what is kept."""
+    """Return the environment of a candidate whose files are in ``scratch``."""
     own = {name: f"{scratch}/{folder}" for name, folder in CACHES.items()}
     # Its pool of compilers would outlive a call.
     return {**given, **own, "USER": USER, "LOGNAME": USER, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 def forget_start() -> None:
-    """Overwrite the command line and the environment that /proc shows of this process."""
+    """Overwrite the command line and environment that /proc shows of this process."""
     environ = dict(os.environ)
     os.environ.clear()
     os.environ.update(environ)  # C's are copies now

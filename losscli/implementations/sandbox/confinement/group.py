@@ -1,8 +1,8 @@
-"""A control group (version 2) for the processes of a worker, where this process may make one.
+"""A control group (version 2) for the processes of a worker, where one can be made.
 
-It lies beside the group of this process: a group that has processes cannot have limited groups
-below it. So root may make one, and who runs in a session that systemd has handed to its user. It
-also counts memory that no process has mapped.
+It is a sibling of this process's group, because a group with processes cannot have limited
+children. Root can make one, and so can a user in a delegated systemd session. It also counts memory
+that no process maps.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ from pathlib import Path
 from losscli.machine.cgroups import groups
 
 NAME = "losscli-"
-"""The beginning of the name of a group."""
+"""The prefix of group names."""
 _SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
-"""What is set as well, where the kernel has it."""
+"""Further settings, if the kernel has them."""
 
 
 class Group:
-    """A group, by open files: a worker cannot open them, nor can its keeper later on."""
+    """A group held by open files, which workers cannot open."""
 
     def __init__(self, beside: Path, memory_bytes: int, processes: int) -> None:
-        """Make it.
-
-        Raises:
-            OSError: that is not possible.
-        """
+        """Create the group; OSError if it cannot be created."""
         self._folder = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = f"{NAME}{os.getpid()}"
         self._entry = self._events = -1
@@ -47,17 +43,17 @@ class Group:
             raise
 
     def enter(self) -> None:
-        """Move this process, and what it starts, into the group."""
+        """Move this process and its future children into the group."""
         os.write(self._entry, b"0")
 
     @property
     def ran_out(self) -> bool:
-        """Whether the kernel has ended a process of it for its memory."""
+        """Whether the kernel killed one of its processes for lack of memory."""
         lines = os.pread(self._events, 4096, 0).decode().splitlines()
         return any(line.split()[0] == "oom_kill" and line.split()[1] != "0" for line in lines)
 
     def remove(self) -> None:
-        """Remove it, when all of its processes have ended."""
+        """Remove the group after its processes have ended."""
         with suppress(OSError):
             os.rmdir(self._name, dir_fd=self._folder)
         for file in (self._folder, self._entry, self._events):
@@ -76,10 +72,7 @@ class Group:
 
 
 def make(memory_bytes: int, processes: int) -> Group | None:
-    """Make a group beside that of this process; None where that is not possible.
-
-    Groups whose keepers were killed are removed.
-    """
+    """Create a sibling group, or return None; remove stale groups of killed keepers."""
     for version, own in groups("memory"):
         if version == 2:
             beside = own.parent if (own.parent / "cgroup.procs").exists() else own

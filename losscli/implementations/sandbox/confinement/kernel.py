@@ -1,4 +1,4 @@
-"""Calls of the kernel by name: what the C library has no function for, or hides the errors of."""
+"""Linux system calls by name that the C library lacks or whose errors it hides."""
 
 from __future__ import annotations
 
@@ -75,22 +75,18 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-"""The number of each call on x86-64 and on aarch64; the newer ones have the same everywhere."""
+"""System call numbers on x86-64 and aarch64; newer ones agree everywhere."""
 MACHINES = ("x86_64", "aarch64")
 
 
 def machine() -> str:
-    """Return the machine, one of ``MACHINES``; empty for another."""
+    """Return the machine, one of ``MACHINES``, or an empty string."""
     found = platform.machine()
     return found if found in MACHINES else ""
 
 
 def number(name: str) -> int:
-    """Return the number of a call on this machine.
-
-    Raises:
-        OSError: it is not known.
-    """
+    """Return the number of a system call on this machine; OSError if the number is unknown."""
     if len({*NUMBERS[name]}) == 1:
         return NUMBERS[name][0]
     if not machine():
@@ -99,11 +95,7 @@ def number(name: str) -> int:
 
 
 def call(name: str, *arguments: int | bytes | None) -> int:
-    """Make a call, by a function of the C library where its number is not known.
-
-    Raises:
-        OSError: it fails.
-    """
+    """Make a system call; use the C library if its number is unknown. OSError if the call fails."""
     given = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     function = None if machine() else getattr(_libc(), name, None)
     if function is None:

@@ -1,6 +1,6 @@
-"""Limits which files a process may write and read, and whom it may reach, by Landlock.
+"""Restricts which files a process may read and write, and whom it may reach, with Landlock.
 
-It needs no namespaces. Newer kernels know more kinds of rights; what one does not know is left out.
+It needs no namespaces. Rights that the kernel does not know are left out.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from losscli.implementations.sandbox.confinement import kernel
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _CHANGE_FOLDERS = 0x1FF0
-"""To remove, and to make files of all kinds."""
+"""Removing, and creating files of all kinds."""
 _REFER, _TRUNCATE, _DEVICE_IOCTL = 1 << 13, 1 << 14, 1 << 15
 _WRITES = {1: _WRITE | _CHANGE_FOLDERS, 2: _REFER, 3: _TRUNCATE, 5: _DEVICE_IOCTL}
-"""The rights to write, by the version that brought them."""
+"""Rights to write, by the version that introduced them."""
 _READS = _EXECUTE | _READ | _LIST
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_IOCTL
-"""What a rule on a file, and on no folder, may allow."""
+"""What a rule on a file, not a folder, may allow."""
 _TCP = {4: 0x3}
-"""To listen and to connect."""
+"""Listening and connecting."""
 SCOPES_SINCE = 6
 _SCOPES = {SCOPES_SINCE: 0x3}
-"""Abstract sockets, and signals, to others than those who share the limits."""
+"""Abstract sockets and signals to processes outside the limits."""
 _VERSION, _PATH_BENEATH = 1, 1
 
 
 def version() -> int:
-    """Return the version that the kernel has; 0 where it has none."""
+    """Return the kernel's Landlock version, or 0."""
     try:
         return kernel.call("landlock_create_ruleset", None, 0, _VERSION)
     except OSError:
@@ -42,19 +42,13 @@ def version() -> int:
 def restrict(
     writable: Iterable[str], hidden: Iterable[str] = (), needed: Iterable[str] = ()
 ) -> int:
-    """Let this process, and all that it starts, write some files alone, and not read others.
+    """Restrict the files that this process and its children may read and write.
 
-    Args:
-        writable: files and folders that may be written, and read wherever they lie.
-        hidden: files and folders of which nothing else may be read. The folders above them cannot
-            be listed then, for a rule on a folder allows all that is in it.
-        needed: files and folders that may be read although they lie in hidden folders.
-
-    Returns:
-        The version of Landlock.
+    Folders above ``hidden`` cannot be listed, because a rule on a folder allows everything below
+    it. ``needed`` paths inside hidden folders stay readable.
 
     Raises:
-        OSError: the kernel has no Landlock.
+        OSError: Landlock is unavailable.
     """
     found = version()
     writes, tcp, scopes = (_known(rights, found) for rights in (_WRITES, _TCP, _SCOPES))
@@ -84,7 +78,6 @@ def _known(rights: dict[int, int], version: int) -> int:
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """Allow rights on a file or folder, if it is there."""
     with suppress(FileNotFoundError, PermissionError):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -98,12 +91,11 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def _is_in(path: str, folders: list[str]) -> bool:
-    """Tell whether a path lies in one of the folders."""
     return any(str(parent) in folders for parent in Path(path).parents)
 
 
 def _around(hidden: list[str]) -> Iterator[str]:
-    """Yield what lies beside hidden folders, and beside the folders above them."""
+    """Yield the siblings of hidden folders and of the folders above them."""
     above = {str(parent) for each in hidden for parent in Path(each).parents}
     for folder in above:
         with suppress(OSError), os.scandir(folder) as entries:

@@ -1,8 +1,7 @@
-"""Limits what the processes of a worker take: memory, processes, open files, sizes of files.
+"""Limits a worker's memory, processes, open files and file sizes.
 
-Those of the kernel count each process by itself, or all of a user. So a keeper looks at all
-processes of its worker together every now and then. See ``group`` for what the kernel counts of
-them together where it is asked to.
+The kernel's limits count each process, or all of a user. So the keeper also polls the sum over the
+worker's processes. ``group`` has the limits that the kernel applies to the sum.
 """
 
 from __future__ import annotations
@@ -20,23 +19,20 @@ from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
 LOOK_SECONDS = 0.1
-"""Between two looks at a worker's processes: the cores of a host do not fill its memory in it."""
+"""Between two looks at a worker's processes; too short for a host's cores to fill its memory."""
 GROWTH = 1.1
-"""How much more memory than at the last exact look asks for another, which takes long."""
+"""Growth of memory since the last exact look that requires another, which is slow."""
 COUNTED_BY_NAMESPACE = (5, 14)
-"""The kernel since which the processes of a user are counted in each user namespace by itself."""
+"""The kernel version since which each user namespace counts a user's processes separately."""
 TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 """How a worker ended, beyond the exit codes of a process."""
 
 
 def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
-    """Set limits of this process and of each that it starts.
+    """Set limits for this process and each child; 0 bytes or processes means none.
 
-    Args:
-        memory_bytes: of a file, and of data; 0 is no limit.
-        processes: with their threads; 0 is no limit.
-        data: whether to limit data: CUDA reserves addresses for all memory there is.
-        own_users: whether this process is in a user namespace of its own.
+    ``data``: limit data too, which CUDA does not survive, because it reserves large address ranges.
+    ``own_users``: this process has its own user namespace.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
@@ -49,9 +45,9 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 
 def wait(worker: int, watch: Watch) -> int:
-    """Wait until a worker has ended, and end one that takes too much; return how it ended.
+    """Wait for a worker, or end it at its limits; return its exit status.
 
-    SIGCHLD has to be blocked.
+    SIGCHLD must be blocked.
     """
     excess = 0
     while True:
@@ -65,22 +61,22 @@ def wait(worker: int, watch: Watch) -> int:
 
 @dataclass
 class Watch:
-    """Looks at the processes that this one has started, and those that they have."""
+    """Polls the children of this process and their children."""
 
     memory_bytes: int
-    """Of all together; 0 is no limit."""
+    """For all together; 0 is no limit."""
     processes: int
-    """Of them, with their threads; 0 is no limit."""
+    """With threads; 0 is no limit."""
     _looked_at: float = 0.0
-    """The memory, not exact, of the last exact look."""
+    """The inexact memory at the last exact look."""
 
     def look(self) -> int:
-        """Return in which way they take too much; 0 where they do not."""
+        """Return which limit is exceeded, or 0."""
         pids = list(_descendants())
         found = [known for pid in pids if (known := _numbers(pid, "status"))]
         if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
             return TOO_MANY_PROCESSES
-        # What processes share is counted in each of them.
+        # Shared memory is counted in each process.
         most = sum(map(_whole, found))
         if not self.memory_bytes or most <= max(self.memory_bytes, GROWTH * self._looked_at):
             return 0
@@ -90,14 +86,14 @@ class Watch:
 
 
 def _whole(status: Mapping[str, int]) -> int:
-    """Return the bytes of a process; of all of its pages where the kernel does not tell kinds."""
+    """Return the bytes of a process; all pages if the kernel does not tell kinds apart."""
     if "RssAnon" not in status:
         return 1024 * status.get("VmRSS", 0)
     return 1024 * (status["RssAnon"] + status.get("RssShmem", 0))
 
 
 def _share(pid: str) -> int:
-    """Return its part of what it shares; all of that where the kernel does not tell parts."""
+    """Return a process's part of shared memory, or all of it if parts are unknown."""
     exact = _numbers(pid, "smaps_rollup")
     if "Pss_Anon" not in exact:
         return _whole(_numbers(pid, "status"))  # read again: it may have ended
@@ -105,10 +101,7 @@ def _share(pid: str) -> int:
 
 
 def _descendants() -> Iterator[str]:
-    """Yield the numbers of the processes below this one.
-
-    Where /proc has been mounted for a worker's namespace, it shows these processes alone.
-    """
+    """Yield the ids of descendants; a worker's /proc shows only these."""
     if not os.path.exists("/proc/self"):
         yield from (name for name in os.listdir("/proc") if name.isdigit())
         return
@@ -120,7 +113,6 @@ def _descendants() -> Iterator[str]:
 
 
 def _numbers(pid: str, name: str) -> dict[str, int]:
-    """Return the numbers in a file that /proc has of a process; none where it has ended."""
     try:
         text = Path(f"/proc/{pid}/{name}").read_text()
     except OSError:

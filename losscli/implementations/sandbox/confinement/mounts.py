@@ -1,8 +1,8 @@
-"""What a worker sees of the files of this machine, in a namespace of mounts that is its own.
+"""The files that a worker sees, in its own mount namespace.
 
-All is read-only but one file system in memory. Some folders are covered by empty ones: those where
-programs put sockets and files for each other, and those that are to be hidden. What Python, the
-compilers and the candidate need of a covered folder is brought back to its place.
+Everything is read-only except a file system in memory. Empty folders cover places where programs
+keep sockets and files for each other, and hidden folders. Files that Python, compilers or the
+candidate need are then mounted back.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from losscli.implementations.sandbox.confinement import kernel
 
 COVERED = ("/tmp", "/var/tmp", "/run", "/var/run")
 SCRATCH = "/tmp/work"
-"""The file system of a worker, on what covers /tmp. The name does not tell of losscli."""
+"""A worker's file system, on top of /tmp. The name does not reveal losscli."""
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 OF_CUDA = ("/dev/nvidia*", "/dev/dxg", "/dev/nvmap", "/dev/nvhost*", "/dev/nvgpu*")
-"""The devices of NVIDIA's driver, and of Windows' and Jetson's."""
+"""The devices of NVIDIA's driver, also on Windows and Jetson."""
 
 SCRATCH_BYTES = 4 * 2**30
-"""The most that a file system in memory holds."""
+"""The maximum size of a file system in memory."""
 _STREAMS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 _READ_ONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND = 1, 2, 4, 8, 32, 4096
 _FILE_WRITABLE = 0o222
@@ -40,45 +40,42 @@ _AT_FDCWD, _AT_RECURSIVE, _DETACH = -100, 0x8000, 2
 
 
 class _Kept(NamedTuple):
-    """A file or folder that is brought back to its place."""
+    """A path that is mounted back."""
 
     path: str
     place: int
-    """A descriptor by which it is found when its path is covered."""
+    """A descriptor that finds it when its path is covered."""
     is_folder: bool
 
 
 def devices(device: str) -> list[str]:
-    """Return the files and folders in /dev that a worker needs."""
+    """Return the paths in /dev that a worker needs."""
     patterns = (*DEVICES, *(() if device == "cpu" else OF_CUDA))
     return [path for pattern in patterns for path in sorted(glob(pattern))]
 
 
 class Mounted(NamedTuple):
-    """What was mounted."""
+    """The result of mounting."""
 
     scratch: str
-    """Where the file system in memory is."""
+    """The file system in memory."""
     read_only: bool
-    """Whether all else is read-only."""
+    """Whether everything else is read-only."""
     proc: bool
-    """Whether /proc shows the processes of the namespace alone."""
+    """Whether /proc shows only the namespace's processes."""
 
 
 def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
-    """In namespaces of its own: mount what this process and its children see.
+    """Mount the files that this process and its children see, or return None if not permitted.
 
     Args:
-        device: that the worker computes on.
-        bytes: that each of two file systems in memory may hold.
-        needed: files and folders that are to be seen although they may lie in covered folders.
-        hidden: folders and files that are not to be seen, but for what is needed of them.
-
-    Returns:
-        Where the file system in memory is; None where the kernel does not let this process mount.
+        device: the worker's compute device.
+        bytes: capacity of each of two file systems in memory.
+        needed: paths that stay visible, even inside covered folders.
+        hidden: paths to hide, except needed paths inside them.
 
     Raises:
-        OSError: something cannot be brought back to its place.
+        OSError: a needed path cannot be restored.
     """
     common = os.path.realpath(os.path.dirname(SCRATCH))
     try:
@@ -121,7 +118,6 @@ def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str])
 
 
 def _roots(needed: Iterable[str], covered: list[str]) -> list[str]:
-    """Return what has to be brought back: what is needed in covered folders, but nothing twice."""
     inside: set[str] = set()
     for path in needed:
         inside |= {path} if any(_is_below(path, place) for place in covered) else set()
@@ -139,7 +135,6 @@ def _roots(needed: Iterable[str], covered: list[str]) -> list[str]:
 
 
 def _modules(folder: str) -> Iterator[str]:
-    """Yield the modules in a covered folder, of one that is needed as a whole."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py") or os.path.exists(f"{entry.path}/__init__.py"):
@@ -166,14 +161,12 @@ def _bring_back(kept: _Kept) -> None:
 
 
 def _link(given: str, real: str) -> None:
-    """Have a path of a covered folder lead where its links led."""
     if not os.path.exists(given):
         os.makedirs(os.path.dirname(given), exist_ok=True)
         os.symlink(real, given)
 
 
 def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
-    """Mount a /dev that has some devices alone, and shared memory of its own."""
     _mount_small("/dev")
     for node in nodes:
         _bring_back(node)
@@ -185,7 +178,6 @@ def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
 
 
 def _mount_scratch(bytes: int) -> str:
-    """Mount a file system in memory where nothing is, and return where."""
     names = (f"{SCRATCH}{number or ''}" for number in count())
     scratch = next(name for name in names if not os.path.lexists(name))
     os.mkdir(scratch)
@@ -194,9 +186,9 @@ def _mount_scratch(bytes: int) -> str:
 
 
 def _mount_proc(*, writable: bool) -> None:
-    """Mount /proc, whose processes are those of the namespace alone.
+    """Mount a /proc that shows only this namespace.
 
-    CUDA writes to files of its own process: then all others are read-only.
+    CUDA writes to files of its own process, so then the other processes are made read-only.
     """
     if not writable:
         _mount("proc", "/proc", "proc", _SMALL | _READ_ONLY)
@@ -213,7 +205,6 @@ def _mount_proc(*, writable: bool) -> None:
 
 
 def _make_read_only() -> None:
-    """Make all that is mounted read-only."""
     attributes = struct.pack("=4Q", _READ_ONLY | _NOSUID, 0, 0, 0)
     try:
         kernel.call("mount_setattr", _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes))
@@ -230,7 +221,6 @@ def _remount_read_only(place: str, flags: int) -> None:
 
 
 def _mount_small(place: str) -> None:
-    """Mount an empty file system, which holds what is brought back."""
     _mount("tmpfs", place, "tmpfs", _SMALL, "size=1m,mode=755")
 
 

@@ -1,4 +1,4 @@
-"""Leaves the namespaces of the judge."""
+"""Leaves the judge's namespaces."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000
 _NEWPID, _NEWNET = 0x20000000, 0x40000000
 _OWN = _NEWPID | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS
 HOST = b"localhost"
-"""The name of the host in a namespace: that of the judge is none of a candidate's business."""
+"""The host's name in a namespace, which hides the judge's."""
 
 
 class Left(NamedTuple):
-    """What a process has left."""
+    """The namespaces that a process left."""
 
     namespaces: bool
-    """Those of the judge."""
     users: bool
-    """Its namespace of users as well."""
+    """Whether it has its own user namespace too."""
 
 
 def leave() -> Left:
-    """Leave the namespaces of processes, mounts, network, shared memory and the host's name.
+    """Leave the process, mount, network, IPC and host-name namespaces.
 
-    The next child is the first process of its own process namespace: when it ends, the kernel ends
-    all others there. An ordinary user needs a namespace of users for that.
+    The next child is process 1 of its namespace; when it ends, the kernel ends all others there. An
+    ordinary user needs a user namespace for this.
     """
     uid, gid = os.getuid(), os.getgid()
     try:

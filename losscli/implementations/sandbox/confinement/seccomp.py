@@ -1,7 +1,7 @@
-"""Refuses calls of the kernel, for good, by a filter of seccomp.
+"""Refuses system calls with a seccomp filter.
 
-Calculations and compilers need none of these calls. CUDA needs some; what is refused with CUDA, the
-usual filter of Docker refuses as well.
+Calculations and compilers need none of the refused calls. CUDA needs some; with CUDA, the filter
+refuses only what Docker's default filter refuses.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from losscli.implementations.sandbox.confinement import kernel
 
 
 class Refused(NamedTuple):
-    """Calls that are refused, and why."""
+    """System calls that are refused, and why."""
 
     names: tuple[str, ...]
     why: str
     error: int = errno.EPERM
     on_cuda: bool = True
-    """Whether CUDA does without them."""
+    """Whether CUDA works without them."""
 
 
 REFUSED = (
@@ -67,23 +67,23 @@ REFUSED = (
 SHARED_MEMORY = Refused(
     ("shmget", "semget", "msgget", "mq_open"), "reach memory and queues of other processes"
 )
-"""What is refused as well where there is no namespace for it."""
+"""Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
-"""The flags of clone that ask for a namespace of any kind."""
+"""The flags of clone for new namespaces."""
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
-"""From here on, calls of another set of numbers on x86-64."""
+"""The first number of x86-64's alternative calls."""
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-"""Operations of a filter: load a word of the call; compare with it; end."""
+"""Operations of a filter: load a word of the call; compare it; end."""
 _SET_DEATH_SIGNAL = 1
-"""The option of prctl by which a worker could outlive the process that keeps it."""
+"""The option of prctl with which a worker could outlive its keeper."""
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-"""Where they lie in the description of a call; of an argument the lower half comes first."""
+"""Their offsets in the description of a call; an argument's lower half comes first."""
 _SET_FILTER, _ALLOW_SPECULATION = 1, 4
 _STEP = struct.Struct("=HBBI")
-"""An operation, how many steps are skipped if it is true and if not, and its value."""
+"""An operation, how many steps to skip if true and if false, and its value."""
 
 
 def program(
@@ -91,15 +91,10 @@ def program(
     families: Iterable[int],
     options: Iterable[int] = (_SET_DEATH_SIGNAL,),
 ) -> bytes:
-    """Return a filter that allows all calls but some.
-
-    Args:
-        refused: the calls that it refuses.
-        families: the families of sockets that may be made; pairs of sockets may always be.
-        options: the options of prctl that it refuses.
+    """Return a filter that refuses system calls, other socket families, and prctl options.
 
     Raises:
-        OSError: for this machine no filter can be made.
+        OSError: no filter can be made for this machine.
     """
     numbers = {kernel.number(name): each.error for each in refused for name in each.names}
     known = [part for family in families for part in _if(_EQUAL, family, _end())]
@@ -127,14 +122,10 @@ def program(
 
 
 def refuse(program: bytes) -> None:
-    """Have this thread, and all that it starts, live with a filter.
-
-    Raises:
-        OSError: the kernel has no filters, or this process may still gain privileges.
-    """
+    """Install a filter for this thread and its children; OSError if the kernel refuses."""
     steps = ctypes.create_string_buffer(program, len(program))
     filter = struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(steps))
-    # By default older kernels slow all that a process with a filter computes.
+    # Older kernels slow down a process with a filter by default.
     for flags in (_ALLOW_SPECULATION, 0):
         try:
             kernel.call("seccomp", _SET_FILTER, flags, filter)
@@ -149,7 +140,6 @@ def _if(operation: int, value: int, then: list[bytes]) -> list[bytes]:
 
 
 def _end(error: int = 0) -> list[bytes]:
-    """Return the end of a filter: the call is allowed, or fails with an error."""
     return [_step(_RETURN, _ERROR | error if error else _ALLOW)]
 
 

@@ -1,0 +1,291 @@
+"""Finds out what a wrong result is: the result of a known mistake, or the right one times a number.
+
+The mistakes are those of ``losscli self-test checks``. They run on the case that failed, on two
+draws; the one whose loss and gradients are the candidate's is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from losscli.errors import LosscliError
+from losscli.implementations import Implementation
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.requests import Answer, Forward
+from losscli.implementations.subject import Subject, bind
+from losscli.losses import LOSS
+from losscli.runs.records import FAIL
+from losscli.truth.problem import Problem, operand_of
+
+CLOSE = 1e-4
+"""Relative distance of two float32 results that are the same; of 16 bits as many units."""
+FEWEST = 16
+"""Elements whose ratio says something, whatever number it is."""
+FACTOR = 1e-3
+"""How near a ratio is to a number that explains it."""
+
+MISTAKES: Mapping[str, str] = {
+    "constant": "it returns a constant",
+    "zeros": "it returns zeros",
+    "one percent": "it computes the first percent of the elements alone",
+    "dropped tail": "it leaves out the last elements, which fill no whole block",
+    "ignored parameter": "it ignores a parameter",
+    "rounded parameters": "it rounds the parameters to the dtype of the operands",
+    "branch left out": "it leaves out a branch of the formula",
+    "branch scaled": "it scales a branch of the formula",
+    "branches swapped": "it swaps two branches of the formula",
+    "wrong axis": "a target of one row follows the first dimension, not the last",
+    "sum for mean": "it returns the sum where the mean is due",
+    "1/rows for 1/N": "it divides by the rows, not by the elements",
+    "ignored incoming": "its backward ignores grad_output",
+    "squared incoming": "its backward multiplies by grad_output twice",
+    "small gradients lost": "it takes small gradients for zero",
+    "wrong sign": "the sign of a gradient is wrong",
+    "absent gradient": "a gradient is missing",
+    "float16 inside": "it computes in float16",
+    "narrow accumulator": "it adds up in too few digits",
+    "transposed gradient": "a gradient is transposed",
+    "wrong middle": "it repeats a target along the wrong dimension",
+    "square transposed": "it reads square operands transposed",
+    "rounded target": "it rounds the target",
+    "mean of means": "it takes the mean of the means of blocks that are not equally long",
+    "counts ignored rows": "its mean counts the ignored rows",
+    "weight forgotten": "it forgets the weight",
+    "softmax alone": "its gradient is the softmax alone, without the target",
+    "maximum kept": "it takes exponentials without subtracting the largest logit",
+    "dropped classes": "it leaves out the last classes of a row",
+    "narrow sum of a row": "it adds up a row in too few digits",
+    "smooths the others": "label smoothing leaves out the class of the target",
+    "smooths a part": "label smoothing reaches a part of the classes alone",
+    "gradient over the logits": "it writes the gradient over the logits",
+    "no gradient of later rows": "later rows have no gradient",
+    "no gradient of the weight": "the weight has no gradient",
+    "gradient of ignored rows": "ignored rows have a gradient",
+    "classes last": "it takes the last dimension for the classes",
+    "incoming of the first row": "its backward multiplies each row by the first row's grad_output",
+    "clamps targets": "it clamps class indices",
+    "input for target": "it takes the input for the target",
+    "temperature forgotten": "it forgets the temperature",
+    "mean left out": "its gradient leaves out the mean over a row",
+    "one softmax alone": "its gradient takes one of two softmaxes alone",
+    "sign near a tie": "the sign of a gradient is wrong near a tie",
+    "epsilon added": "it adds an epsilon where the larger of two is due",
+    "other side": "a kink belongs to the other side",
+    "rest left out, of k classes": "it leaves out the classes beyond the k largest",
+    "no gradient of the rest, of k classes": "the classes beyond the k largest have no gradient",
+    "rest as a difference, of k classes": "it computes the rest of the classes as a difference",
+    "temperature of both, of k classes": "it applies the temperature to both sides",
+    "other direction, of k classes": "it computes the divergence in the other direction",
+    "classes in order, of k classes": "it takes the first k classes, not the given ones",
+    "counts ignored rows, of hidden states": "its mean counts the ignored tokens",
+    "softmax alone, of hidden states": "its gradient is the softmax alone, without the target",
+    "maximum kept, of hidden states": "it takes exponentials without subtracting the largest logit",
+    "filtered gradients, of hidden states": "it leaves out small gradients",
+    "sums in bfloat16": "it adds up a gradient in bfloat16",
+}
+"""What a mistake of the self-test is, by its name. The others change what other code computes."""
+
+
+def cause_of(problem: Problem, candidate: Implementation) -> str:
+    """Return what the wrong results of a candidate are; empty where that is not known.
+
+    Args:
+        problem: of the smallest case that failed.
+        candidate: what failed.
+    """
+    unreduced = replace(problem.case, reduction="none")
+    problems = [problem]
+    if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):
+        problems.append(problem.like(problem.operands, unreduced))  # says more, if less often
+    for each in problems:
+        with suppress(SubjectError, LosscliError):
+            subject, draws = bind(candidate, each.case), [each, each.sibling()]
+            if found := _of_shape(each, subject) or _of_calls(each, subject):
+                return found
+            answers = [subject.send(own.call(own.usual)) for own in draws]
+            if found := _mistake(draws, answers) or _factor(each, answers[0]):
+                return found
+            if found := _of_places(each, answers[0]):
+                return found
+    return ""
+
+
+def _of_shape(problem: Problem, subject: Subject) -> str:
+    """Say over which dimension alone a mean or a sum was taken."""
+    loss, shape = subject.send(Forward(problem.operands)), tuple(problem.prediction.shape)
+    if problem.case.reduction == "none" or len(shape) != 2 or not loss.dim():
+        return ""
+    rows, columns = shape
+    along = {columns: "rows", rows: "columns"}.get(loss.numel(), "")
+    return f"its {problem.case.reduction} is over the {along} alone" if along else ""
+
+
+def _of_calls(problem: Problem, subject: Subject) -> str:
+    """Say whether results differ from call to call, or between training and inference."""
+    call = problem.call(problem.usual)
+    first, second = subject.send(call), subject.send(call)
+    if not _alike(first, second):
+        return "two calls with the same operands give different results"
+    if not _close(subject.send(Forward(problem.operands)), first.loss):
+        wrong = problem.judge_loss(first.loss)[0].status == FAIL
+        return f"its loss is wrong {'with' if wrong else 'without'} a gradient alone"
+    return ""
+
+
+def _of_places(problem: Problem, answer: Answer) -> str:
+    """Say on which elements alone the loss is wrong, and how far off the others are."""
+    if problem.case.reduction != "none" or len(truths := [*problem.value()]) != 1:
+        return ""
+    got, due = answer.loss.detach().double(), truths[0].value
+    if got.shape != due.shape or got.numel() < FEWEST:
+        return ""
+    if bool((got == got.flatten()[0]).all()):
+        return f"its loss is {float(got.flatten()[0]):.6g} everywhere"
+    relative = (got - due).abs() / due.abs().clamp(min=1e-3 * float(due.abs().max()))
+    wrong = ~(relative <= CLOSE)
+    spec, x = problem.case.spec, problem.prediction.detach().double()
+    if bool(wrong.any()) and not bool(wrong.all()) and x.shape == wrong.shape:
+        kinks = x.new_tensor(spec.kinks(problem.case.params))
+        operands = (each.detach().double() for each in problem.operands.values())
+        sides = torch.bucketize(spec.branch_coordinate(*operands), kinks) if len(kinks) else x
+        off = sides[wrong].unique()
+        if len(kinks) and not bool((~wrong & torch.isin(sides, off)).any()):
+            names = spec.branches(problem.case.params)
+            told = " and ".join(repr(names[int(n)]) for n in off)
+            return f"its loss is wrong on the branch {told} alone"
+        low, high = float(x[~wrong].min()), float(x[~wrong].max())
+        if bool(((x[wrong] < low) | (x[wrong] > high)).all()):
+            return f"its loss is right for inputs from {low:.3g} to {high:.3g} alone"
+    spread = float(relative.square().mean().sqrt())
+    for dtype in (torch.float16, torch.bfloat16):
+        unit = torch.finfo(dtype).eps / 2
+        if unit / 4 < spread < 2 * unit:
+            name = str(dtype).removeprefix("torch.")
+            return f"its elements are off by {spread:.1g} of themselves, as those of {name} are"
+    return ""
+
+
+def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
+    """Return the mistake whose results these are."""
+    case = draws[0].case
+    rights = [_of("reference", each) for each in draws]
+    for name, wrong in _mistakes().items():
+        if wrong.unavailable(case):
+            continue
+        try:
+            subject: Subject = bind(wrong, case)
+            found = [subject.send(each.call(each.usual)) for each in draws]
+        except Exception:  # it is wrong in a way that raises here
+            continue
+        same = all(_alike(*pair) for pair in zip(found, answers, strict=True))
+        if same and not all(_alike(*pair) for pair in zip(found, rights, strict=True)):
+            return MISTAKES[name]
+    return ""
+
+
+@cache
+def _mistakes() -> dict[str, Implementation]:
+    from losscli.verify.selftest.wrong import WRONG
+
+    named = {each.name.removeprefix("wrong:"): each for each in WRONG}
+    return {name: named[name] for name in MISTAKES}
+
+
+def _of(name: str, problem: Problem) -> Answer:
+    from losscli.implementations.subject import subject_of
+
+    return subject_of(name, problem.case).send(problem.call(problem.usual))
+
+
+def _alike(one: Answer, other: Answer) -> bool:
+    """Tell whether two answers are the same but for roundings."""
+    pairs = ((each, other.items().get(name)) for name, each in one.items().items())
+    return all(_close(*pair) for pair in pairs)
+
+
+def _close(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one.shape != other.shape:
+        return False
+    a, b = one.detach().double(), other.detach().double()
+    bad = a.isfinite() != b.isfinite()
+    scale = b[b.isfinite()].abs().max() if bool(b.isfinite().any()) else b.new_zeros(())
+    few = max(CLOSE, 8 * torch.finfo(one.dtype).eps if one.is_floating_point() else 0.0)
+    off = (a - b).abs().nan_to_num(nan=0.0, posinf=0.0)
+    return not bool(bad.any()) and bool((off <= few * scale).all())
+
+
+def _factor(problem: Problem, answer: Answer) -> str:
+    """Return by which number a loss or a gradient is multiplied, and what that number is."""
+    incoming = problem.usual
+    for part, got in answer.items().items():
+        if got is None:
+            continue
+        of_gradient = problem.gradient(operand_of(part), incoming) if part != LOSS else ()
+        truths = [*(problem.value() if part == LOSS else of_gradient)]
+        if len(truths) != 1 or truths[0].value.shape != got.shape:
+            continue
+        told = _shape_of(got.detach().double(), truths[0].value, dict(_numbers(problem)))
+        if told:
+            return f"its {part} {told}"
+    return ""
+
+
+def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
+    """Yield numbers that a result may be multiplied by, and what they are."""
+    shape, count = problem.prediction.shape, problem.oracle.unreduced_shape.numel()
+    known = {count: "the number of losses", problem.prediction.numel(): "the number of elements"}
+    if len(shape) == 2:
+        known |= {shape[0]: "the number of rows", shape[1]: "the number of columns"}
+    for number, what in known.items():
+        if number > 1:
+            yield float(number), f"{number} is {what}"
+            yield 1 / number, f"1/{number}, and {number} is {what}"
+            yield math.sqrt(number), f"the root of {number}, {what}"
+    yield from ((2.0, "2"), (0.5, "a half"), (-1.0, "-1: the sign is wrong"))
+
+
+def _shape_of(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
+    """Say how a result differs from what is due; empty where nothing simple does."""
+    if not got.numel():
+        return ""
+    bad = ~got.isfinite() & due.isfinite()
+    if bool(bad.any()):
+        first = int(bad.flatten().nonzero()[0])
+        kind = "NaN" if bool(got.flatten()[first].isnan()) else "infinite"
+        return f"is {kind} from element {first} on" if got.dim() else f"is {kind}"
+    visible = due.abs() > 1e-6 * due.abs().max()
+    ratios = (got / due)[visible]
+    if not ratios.numel():
+        return ""
+    ratio = float(ratios.median())
+    if bool(((ratios - ratio).abs() <= FACTOR * abs(ratio)).all()) and ratio:
+        if abs(ratio - 1) <= FACTOR:
+            return ""
+        named = (text for n, text in numbers.items() if abs(ratio - n) <= FACTOR * abs(n))
+        told = next(named, "")
+        if not told and got.numel() < FEWEST:
+            return ""
+        return f"is {ratio:.6g} times what is due" + (f": {told}" if told else "")
+    if got.dim() == 2 and got.shape[0] == got.shape[1] and _close(got.t(), due):
+        return "is transposed"
+    if got.dim() and len(got) > 1 and _close(got[1:], due[:-1]):
+        return "is one row late"
+    flat, right = got.flatten(), due.flatten()
+    zero = (flat == 0) & (right != 0)
+    if bool(zero.any()):
+        first = int(zero.nonzero()[0])
+        if first and bool((flat[first:] == 0).all()) and _close(flat[:first], right[:first]):
+            return f"is zero from element {first} of {len(flat)} on"
+    offset = (got - due).flatten()
+    if got.numel() > 1 and bool((offset - offset[0]).abs().max() <= FACTOR * offset[0].abs()):
+        return f"is off by {float(offset[0]):.6g} everywhere"
+    return ""

@@ -1,0 +1,108 @@
+"""Checks of the values that rows and hidden states hold, and of class numbers that are no class."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.requests import Forward
+from losscli.implementations.subject import Subject
+from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, ROW
+from losscli.truth.distances import Errors
+from losscli.truth.problem import Problem
+from losscli.verify.checks.check import Cost, Tally, check, paths
+from losscli.verify.geometry import geometry_of
+from losscli.verify.geometry.geometry import of_shape
+
+BEYOND_TRAINING = ("infinity", "NaN", "of zeros", "1e4", "short vectors", "thousands")
+"""What the names of values have that training does not meet: a kernel may have its limit there."""
+
+AT_LARGEST, MILD_ULP = "logits around 100", 1024.0
+"""At the largest logits of training rounding takes digits of a gradient: fewer ulp are a limit."""
+
+
+def _is_limit(variant: str, errors: Errors | None) -> bool:
+    mild = AT_LARGEST in variant and errors is not None and errors.ulp < MILD_ULP
+    return mild or any(each in variant for each in BEYOND_TRAINING)
+
+
+@check(
+    place=45,
+    facet="extreme_values",
+    catches="exponentials that overflow, also where all logits are large alike, masked rows that "
+    "become NaN, confident rows whose loss loses all digits, a mean that counts ignored rows, a "
+    "gradient of theirs",
+    advice="Subtract the largest logit before the exponential, and take a class of -inf and a row "
+    "that is ignored as what they are; leave ignored ones out of the loss, its mean and all "
+    "gradients.",
+    formerly=("row_values", "linear_values"),
+    cost=Cost.QUICK,
+    adapt=lambda case: geometry_of(case).for_values(case),
+    units=(ROW, HIDDEN_STATE),
+    limits=_is_limit,
+)
+def extreme_values(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check rows, and hidden states with weights, whose values need care.
+
+    One class far above or below the others, logits of 1e4 and around it, ties, equal logits; rows
+    of minus infinity but for one class, vectors of zeros, short and long ones, operands that are
+    equal or opposite, each in rows of 131 and of 1,031 numbers; log-probabilities of some classes
+    that sum up to more than 1, or of one class alone; rows ignored or masked (none, the first,
+    every second, all but one, all); hidden states of zeros.
+    """
+    variants = geometry_of(problem.case).extreme_values(problem)
+    tally.judge_variants(problem, subject, variants, any_for_nan=True)
+
+
+ROW_OF_WRONG = 4
+
+
+@check(
+    place=160,
+    facet="inputs",
+    catches="a read beyond the row that comes back as a loss",
+    advice="Look whether a target is a class before it is an index.",
+    pass_="forward",
+    adapt=of_shape((7, 37), scale=1.0),
+    units=(ROW, HIDDEN_STATE),
+    asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
+    needs="losses of class numbers",
+)
+def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check class numbers that are no class.
+
+    On a CPU each has to raise an error, as PyTorch's does, and the call after it has to be right.
+    On a GPU, where PyTorch's assertion ends the process's use of the device, losscli's own kernels
+    have to give NaN for the row.
+    """
+    on_cpu = problem.case.device == "cpu"
+    name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS)
+    if on_cpu or subject.implementation.held_to_oracle:
+        for number in (-1, problem.case.classes, problem.case.classes + 2**20):
+            wrong = problem.variant(str(number), partial(_with_target, problem, name, number))
+            for wrt in paths(problem).values():
+                text = _judge_refusal(wrong, subject, wrt, on_cpu=on_cpu)
+                if text:
+                    tally.fail(text, f"{name} of {number}: ")
+    tally.add(*problem.judge_loss(subject.send(Forward(problem.operands))), "after wrong targets: ")
+
+
+def _judge_refusal(
+    problem: Problem, subject: Subject, wrt: tuple[str, ...], *, on_cpu: bool
+) -> str:
+    """Say what is wrong with the answer to a wrong target; empty if nothing is."""
+    try:
+        loss = subject.send(Forward(problem.operands, wrt))
+    except SubjectError:
+        return "" if on_cpu else "expected NaN for the row, got an error"
+    if on_cpu:
+        return "expected an error, got none"
+    # Of several values of a row, the first.
+    row = (loss[..., ROW_OF_WRONG] if problem.case.reduction == "none" else loss).flatten()[0]
+    return "" if bool(row.isnan()) else f"expected NaN for the row, got {float(row):.9g}"
+
+
+def _with_target(problem: Problem, name: str, number: int) -> Problem:
+    target = problem.operands[name].clone()
+    target[ROW_OF_WRONG] = number
+    return problem.like({**problem.operands, name: target})

@@ -1,0 +1,206 @@
+"""Losses of each element: operands of any shapes that broadcast, in any strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from losscli.cases.case import Case
+from losscli.losses import Shape
+from losscli.truth.problem import Incoming, Problem
+from losscli.verify.geometry.geometry import (
+    Geometry,
+    Relayout,
+    Variants,
+    as_is,
+    every_second,
+    expanded_rows,
+    inside,
+    laid_out,
+    of_shape,
+    of_shapes,
+    offset,
+    permuted,
+    transposed,
+)
+
+LARGEST_POWER = 14
+"""16,384 elements, more than a tile of any kernel here."""
+PRIMES = (37, 613, 4099)
+SIZES = sorted(
+    {0, 1, *PRIMES} | {2**power + by for power in range(1, LARGEST_POWER + 1) for by in (-1, 0, 1)}
+)
+
+LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
+    "both operands transposed": (transposed, transposed),
+    "input transposed": (transposed, as_is),
+    "target transposed": (as_is, transposed),
+    "every second column of a wider input": (every_second, as_is),
+    "every second column of wider operands": (every_second, every_second),
+    "operands cut out of larger ones": (inside(3, 4, 1, 1), inside(3, 4, 1, 1)),
+    "input without its last column, target without its first": (inside(0, 1), inside(1, 0)),
+    "one row expanded to the input": (expanded_rows, as_is),
+    "one column expanded to the target": (
+        as_is,
+        lambda values: values[:, :1].expand(values.shape),
+    ),
+    "input one element off its alignment": (partial(offset, by=1), as_is),
+    "operands 1 and 3 elements off their alignment": (
+        partial(offset, by=1),
+        partial(offset, by=3),
+    ),
+}
+"""How input and target of one shape lie."""
+
+LATER: dict[str, Relayout] = {
+    "transposed": transposed,
+    "of every second column of a wider one": every_second,
+    "of one row expanded": expanded_rows,
+    "of one row": lambda values: values[0].clone(),
+    "of one column": lambda values: values[:, :1].clone(),
+    "of one number": lambda values: values[0, 0].clone(),
+    "one element off its alignment": partial(offset, by=1),
+}
+"""How each operand after the target lies, beside the others of the usual layout."""
+
+
+def broadcast_shapes(rows: int, columns: int) -> dict[str, tuple[Shape, Shape]]:
+    """Return shapes of input and target."""
+    whole, middle = (rows, columns), columns // 4 + 1
+    folded, repeated = (rows, 4, middle), (rows, 1, middle)
+    return {
+        "target of one row": (whole, (columns,)),
+        "target of one column": (whole, (rows, 1)),
+        "target that repeats in the middle": (folded, repeated),
+        "input that repeats in the middle": (repeated, folded),
+        "target of one number": (whole, ()),
+        "input of one row": ((columns,), whole),
+        "input of one column, target of one row": ((rows, 1), (columns,)),
+    }
+
+
+SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
+    "square operands": ((64, 64), as_is, as_is),
+    "square operands of an odd size": ((37, 37), as_is, as_is),
+    "square operands, the input transposed": ((37, 37), transposed, as_is),
+    "square operands, the target transposed": ((37, 37), as_is, transposed),
+    "square input, target of one row": ((37,), as_is, as_is),
+    "square input, target of one column": ((37, 1), as_is, as_is),
+}
+"""The shape of the target, and how operands lie of which the input is square."""
+CONTIGUOUS = [name for name in SQUARE if not name.endswith(("transposed", "row", "column"))]
+FIVE = (3, 4, 5, 6, 7)
+PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "five dimensions, the input permuted": ((4, 1, 3, 0, 2), (0, 1, 2, 3, 4)),
+    "five dimensions, each operand permuted in its own way": ((2, 0, 4, 1, 3), (1, 4, 0, 3, 2)),
+}
+"""Orders in which the dimensions of input and target are stored."""
+INTEGERS = (torch.int64, torch.uint8)
+"""Dtypes of a target that asks for no gradient."""
+
+ROUNDED_ELEMENTS = 16411
+"""Enough that the average of errors between half a unit below and above is within 0.01 of 0, four
+times its own deviation."""
+
+
+class ElementGeometry(Geometry):
+    """The geometry of elements."""
+
+    shift = 64
+
+    def for_sizes(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape((1,), (1,))(case)
+
+    def sizes(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        return of_shapes(problem, {f"{size} elements": ((size,), (size,)) for size in SIZES})
+
+    def for_layouts(self, case: Case) -> Case:
+        """Return a small case of a target that has the shape of the prediction."""
+        small = small_case(case)
+        return small.reshaped(small.shape, small.shape)
+
+    def layouts(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        for name, relayouts in LAYOUTS_OF_PAIRS.items():
+            lie = dict(zip(problem.operands, relayouts, strict=False))
+            yield name, partial(laid_out, problem, lie)
+        for operand in problem.case.spec.names[2:]:
+            for how, relayout in LATER.items():
+                yield f"{operand} {how}", partial(_whole, problem, operand, relayout)
+        for name, shapes in broadcast_shapes(*problem.case.shape).items():
+            yield name, partial(problem.reshaped, *shapes)
+        for name, (target, *both) in SQUARE.items():
+            yield name, partial(_reshaped, problem, (target[0],) * 2, target, *both)
+        for name, orders in PERMUTED.items():
+            stored = (partial(permuted, order=order) for order in orders)
+            yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
+        own = problem.prediction.dtype
+        may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
+        for operand in problem.case.spec.names[1:]:
+            for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
+                if dtype != own and (dtype.is_floating_point or may_be_integers[operand]):
+                    name = str(dtype).removeprefix("torch.")
+                    yield f"{operand} of {name}", partial(_mixed, problem, operand, dtype)
+
+    def for_repeats(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape((4099,), (4099,))(case)
+
+    def for_rounding(self, case: Case) -> Case:
+        """Return the case in one dimension, with values all over."""
+        return of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,))(case)
+
+    def grad_outputs(self, variant: Problem) -> Sequence[Incoming]:
+        """Return what comes in; an operand of integers has no gradient."""
+        dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
+        if len({*dtypes.values()}) == 1:
+            return super().grad_outputs(variant)
+        wrt = tuple(name for name in variant.wrt if dtypes[name].is_floating_point)
+        return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
+
+    def is_ordinary(self, layout: str) -> bool:
+        """Tell whether a layout is that of contiguous operands of one shape."""
+        return layout in CONTIGUOUS
+
+
+ROWS, COLUMNS = 67, 301
+"""The most of a small case: more than a tile of a GPU, of no whole vectors."""
+
+
+def small_case(case: Case) -> Case:
+    """Return the case with a small shape of two dimensions that differ, and values all over.
+
+    The target is broadcast as the loss's own is.
+    """
+    shape = (37, 101)
+    if len(case.shape) == 2 and min(case.shape) > 1:
+        rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
+        shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
+    return case.reshaped(shape, distribution="normal")
+
+
+def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
+    """Return the problem with an operand of another dtype; unsigned integers lose their signs."""
+    values = problem.operands[name]
+    values = values.abs() if dtype == torch.uint8 else values
+    values = problem.case.spec.domains[name].inside(values)
+    return problem.like({**problem.operands, name: values.to(dtype)})
+
+
+def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
+    """Return the problem with an operand of the whole shape, in a layout."""
+    shape = problem.oracle.shape
+    values = problem.operands[name].expand(shape)
+    rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
+    # Each row begins with another element, so that rows differ also where they repeat.
+    values = values.gather(1, (rows[:, None] + columns) % len(columns))
+    return problem.like({**problem.operands, name: relayout(values)})
+
+
+def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:
+    own = problem.reshaped(input, target)
+    return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))

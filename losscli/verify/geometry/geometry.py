@@ -1,0 +1,149 @@
+"""The protocol of a geometry, and the ways in which any operand may lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from losscli.cases.case import Case
+from losscli.losses import Shape
+from losscli.truth.inputs import no_value
+from losscli.truth.problem import Incoming, Problem
+
+Variants = Iterable[tuple[str, Callable[[], Problem]]]
+"""Problems that are made of one, by name."""
+Adapt = Callable[[Case], Case]
+Relayout = Callable[[Tensor], Tensor]
+"""Give values another layout; some give up most of the values as well."""
+
+
+class Geometry:
+    """What differs between units, where one is checked."""
+
+    shift: ClassVar[int] = 1
+    """By how many elements, or rows, another call's operands lie off and are as well aligned."""
+
+    def for_sizes(self, case: Case) -> Case:
+        """Return the case of which the sizes are made."""
+        return case
+
+    def sizes(self, problem: Problem) -> Variants:
+        """Yield the sizes at which kernels switch code paths."""
+        return ()
+
+    def for_layouts(self, case: Case) -> Case:
+        """Return the case of which the layouts are made."""
+        return case
+
+    def layouts(self, problem: Problem) -> Variants:
+        """Yield the ways in which operands may lie in memory, gaps holding NaN."""
+        return ()
+
+    def grad_outputs(self, variant: Problem) -> Sequence[Incoming]:
+        """Return the gradients that come into a call with a layout."""
+        return variant.usual, variant.others[-1]
+
+    def is_ordinary(self, layout: str) -> bool:
+        """Tell whether kernels for ordinary operands have to take a layout."""
+        return False
+
+    def may_be_refused(self, problem: Problem, layout: str) -> bool:
+        """Tell whether PyTorch's own function refuses a layout as well."""
+        return False
+
+    def harmless(self, problem: Problem) -> Problem:
+        """Return the problem without class numbers that another dimension does not have.
+
+        On a GPU they end the process of a kernel that takes that dimension for the classes.
+        """
+        return problem
+
+    def for_repeats(self, case: Case) -> Case:
+        """Return the case that is repeated to make a large result.
+
+        Its extents are primes, so that repeats begin at any place of a vector.
+        """
+        return case
+
+    def for_values(self, case: Case) -> Case:
+        """Return the case of which the extreme values are made."""
+        return case
+
+    def extreme_values(self, problem: Problem) -> Variants:
+        """Yield values that need care, in each operand."""
+        return ()
+
+    def overflows(self, value: float, planted: Sequence[str]) -> bool:
+        """Tell whether a finite value overflows where several operands have it."""
+        return False
+
+    def for_rounding(self, case: Case) -> Case:
+        """Return the case with enough results of each kind to show a bias of their rounding."""
+        return case
+
+
+def of_shape(shape: Shape, target: Shape | None = None, *, scale: float | None = None) -> Adapt:
+    """Return what makes a case one of a shape, whatever its own is, with values all over."""
+    changes: dict[str, Any] = {} if scale is None else {"scale": scale}
+    return lambda case: case.reshaped(shape, target, distribution="normal", **changes)
+
+
+def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]) -> Variants:
+    """Yield a problem of each shape of prediction and target."""
+    for name, shape in shapes.items():
+        yield name, partial(problem.reshaped, *shape)
+
+
+def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
+    """Return the problem with some operands in layouts."""
+    operands = problem.operands
+    return problem.like({**operands, **{n: lay(operands[n]) for n, lay in relayouts.items()}})
+
+
+def as_is(values: Tensor) -> Tensor:
+    """Leave values as they lie."""
+    return values
+
+
+def transposed(values: Tensor) -> Tensor:
+    """Store two dimensions the other way round."""
+    return values.t().contiguous().t()
+
+
+def every_second(values: Tensor) -> Tensor:
+    """Store values in every second place of memory that holds no values between them."""
+    wide = values.new_full((*values.shape[:-1], 2 * values.shape[-1]), no_value(values.dtype))
+    return wide[..., ::2].copy_(values)
+
+
+def inside(*beside: int) -> Relayout:
+    """Make values a view of a tensor that has more to their left and right, above and below."""
+
+    def relayout(values: Tensor) -> Tensor:
+        view = torch.constant_pad_nd(values, beside, no_value(values.dtype))
+        for dimension, before in zip((-1, -2), beside[::2], strict=False):
+            view = view.narrow(dimension, before, values.shape[dimension])
+        return view
+
+    return relayout
+
+
+def expanded_rows(values: Tensor) -> Tensor:
+    """Repeat the first row."""
+    return values[:1].expand(values.shape)
+
+
+def offset(values: Tensor, by: int) -> Tensor:
+    """Store values some elements behind an aligned address."""
+    flat = values.new_full((values.numel() + by,), no_value(values.dtype))
+    return flat[by:].view(values.shape).copy_(values)
+
+
+def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
+    """Store the dimensions in another order, the last of it the fastest."""
+    back = [order.index(dimension) for dimension in range(len(order))]
+    return values.permute(order).contiguous().permute(back)

@@ -1,0 +1,157 @@
+"""Losses of hidden states: tokens times a weight, whose logits have the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from losscli.cases.case import Case
+from losscli.implementations.local import Operands
+from losscli.losses import Shape
+from losscli.losses.rows.forms import ignored_index
+from losscli.truth.problem import Incoming, Problem
+from losscli.verify.geometry.geometry import (
+    Geometry,
+    Relayout,
+    Variants,
+    every_second,
+    inside,
+    of_shape,
+    of_shapes,
+    transposed,
+)
+from losscli.verify.geometry.row import CONFIDENT, IGNORED, LARGE, ignoring
+
+TOKENS: tuple[Shape, ...] = (
+    *((1, 1, 1), (1, 24, 1000), (5, 1, 7), (3, 8, 1), (0, 24, 101)),
+    *((1031, 8, 3), (129, 64, 129), (67, 33, 1025), (3, 16, 50257)),
+)
+"""Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
+
+SHAPE = (12, 24, 131)
+"""Tokens, width and classes: odd rows of logits."""
+ONE_CLASS = 7
+"""A class that is far from the others."""
+_FAR = 3e3
+"""A factor of logits beyond what exponentials hold, within what float16 does."""
+
+Layer = tuple[Tensor, Tensor]
+"""Hidden states and the weight of the linear layer."""
+
+
+def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> Layer:
+    """Return a layer whose logits of some classes are larger by a number, for each token."""
+    hidden, weight = (each.clone() for each in layer)
+    hidden[:, 0] = 1
+    weight[:, 0] = 0
+    weight[classes, 0] = offset
+    return hidden, weight
+
+
+_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
+
+
+def _with_tie(layer: Layer) -> Layer:
+    """Return a layer with a class whose logits are those of another, far above the rest."""
+    hidden, weight = _with_offset(layer, CONFIDENT, _ONE)
+    weight[-1] = weight[ONE_CLASS]
+    return hidden, weight
+
+
+VALUES: dict[str, Callable[[Layer], Layer]] = {
+    "logits around 1e4": lambda layer: _with_offset(layer, LARGE),
+    "logits around -1e4": lambda layer: _with_offset(layer, -LARGE),
+    "logits of some thousands": lambda layer: (layer[0] * _FAR, layer[1]),
+    "one class far above the others": lambda layer: _with_offset(layer, CONFIDENT, _ONE),
+    "one class far below the others": lambda layer: _with_offset(layer, -CONFIDENT, _ONE),
+    "a tie of the largest": _with_tie,
+    "equal logits": lambda layer: (layer[0], torch.zeros_like(layer[1])),
+    "hidden states of zeros": lambda layer: (torch.zeros_like(layer[0]), layer[1]),
+}
+"""What the operands hold."""
+
+LAYOUTS: dict[str, Relayout] = {
+    "transposed": transposed,
+    "in every second place": every_second,
+    "cut out of a larger one": inside(1, 1, 1, 1),
+}
+"""How the memory of an operand lies."""
+ALONE = "one hidden state alone"
+LEADING: dict[str, Shape] = {
+    ALONE: (),
+    "two dimensions of tokens": (2, 6),
+    "three dimensions of tokens": (2, 3, 2),
+    "no token in the second dimension": (3, 0),
+}
+"""The dimensions of the tokens."""
+
+
+class HiddenStateGeometry(Geometry):
+    """The geometry of hidden states."""
+
+    def for_sizes(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape(SHAPE)(case)
+
+    def sizes(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        shapes = {"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS}
+        return of_shapes(problem, shapes)
+
+    def for_layouts(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape(SHAPE, scale=1.0)(case)
+
+    def layouts(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        own = problem.operands
+        for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
+            if values.dim() == 2 or change is every_second:
+                yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
+        for title, shape in LEADING.items():
+            yield title, partial(_leading, problem, shape)
+
+    def grad_outputs(self, variant: Problem) -> Sequence[Incoming]:
+        """Return the usual one alone, in the shape of the tokens."""
+        usual = variant.usual
+        if variant.case.reduction != "none":
+            return (usual,)
+        shape = variant.oracle.unreduced_shape
+        values = usual.grad_output[: shape.numel()].reshape(shape)
+        return (replace(usual, grad_output=values),)
+
+    def for_values(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape(SHAPE, scale=1.0)(case)
+
+    def extreme_values(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        for name, change in VALUES.items():
+            yield name, partial(_changed, problem, change)
+        if ignored_index(problem.case.params) is not None:
+            for name, where in IGNORED.items():
+                yield name, partial(ignoring, problem, where)
+
+
+def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
+    hidden, numbers, weight = problem.case.spec.names[:3]
+    own = problem.operands
+    target = own[numbers].clone()
+    target[::2] = ONE_CLASS
+    changed = change((own[hidden], own[weight]))
+    return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
+
+
+def _leading(problem: Problem, shape: Shape) -> Problem:
+    """Return the problem with its tokens in other dimensions, or some of them."""
+    count = torch.Size(shape).numel()
+    hidden, numbers = problem.case.spec.names[:2]
+    own: Operands = dict(problem.operands)
+    own[hidden] = own[hidden][:count].reshape(*shape, own[hidden].shape[-1])
+    own[numbers] = own[numbers][:count].reshape(shape)
+    return problem.like(own)

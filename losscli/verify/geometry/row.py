@@ -1,0 +1,361 @@
+"""Losses of each row: of any length, in any strides, with dimensions behind the classes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from losscli.cases.case import Case
+from losscli.implementations.local import Operands
+from losscli.losses import CLASS_NUMBERS, MASK, RowSpec, Shape
+from losscli.losses.domain import CLASSES, SHARES
+from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
+from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
+from losscli.truth.problem import Problem
+from losscli.verify.geometry.element import LAYOUTS_OF_PAIRS
+from losscli.verify.geometry.geometry import (
+    Geometry,
+    Variants,
+    every_second,
+    laid_out,
+    of_shape,
+    of_shapes,
+    permuted,
+)
+
+ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
+"""One, and the sizes of vectors, warps and blocks with their neighbours; a vocabulary."""
+LONG_ROW = 4096
+"""Longer rows come fewer."""
+ROW_SHAPES: tuple[Shape, ...] = (
+    # and a single row so long that several threads or blocks share it
+    *((3 if length > LONG_ROW else 5, length) for length in ROW_LENGTHS),
+    *((0, 7), (1, 1000), (1031, 3), (67, 129), (1, 132099)),
+)
+
+LAID_OUT = (13, 201)
+"""Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
+more than it would count if it were signed."""
+INPUTS = {
+    "both operands transposed": "input transposed",
+    "every second column of a wider input": "every second column of a wider input",
+    "operands cut out of larger ones": "input cut out of a larger one",
+    "one row expanded to the input": "one row expanded to the input",
+    "input one element off its alignment": "input one element off its alignment",
+    "input without its last column, target without its first": "input without its last column",
+}
+"""The layouts of predictions as losses of elements have them, by what they are called here."""
+ALONE = "one row alone"
+BEHIND: dict[str, Shape] = {
+    ALONE: (101,),
+    "a dimension behind the classes": (5, 101, 3),
+    "a dimension of 1 behind the classes": (5, 101, 1),
+    "two dimensions behind the classes": (3, 17, 2, 5),
+    "no row behind the classes": (3, 17, 0),
+}
+BEFORE: dict[str, Shape] = {
+    ALONE: (101,),
+    "two dimensions of rows": (5, 3, 101),
+    "two dimensions of rows, of which one is 1": (5, 1, 101),
+    "three dimensions of rows": (3, 2, 5, 17),
+    "no row in the second dimension": (3, 0, 17),
+}
+"""Shapes of rows that lie along the last dimension."""
+LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
+    "classes side by side, though not last": ((5, 101, 3), (0, 2, 1)),
+    "classes the slowest": ((5, 101, 3), (1, 2, 0)),
+    "the batch between": ((3, 17, 2, 5), (2, 0, 3, 1)),
+    "a few long rows beside each other": ((3, 1031), (1, 0)),
+}
+"""Shapes, and the order in which the dimensions of the prediction are stored."""
+NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
+    "a row between": ((5, 3, 101), (0, 2, 1)),
+    "rows the slowest": ((5, 3, 101), (2, 0, 1)),
+    "the batch in another order": ((3, 2, 5, 17), (2, 0, 3, 1)),
+}
+"""The same of rows that lie along the last dimension."""
+NUMBERS = (torch.int64, torch.int32, torch.uint8)
+"""The dtypes of class numbers."""
+LONG_OF_DTYPES = (13, 1001)
+"""A shape whose rows no kernel takes side by side: it reads class numbers in another place then."""
+
+SHAPE = (12, 131)
+"""Odd rows; the planted class goes through all of a vector's lanes."""
+LONG = (5, 1031)
+"""Rows that kernels walk in several steps; the planted class goes through these."""
+CONFIDENT = 30.0
+"""A logit so far above the others that they hardly count."""
+TRAINED = 100.0
+"""The largest logit that training meets: float32 holds no exponential of it."""
+LARGE = 1e4
+"""A logit of which float32 holds no exponential."""
+SHORT = 1e-4
+"""A factor that makes squares small beside those of the other rows."""
+
+
+def _planted_class(logits: Tensor) -> Tensor:
+    """Return one class of each row."""
+    rows, classes = logits.shape
+    step = classes // rows | 1
+    return (torch.arange(rows, device=logits.device) * step + 3) % classes
+
+
+def _with_one(logits: Tensor, one: float) -> Tensor:
+    """Return the logits with a number in one class of each row."""
+    return logits.scatter(1, _planted_class(logits)[:, None], one)
+
+
+CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
+    LOGITS: {
+        "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
+        "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
+        "logits around 100": lambda logits: logits + TRAINED,
+        "logits of 1e4": lambda logits: (logits * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+        "logits around 1e4": lambda logits: logits + LARGE,
+        "logits around -1e4": lambda logits: logits - LARGE,
+        "equal logits": torch.zeros_like,
+        "a tie of the largest": lambda logits: logits.clamp(max=0.5),
+        "rows of -infinity but for one class": lambda logits: _with_one(
+            torch.full_like(logits, -math.inf), 0.5
+        ),
+        "a third of the classes at -infinity": lambda logits: logits.masked_fill(
+            torch.arange(logits.shape[1], device=logits.device) % 3 == 1, -math.inf
+        ),
+    },
+    VECTORS: {
+        "vectors of zeros": torch.zeros_like,
+        "rows of one number": lambda rows: _with_one(torch.zeros_like(rows), 0.5),
+        "short vectors": lambda rows: rows * SHORT,
+        "vectors of 1e4": lambda rows: (rows * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+        "one number far above the others": lambda rows: _with_one(rows, LARGE),
+    },
+    SCORES: {
+        "one class far above the others": lambda scores: _with_one(scores, LARGE),
+        "one class far below the others": lambda scores: _with_one(scores, -LARGE),
+        "equal scores": torch.zeros_like,
+        "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
+    },
+}
+"""What is planted into rows, by what they hold."""
+PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
+    "equal to the": torch.clone,
+    "opposite to the": torch.neg,
+}
+"""Operands that are made of the prediction."""
+SHARED: dict[str, Callable[[Tensor], Tensor]] = {
+    "of a sum above 1": lambda log_probs: log_probs.log_softmax(1) + 0.25,
+    "of one class alone": lambda log_probs: _with_one(torch.full_like(log_probs, -math.inf), -0.5),
+}
+"""The log-probabilities of some classes."""
+IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
+    "no row ignored": lambda place: place < 0,
+    "the first row ignored": lambda place: place == 0,
+    "every second row ignored": lambda place: place % 2 == 1,
+    "all rows but one ignored": lambda place: place != 7,
+    "all rows ignored": lambda place: place >= 0,
+}
+
+
+class RowGeometry(Geometry):
+    """The geometry of rows."""
+
+    shift = 11
+
+    def for_sizes(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape((1, 2))(case)
+
+    def sizes(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        shapes = {f"{shape[0]} rows of {shape[1]}": (shape, None) for shape in ROW_SHAPES}
+        return of_shapes(problem, shapes)
+
+    def for_layouts(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape(LAID_OUT, scale=1.0)(case)
+
+    def layouts(self, problem: Problem) -> Variants:
+        """See :class:`Geometry`."""
+        first, *others = problem.case.spec.operands
+        for known, name in INPUTS.items():
+            yield name, partial(laid_out, problem, {first.name: LAYOUTS_OF_PAIRS[known][0]})
+        for operand in others:
+            for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
+                for shape, name in _of_dtype(problem, operand.name, dtype).items():
+                    yield name, partial(_numbered, problem, operand.name, dtype, shape)
+            if problem.operands[operand.name].dim() == problem.prediction.dim():
+                for known, name in INPUTS.items():
+                    title = name.replace("input", operand.name)
+                    yield (
+                        title,
+                        partial(laid_out, problem, {operand.name: LAYOUTS_OF_PAIRS[known][0]}),
+                    )
+                continue
+            relayouts = {"of every second of more": every_second}
+            if not operand.shared:
+                relayouts["of one number, repeated"] = lambda values: values[:1].expand(
+                    values.shape
+                )
+            for how, relayout in relayouts.items():
+                yield f"{operand.name} {how}", partial(laid_out, problem, {operand.name: relayout})
+        is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
+        spec = problem.case.spec
+        most = spec.most_dimensions if isinstance(spec, RowSpec) else None
+        for name, shape in (BEFORE if is_last else BEHIND).items():
+            if len(shape) <= (most or len(shape)):
+                yield name, partial(problem.reshaped, shape)
+        orders = NOT_LAST if is_last else LAST
+        for name, (shape, order) in orders.items() if not most else ():
+            yield name, partial(_stored, problem, shape, order)
+
+    def is_ordinary(self, layout: str) -> bool:
+        """See :class:`Geometry`."""
+        return layout == ALONE
+
+    def may_be_refused(self, problem: Problem, layout: str) -> bool:
+        """See :class:`Geometry`: class numbers of other dtypes."""
+        names = [o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS]
+        return layout in {
+            title
+            for name in names
+            for dtype in NUMBERS[1:]
+            for title in _of_dtype(problem, name, dtype).values()
+        }
+
+    def harmless(self, problem: Problem) -> Problem:
+        """See :class:`Geometry`: class numbers below the length of each dimension that has any."""
+        if len(problem.case.shape) <= 2:
+            return problem
+        least = min(filter(None, problem.case.shape))
+        operands = dict(problem.operands)
+        for operand in problem.case.spec.operands:
+            if operand.domain == CLASSES:
+                values = operands[operand.name]
+                operands[operand.name] = values.where(values < 0, values % least)
+        return problem.like(operands)
+
+    def overflows(self, value: float, planted: Sequence[str]) -> bool:
+        """See :class:`Geometry`: the product of a probability and a weight does."""
+        return len(planted) >= 3 and 1 < value < math.inf
+
+    def for_repeats(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape((67, 509), scale=1.0)(case)
+
+    def for_rounding(self, case: Case) -> Case:
+        """Return the case in many short rows, with values all over."""
+        return of_shape((1033, 17))(case)
+
+    def for_values(self, case: Case) -> Case:
+        """See :class:`Geometry`."""
+        return of_shape(SHAPE, scale=1.0)(case)
+
+    def extreme_values(self, problem: Problem) -> Variants:
+        """Yield each kind of rows by its name, first in the prediction, then in others like it."""
+        spec = problem.case.spec
+        assert isinstance(spec, RowSpec)
+        first, *others = _alike(problem)
+        for name, change in CONTENTS[spec.holds].items():
+            for operand in (first, *others):
+                title = name if operand == first else f"{name}, in the {operand}"
+                yield title, partial(_changed, problem, operand, change)
+                yield f"{title}, long rows", partial(_long, problem, operand, change)
+        for other, (name, change) in itertools.product(others, PAIRS.items()):
+            yield f"{other} {name} {first}", partial(_paired, problem, other, change)
+        shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
+        for name, (title, change) in itertools.product(shares, SHARED.items()):
+            log_probs = change(problem.operands[name])
+            yield f"{name} {title}", partial(problem.like, {**problem.operands, name: log_probs})
+        ignores = ignored_index(problem.case.params) is not None
+        masks = any(operand.kind == MASK for operand in spec.operands)
+        for name, where in IGNORED.items() if ignores or masks else ():
+            yield name, partial(ignoring, problem, where)
+            if masks:
+                yield f"{name}, which hold NaN", partial(ignoring, problem, where, holding=math.nan)
+
+
+def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, str]:
+    """Return the names of the layouts with class numbers of a dtype, by their shapes."""
+    named = f"{name} of {str(dtype).removeprefix('torch.')}"
+    return {problem.case.shape: named, LONG_OF_DTYPES: f"{named}, long rows"}
+
+
+def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> Problem:
+    """Return the problem of a shape with class numbers of a dtype; uint8 ignores nothing."""
+    own = problem if shape == problem.case.shape else problem.reshaped(shape)
+    values = own.operands[name]
+    values = values.clamp(min=0) if dtype == torch.uint8 else values
+    return own.like({**own.operands, name: values.to(dtype)})
+
+
+def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
+    """Return the problem of a shape with the dimensions of its prediction in another order."""
+    own = problem.reshaped(shape)
+    return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})
+
+
+def _alike(problem: Problem) -> list[str]:
+    """Return the names of the operands that are rows as the prediction is."""
+    return [
+        operand.name
+        for operand in problem.case.spec.operands
+        if operand.differentiable
+        and operand.domain == problem.case.spec.operands[0].domain
+        and problem.operands[operand.name].shape == problem.prediction.shape
+    ]
+
+
+def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with other rows; half the targets are the class that is planted."""
+    rows = problem.operands[name]
+    operands: Operands = {**problem.operands, name: change(rows)}
+    for operand in problem.case.spec.operands:
+        if operand.kind == CLASS_NUMBERS:
+            target = operands[operand.name].clone()
+            numbers = target.view(len(target), -1)[::2]
+            planted = _planted_class(rows).to(target)[::2, None]
+            # Of several classes of a row it is the first; what it was takes the place of another.
+            numbers.copy_(torch.where(numbers == planted, numbers[:, :1], numbers))
+            numbers[:, :1] = planted
+            operands[operand.name] = target
+    return problem.like(operands)
+
+
+def _long(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with other rows, long ones."""
+    return _changed(problem.reshaped(LONG), name, change)
+
+
+def _paired(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+    """Return the problem with an operand that is made of the prediction."""
+    return problem.like({**problem.operands, name: change(problem.prediction)})
+
+
+def ignoring(
+    problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
+) -> Problem:
+    """Return the problem with some rows ignored or masked, and no others.
+
+    ``holding``: what these rows hold; None for what they held.
+    """
+    operands = dict(problem.operands)
+    for operand in problem.case.spec.operands:
+        given = operands[operand.name]
+        place = torch.arange(len(given), device=given.device)
+        if operand.kind == CLASS_NUMBERS:
+            # Beside a mask there may be none.
+            if IGNORE_INDEX.name not in problem.case.params:
+                continue
+            ignored = int(problem.case.params[IGNORE_INDEX.name])
+            kept = torch.where(given == ignored, 0 if ignored else 1, given)
+            operands[operand.name] = kept.masked_fill(where(place), ignored)
+        elif operand.kind == MASK:
+            operands[operand.name] = ~where(place)
+        elif holding is not None and operand.name in problem.case.spec.promoted:
+            operands[operand.name] = given.masked_fill(where(place)[:, None], holding)
+    return problem.like(operands)

@@ -1,0 +1,94 @@
+"""Files as their authors write them get the verdict that is due, and words that name why."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from losscli.errors import EXIT_OK
+from losscli.judge.job import Job
+from losscli.judge.stages import judge_job
+from tests.parameters import SLOW
+
+FOLDER = Path(__file__).parent / "data" / "strangers"
+RIGHT = ("RIGHT", "SLOWER", "NO WORSE THAN TORCH")
+
+
+class Stranger(NamedTuple):
+    """A file, how it is judged, the verdicts that are due, and what one has to say of a facet."""
+
+    file: str
+    words: tuple[str, ...]
+    says: dict[str, str] = {}  # noqa: RUF012 - of a facet; of the notes, where the name is empty
+    options: dict[str, Any] = {}  # noqa: RUF012
+
+
+STRANGERS = (
+    Stranger("ce_weight_torch", RIGHT, {"gradient": "ok"}),
+    Stranger("ce_kwargs", RIGHT, {"reductions": "not tested"}),
+    Stranger("triplet_model_new_margin", RIGHT, {}, {"loss": "triplet_margin"}),
+    Stranger(
+        *("focal_hard_labels", ("RIGHT WITHIN LIMITS",)),
+        {"value": "limited: it is defined for labels 0 and 1"},
+    ),
+    Stranger(
+        *("log_probs_by_logsumexp", ("RIGHT WITHIN LIMITS",)),
+        {"extreme_values": "limited: logits "},
+    ),
+    Stranger(
+        *("cosine_zero_row_model", ("RIGHT WITHIN LIMITS",)),
+        {"": "computes cosine_similarity, mean", "extreme_values": "limited: vectors of zeros"},
+    ),
+    Stranger(
+        *("ce_without_maximum", ("WRONG",)),
+        {"": "computes cross_entropy, mean", "extreme_values": "wrong: logits around 100"},
+    ),
+    Stranger("smooth_l1_beta_positional", RIGHT, {"parameters": "ok"}),
+    Stranger(
+        *("smooth_l1_beta_positional", RIGHT, {"parameters": "not tested"}),
+        {"call": "smooth_l1_loss(input, target, 1.0, 'mean')"},
+    ),
+    Stranger(
+        *("gradient_in_place", ("RIGHT WITHIN LIMITS",)),
+        {"inputs": "limited: it overwrites its input", "repeated_backward": "raises: "},
+    ),
+    Stranger(
+        *("touches_state_at_import", ("RIGHT WITHIN LIMITS",)),
+        {"global_state": "limited: its import changes Python's random state"},
+    ),
+)
+
+
+@pytest.mark.parametrize("of", STRANGERS, ids=lambda of: of.file)
+def test_a_file_gets_its_verdict_and_its_words(of: Stranger) -> None:
+    job = Job(str(FOLDER / f"{of.file}.py"), device="cpu", quick=True, timed=False, **of.options)
+
+    verdict = judge_job(job)
+
+    assert verdict.word in of.words, verdict.reasons
+    told = verdict.facets | {"": "; ".join(verdict.notes)}
+    for facet, text in of.says.items():
+        assert told[facet].startswith(text), told
+    assert (verdict.exit_code == EXIT_OK) == ("WRONG" not in of.words)
+
+
+@pytest.mark.parametrize("file", [pytest.param("fallback_to_torch", marks=SLOW)])
+def test_a_build_that_fails_and_is_caught_leaves_a_right_file(file: str) -> None:
+    verdict = judge_job(Job(str(FOLDER / f"{file}.py"), device="cpu", quick=True, timed=False))
+
+    assert verdict.word in RIGHT
+    assert verdict.notes == ("computes huber, mean",)
+
+
+def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_HOME", "/nonexistent")
+    verdict = judge_job(Job(str(FOLDER / "default_stream.py"), device="cpu"))
+
+    assert (verdict.word, verdict.exit_code) == ("NOT JUDGED", 4)
+
+
+@pytest.mark.gpu
+def test_a_kernel_of_the_default_stream_is_limited_to_it() -> None:
+    verdict = judge_job(Job(str(FOLDER / "default_stream.py"), loss="mse", quick=True))
+
+    assert verdict.word in ("RIGHT BUT NO GRADIENT", "RIGHT WITHIN LIMITS"), verdict.reasons
