@@ -200,16 +200,15 @@ class Comparison:
         return len(self.undecided(threshold)) == len(self.rows) - self.controls
 
     def means(self) -> list[Mean]:
-        """Return the mean of the conclusive ratios of each loss, pass, cache and implementation."""
+        """Return the mean of each loss, pass, mode, cache and implementation."""
 
         def key(row: Row) -> tuple[str, PassName, Mode, Cache, str]:
             it = row.after
             return it.case.loss, it.pass_, it.mode, it.cache, it.implementation
 
-        conclusive = [row for row in self.rows if row.verdict != UNCLEAR]
         return [
             Mean(*alike, geometric_mean(row.ratio.value for row in rows), len(rows))
-            for alike, rows in grouped(conclusive, key).items()
+            for alike, rows in grouped(self.rows, key).items()
         ]
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
 
 from losscli.cases.axes import COLD, DEVICE
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Mean
+from losscli.compare.comparison import Comparison
 from losscli.compare.figures import FIGURES
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import (
@@ -26,6 +27,7 @@ from losscli.compare.record import (
 )
 from losscli.compare.rows import label
 from losscli.machine.differences import Difference
+from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
@@ -87,10 +89,7 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     )
     yield _rows(one)
     headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
-    yield Table(
-        headers,
-        [[m.loss, _pass(m), m.implementation, str(m.rows), f"{m.ratio:.3f}"] for m in one.means],
-    )
+    yield Table(headers, list(_means(one)))
     text = FIGURES["memory"].text
     memory = [
         f"{_label(row)}: {text(before)}, then {text(after)}"
@@ -109,13 +108,24 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield Notes(_noise(one))
 
 
+def _means(one: ComparedRun) -> Iterator[list[str]]:
+    """Yield the mean of the conclusive ratios of each loss, pass and implementation."""
+    conclusive = (row for row in one.rows if row.verdict != UNCLEAR)
+
+    def key(row: ComparedRow) -> tuple[str, str, str]:
+        return row.case.partition(" ")[0], _pass(row), row.implementation
+
+    for alike, rows in grouped(conclusive, key).items():
+        yield [*alike, str(len(rows)), f"{geometric_mean(row.ratio for row in rows):.3f}"]
+
+
 def _label(row: ComparedRow | Untimed) -> str:
     words = [row.case, row.implementation, row.pass_.replace("_", "+")]
     text = ", ".join([*words, *unusual(row)])
     return f"{text} ({row.table})" if row.table else text
 
 
-def unusual(row: ComparedRow | Untimed | Mean) -> list[str]:
+def unusual(row: ComparedRow | Untimed) -> list[str]:
     """Return the mode and the state of the caches of a row where they are not the default."""
     return [word for word in (row.mode, row.cache) if word not in ("", DEVICE, COLD)]
 
@@ -147,7 +157,7 @@ def _verdict(verdict: Judgement) -> str:
     return {SLOWER: "SLOWER", UNCLEAR: "inconclusive"}.get(verdict, verdict)
 
 
-def _pass(timed: ComparedRow | Mean) -> str:
+def _pass(timed: ComparedRow) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
     return " ".join([SHORT_PASSES.get(timed.pass_, timed.pass_), *unusual(timed)])
 
