@@ -102,6 +102,18 @@ def seconds(text):
     return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
 
 
+def test_samples_are_saved_as_csv(opened):
+    save = """
+    const made = new Promise(done => { URL.createObjectURL = blob => (done(blob.text()), '#'); });
+    document.getElementById('save').click();
+    return made;
+    """
+    header, first, *others = opened.run(save).splitlines()
+    assert header == '"run","case","pass","implementation","seconds"'
+    assert first.startswith('"base","mse 64x64","fwd","reference","0.000115')
+    assert len(others) == 24 * 4 - 1
+
+
 def test_mark_shows_its_figures_when_pointed_at(opened):
     opened.run(
         "document.querySelector('#fraction-of-peak-bandwidth path.mark').dispatchEvent("

@@ -1,11 +1,17 @@
 """The page of `losscli report`: whole, safe, small, and readable without its script."""
 
+import base64
 import html
 import itertools
+import json
 import re
 import textwrap
+import zlib
+from array import array
 from html.parser import HTMLParser
+from math import exp
 
+import pytest
 from msgspec.structs import replace
 
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
@@ -55,6 +61,13 @@ def check(name="value", status="pass", **changes):
 
 def page(**records):
     return render_page(sections(records))
+
+
+def data_of(text):
+    """Return the runs in the JSON of a page."""
+    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])["runs"]
 
 
 def words(text):
@@ -147,7 +160,8 @@ def test_names_of_a_record_are_no_markup():
         text = page(**{HOSTILE: record})
         elements = Elements(text)
         with naming(kind):
-            assert len(elements.of("script")) == 1
+            assert len(elements.of("script")) == 2
+            data_of(text)
             assert elements.of("img") == []
             assert not any(name.startswith("on") for _, a in elements.found for name in a)
             assert "\x00" not in text
@@ -158,14 +172,25 @@ def test_names_of_a_record_are_no_markup():
         assert "\x00" not in plot.standalone()
 
 
+def test_data_holds_the_samples():
+    text = page(base=measured(sizes=(64,)))
+    [data] = data_of(text)
+    row = dict(zip(data["columns"], data["rows"][0], strict=True))
+    assert (data["cases"][row["case"]], row["median"]) == ("mse 64x64", 128e-6)
+    steps = array("h", zlib.decompress(base64.b64decode(data["samples"]["data"])))
+    assert data["samples"]["counts"] == [4, 4, 4, 4]
+    found = [row["median"] * exp(step / 2048) for step in steps[:4]]
+    assert found == pytest.approx([115.2e-6, 128e-6, 128e-6, 166.4e-6], rel=3e-4)
+
+
 def test_page_is_small():
     scripts = re.findall(r"<script>(.*?)</script>", page(base=measured()), re.DOTALL)
-    assert 1000 < sum(map(len, scripts)) < 5_000
+    assert 1000 < sum(map(len, scripts)) < 6_000
     samples = (0.97, 0.98, 0.99, 1.0, 1.0, 1.0, 1.01, 1.02, 1.03, 1.04)
     made = measured(range(1000, 1250), samples=samples)
     made = replace(made, results=tuple(r for r in made.results if r.pass_ == "forward"))
     assert len(made.results) == 500
-    assert len(page(base=made).encode()) < 300_000
+    assert len(page(base=made).encode()) < 500_000
 
 
 ONE_SECOND = Seconds(1.0, 1.0, 1.0, 1.0, (1.0,))

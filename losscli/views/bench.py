@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import geometric_mean
 
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
-from losscli.cases.case import distinct_names
+from losscli.cases.case import Case, distinct_names
 from losscli.compare.cells import Cell, best_peer, compared, ratio
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
@@ -153,14 +153,14 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
     the tables have these and no others.
     """
     mixed = {COLD, WARM} <= {result.cache for result in ran}
-    names = distinct_names(result.case for result in ran)
+    names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}
     made = []
     for title, results in grouped(ran, lambda result: result.table).items():
         columns = [known[name] for name in chosen or known if chosen or known[name].usual(results)]
         groups = {
             case: [[*_row(r, mixed), *(column.cell(r) for column in columns)] for r in found]
-            for case, found in grouped(results, lambda r: _name(names[r.case], ran)).items()
+            for case, found in grouped(results, lambda r: names[r.case]).items()
         }
         headers = ["pass", "impl", *(column.header for column in columns)]
         least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
@@ -208,13 +208,15 @@ def place(result: BenchResult) -> tuple[int, ...]:
     return MODES.index(result.mode), CACHES.index(result.cache), PASSES.index(result.pass_)
 
 
-def _name(name: str, results: Results) -> str:
-    """Return a case's name without the dtype and reduction that the whole run shares."""
-    words = name.split()
-    for shared in ({r.case.dtype for r in results}, {r.case.reduction for r in results}):
-        if len(shared) == 1:
-            words.remove(shared.pop())
-    return " ".join(words)
+def case_names(results: Results) -> dict[Case, str]:
+    """Return the name of each case without the dtype and reduction that the whole run shares."""
+    cases = [result.case for result in results]
+    axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
+    shared = [value for values in axes for value in values if len(values) == 1]
+    return {
+        case: " ".join(word for word in name.split() if word not in shared)
+        for case, name in distinct_names(cases).items()
+    }
 
 
 def notes(run: Run) -> list[str]:

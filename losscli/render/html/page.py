@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from losscli import __version__
 from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.implementations import CUSTOM
+from losscli.render.html.data import summary
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
 from losscli.render.html.plots import draw, shape_at
 from losscli.render.html.records import AnyRecord
@@ -20,6 +23,7 @@ from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
 from losscli.render.output import state_of
 from losscli.runs.columns import REFERENCE
+from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, State, Table, plots, tables
 from losscli.views.plots import slug
@@ -44,6 +48,8 @@ class Section:
     document: Document
     styles: Mapping[str, int]
     """The colour of each implementation of the page."""
+    data: Mapping[str, Any]
+    """The summary that the page carries as JSON."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -63,18 +69,21 @@ def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
 
     Several bench runs are compared with the first of them as well, in a section of its own.
     """
-    found: list[tuple[str, str, str, Document]] = []
+    found: list[tuple[str, str, str, Document, dict[str, Any]]] = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
         (base, before), *others = benches.items()
         compared = Comparisons(base, {name: compare(before, run) for name, run in others})
         document = document_of_comparison(compared)
-        found.append(("compared-", "Comparison", f"baseline {short(base)}", document))
+        found.append(("compared-", "Comparison", f"baseline {short(base)}", document, {}))
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
-        found.append((key, short(name), about(record), document_of(record)))
-    names = [name for *_, document in found for name in _implementations(document)]
-    return [Section(*each, styles(names)) for each in found]
+        made = summary(record) if isinstance(record, Run) else {}
+        data = {"name": short(name), **made} if made else {}
+        found.append((key, short(name), about(record), document_of(record), data))
+    names = [name for *_, document, _ in found for name in _implementations(document)]
+    colours = styles(names)
+    return [Section(*each, colours, data) for *each, data in found]
 
 
 def styles(names: Sequence[str]) -> dict[str, int]:
@@ -125,6 +134,7 @@ def render_page(found: Sequence[Section]) -> str:
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         styles=found[0].styles,
         mark=partial(shape_at, x=13, y=6),
+        data=_in_script({"schema_version": 1, "runs": [s.data for s in found if s.data]}),
         version=__version__,
     )
     return printable(text)
@@ -134,6 +144,15 @@ def minified(script: str) -> str:
     """Return a script without its comments and indentation."""
     lines = (line.strip() for line in script.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def _in_script(value: object) -> str:
+    """Return JSON that cannot end the element that holds it."""
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    for letter, written in escapes.items():
+        text = text.replace(letter, written)
+    return text.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True)

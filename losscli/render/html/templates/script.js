@@ -76,4 +76,29 @@
     tip.style.left = `${Math.max(4, Math.min(x + 12, innerWidth - tip.offsetWidth - 8))}px`;
     tip.style.top = `${y + tip.offsetHeight + 28 > innerHeight ? y - tip.offsetHeight - 10 : y + 16}px`;
   });
+
+  // The samples, decompressed where they are asked for.
+  const { runs } = JSON.parse(get("data").textContent);
+  const benches = runs.filter((run) => run.samples && run.samples.data);
+  const save = get("save");
+  save.hidden = !benches.length || typeof DecompressionStream === "undefined";
+  const samples = async (run) => {
+    const bytes = Uint8Array.from(atob(run.samples.data), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const view = new DataView(await new Response(stream).arrayBuffer());
+    let at = 0;
+    return run.rows.flatMap(([number, pass, implementation, , median], row) =>
+      Array.from({ length: run.samples.counts[row] }, () => {
+        const seconds = median * Math.exp(view.getInt16(2 * at++, true) / 2048);
+        return [run.name, run.cases[number], pass, run.implementations[implementation], seconds.toPrecision(6)];
+      }));
+  };
+  save.onclick = async () => {
+    const rows = [["run", "case", "pass", "implementation", "seconds"], ...(await Promise.all(benches.map(samples))).flat()];
+    const text = rows.map((row) => row.map((cell) => `"${String(cell).replaceAll('"', '""')}"`).join(",")).join("\n");
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.download = "samples.csv";
+    link.click();
+  };
 })();
