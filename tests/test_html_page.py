@@ -94,12 +94,12 @@ class Elements(HTMLParser):
 def test_bench_page_has_the_answer_first_then_plots_with_words_then_the_table():
     text = page(base=measured())
     names = re.findall(r'<section id="([^"]+)"', text)
-    plots_of = ["fraction-of-peak-bandwidth", "time-and-gb-s", "speedups"]
-    assert names == ["result", *plots_of, "all-results", "environment"]
+    plots_of = ["fraction-of-peak-bandwidth", "time-and-gb-s", "speedups", "samples-by-process"]
+    assert names == ["result", *plots_of, "errors", "all-results", "environment"]
     answer = "forward: custom is 2.00x faster than eager PyTorch (reference, geometric mean of 3"
     assert answer in words(text)
     plots = [svg for svg in Elements(text).of("svg") if "aria-hidden" not in svg]
-    assert len(plots) == 8
+    assert len(plots) == 14
     assert {svg["role"] for svg in plots} == {"img"}
     named = re.findall(r"<svg role=img [^>]*><title>[^<]+</title><desc>[^<]+</desc>", text)
     assert len(named) == len(plots)
@@ -181,6 +181,41 @@ def test_data_holds_the_samples():
     assert data["samples"]["counts"] == [4, 4, 4, 4]
     found = [row["median"] * exp(step / 2048) for step in steps[:4]]
     assert found == pytest.approx([115.2e-6, 128e-6, 128e-6, 166.4e-6], rel=3e-4)
+
+
+def test_many_cases_have_folded_plots_of_each_case():
+    bench = measured(range(10, 30), losses=("mse", "l1", "log_cosh"))
+    [section] = sections({"base": bench})
+    names = {picture.name for picture in section.pictures}
+    losses = ("mse", "l1", "log-cosh")
+    assert names >= {f"speedup-forward-{loss}" for loss in losses}
+    assert names >= {"limit-forward", *(f"limit-{loss}-float32-mean-forward" for loss in losses)}
+    assert {"samples-1", "samples-2", "ulp-loss-forward", "ulp-gradient-forward"} <= names
+    text = page(base=bench)
+    assert "<summary>All 60 cases, forward</summary>" in text
+    slower = measured(range(10, 30), losses=("mse", "l1", "log_cosh"), samples=(0.9, 1.0, 1.4))
+    compared = sections({"base": bench, "new": slower})[0]
+    changes = {"changes-forward", *(f"changes-forward-{loss}" for loss in losses)}
+    assert changes <= {picture.name for picture in compared.pictures}
+
+
+def test_errors_of_a_verify_run_are_compared_with_those_of_pytorch():
+    error, torch = Error(value_ulp=0.5), Error(value_ulp=0.0)
+    [section] = sections({"run": verified(check(error=error, reference_error=torch))})
+    [plot] = section.pictures
+    assert plot.name == "ulp-loss"
+    assert "custom: 0.50 ulp; reference: 0.01 ulp or less" in plot.description
+
+
+def test_environment_has_the_ranges_of_the_gpu_while_it_was_timed():
+    ranges = ((1.2e9, 1.4e9), (1.3e9, 1.5e9))
+    results = [
+        result("custom", pass_, conditions={"sm_clock_hz": each, "watts": 3})
+        for pass_, each in zip(("forward", "forward_backward"), ranges, strict=True)
+    ]
+    said = words(page(base=run(*results)))
+    assert "clock while timed 1200 to 1500 MHz" in said
+    assert "power while timed" not in said
 
 
 def test_page_is_small():

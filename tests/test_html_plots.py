@@ -109,6 +109,16 @@ def test_line_plot_marks_the_cache_where_sizes_fit_into_it():
         assert ('class="band"' in draw(plot, {"custom": 0}).body) is marked
 
 
+def test_samples_beyond_the_axis_are_counted():
+    samples = [n / 1000 for n in range(-10, 11)]
+    ticks = [(0, x) for x in samples] + [(1, x) for x in (*samples, 3.0)]
+    points = tuple(Point("1 ms", x, process, -0.006, 0.006) for process, x in ticks)
+    plot = Plot("s", "Samples", "strips", (Series("custom", points),), "fraction")
+    body = draw(plot, {"custom": 0}).body
+    assert "43 samples, 1 at the ends or beyond" in body
+    assert body.count('class="tick"') == 2
+
+
 def test_text_of_a_record_is_escaped_printable_and_shortened_in_its_middle():
     odd = "\N{REPLACEMENT CHARACTER}"
     assert escape("<a href='x'>&\x00") == f"&lt;a href=&#x27;x&#x27;&gt;&amp;{odd}"

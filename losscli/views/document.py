@@ -21,8 +21,9 @@ class Verbatim:
     text: str
 
 
-Unit = Literal["bytes", "seconds", "GB/s", "fraction", "ratio"]
+Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
 """What an axis has, by which its ticks are chosen."""
+Kind = Literal["lines", "marks", "forest", "strips"]
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,13 @@ class Notes:
 
 @dataclass(frozen=True)
 class Point:
-    """A value of a series, with its interval in a forest plot."""
+    """A value of a series, with its interval in a forest plot, or from p20 to p80 in strips."""
 
     label: str
-    """The row of a forest plot; what a reader is told who points at a mark of lines."""
+    """The row of a forest plot or strip; what a reader is told who points at a mark of lines."""
     x: float
     y: float = 0.0
+    """In strips, the index of the process."""
     low: float = 0.0
     high: float = 0.0
 
@@ -83,15 +85,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: lines of ``y`` over ``x``, or a forest of ratios ``x`` with their intervals.
+    """A plot of points.
 
+    Lines, and marks that no line joins, have ``y`` over ``x``. A forest has ratios ``x`` with their
+    intervals. Strips have a tick for each sample ``x``, the distance from the median.
     Text and Markdown leave plots out: a table has their numbers.
     """
 
     name: str
     """The name that ``losscli report --plot`` takes."""
     title: str
-    kind: Literal["lines", "forest"]
+    kind: Kind
     series: tuple[Series, ...]
     x: Unit
     y: Unit = "ratio"
@@ -111,6 +115,8 @@ class Part:
 
     title: str
     document: Document
+    folded: bool = False
+    """Whether a page shows it only when it is opened."""
 
 
 Block: TypeAlias = Sentence | Table | Plot | Notes | Verbatim | Part

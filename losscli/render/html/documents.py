@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
@@ -14,7 +14,7 @@ from losscli.render.html.records import AnyRecord, Verdicts
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
 from losscli.runs.judgements import SAME_WITHIN
-from losscli.runs.records import Header, Run
+from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots
 from losscli.views.document import (
@@ -38,6 +38,13 @@ _LABELS = {
     "gpu_memory_bytes": "GPU memory", "gpu_cache_bytes": "L2 cache",
     "gpu_capability": "compute capability", "gpu_driver": "driver",
 }  # fmt: skip
+_RANGES = (
+    ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
+    ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
+    ("celsius", "temperature while timed", 1.0, "°C"),
+    ("watts", "power while timed", 1.0, "W"),
+)
+"""Conditions of a GPU: their key, label, scale and unit."""
 
 
 def document_of(record: AnyRecord) -> Document:
@@ -46,7 +53,8 @@ def document_of(record: AnyRecord) -> Document:
         return tuple(_of_verdicts(record))
     if isinstance(record, ComparisonRecord):
         return _arranged(compare.of_record(record), _plots_of(record))
-    drawn = tuple(plots.of_bench(record)) if record.kind == "bench" else ()
+    plots_of = {"bench": plots.of_bench, "verify": plots.of_verify}.get(record.kind)
+    drawn = tuple(plots_of(record)) if plots_of else ()
     cut = "The last line of the file is cut off; results may be missing."
     notes = (Notes([cut] * record.cut_off, "warn"),)
     return (*_arranged((*view(record, verbose=True), *notes), drawn), environment(record))
@@ -58,9 +66,13 @@ def document_of_comparison(compared: Comparisons) -> Document:
 
 
 def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
+    several = len(record.comparisons) > 1
     drawn = (
-        Part(f"Changes of {short(o.run)}", tuple(plots.of_comparison(o)))
-        for o in record.comparisons
+        Part(
+            f"Changes of {short(one.run)}",
+            plots.of_comparison(one, f"changes-{index}" if several else "changes"),
+        )
+        for index, one in enumerate(record.comparisons, 1)
     )
     return tuple(part for part in drawn if part.document)
 
@@ -72,13 +84,25 @@ def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
     return Part("Result", tuple(first)), *drawn, Part("All results", rest)
 
 
-def environment(header: Header) -> Part:
+def environment(run: Run) -> Part:
     """Return the machine, the software and the command of a run."""
-    facts = {"command": shlex.join(header.command), "created": header.created}
-    for key, value in header.environment.items():
+    facts = {"command": shlex.join(run.command), "created": run.created}
+    for key, value in run.environment.items():
         if value is not None:
             facts[_LABELS.get(key, key)] = _written(key, value)
+    for key, label, scale, unit in _RANGES:
+        known = (result.conditions.get(key) for result in run.of(BenchResult))
+        if ranges := [each for each in known if _is_range(each)]:
+            low, high = min(r[0] for r in ranges) * scale, max(r[1] for r in ranges) * scale
+            facts[label] = f"{low:.0f} to {high:.0f} {unit}"
     return Part("Environment", (_facts(facts),))
+
+
+def _is_range(value: object) -> TypeGuard[Sequence[float]]:
+    """Tell whether a condition is two numbers; a record of another version may have others."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    return all(isinstance(each, int | float) for each in value)
 
 
 def _facts(facts: Mapping[str, str]) -> Table:

@@ -83,7 +83,10 @@ def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
         found.append((key, short(name), about(record), document_of(record), data))
     names = [name for *_, document, _ in found for name in _implementations(document)]
     colours = styles(names)
-    return [Section(*each, colours, data) for *each, data in found]
+    return [
+        Section(key, name, about, document, colours, data)
+        for key, name, about, document, data in found
+    ]
 
 
 def styles(names: Sequence[str]) -> dict[str, int]:

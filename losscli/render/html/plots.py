@@ -1,8 +1,8 @@
-"""Draws a plot: lines over a logarithmic axis, or a forest of ratios with their intervals."""
+"""Draws a plot: lines or marks over size, a forest of ratios, or strips of samples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
 from losscli.render.html.svg import (
@@ -18,9 +18,11 @@ from losscli.render.html.svg import (
     short_exponent,
     spaced,
 )
+from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
-from losscli.views.document import Plot, Point, Series, Unit
-from losscli.views.phrases import first_of
+from losscli.views.document import Kind, Plot, Point, Series, Unit
+from losscli.views.phrases import count, first_of
+from losscli.views.plots import LEAST_ULP
 
 WIDTH, HEIGHT = 440, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
@@ -28,11 +30,17 @@ _RADIUS = 4
 _FOREST_RIGHT, _FOREST_TOP, _FOREST_BOTTOM = 318, 34, 24
 _LABEL, _MARK, _GAP = 15, 14, 5
 """Heights of a row's label, of each of its marks, and of the space below it."""
+_STRIP_LABEL, _PROCESS, _STRIP_GAP = 31, 9, 8
+"""Heights of a strip's label, of each of its processes, and of the space below it."""
+_LEAST_REACH = 0.005
+"""Distance from the median that the axis of strips reaches at least."""
 _HIDDEN = 4
 """Pixels up to which the mark hides an interval."""
 _TOLD = 12
 """Points of a series that the description has."""
 _AXES: Mapping[Unit, Axis] = {
+    "ulp": Axis("error in ulp", log_ticks, log=True, low=LEAST_ULP),
+    "operand bytes": Axis("bytes of the operands", byte_ticks, log=True),
     "bytes": Axis("minimum traffic of the pass", byte_ticks, log=True),
     "seconds": Axis("time of a call", second_ticks, log=True),
     "GB/s": Axis("GB/s", log_ticks, log=True),
@@ -44,14 +52,16 @@ _AXES: Mapping[Unit, Axis] = {
 def draw(plot: Plot, styles: Mapping[str, int]) -> Picture:
     """Return the picture of a plot; ``styles`` has the colour of each implementation."""
     series = sorted(plot.series, key=lambda each: styles[each.name])
-    height, body = (_lines if plot.kind == "lines" else _forest)(plot, series, styles)
-    legend = tuple((styles[each.name], each.name) for each in series)
+    height, body = _DRAWN[plot.kind](plot, series, styles)
+    legend = tuple(dict.fromkeys((styles[each.name], each.name) for each in series))
     described = "; ".join(f"{each.name}: {_described(plot, each)}" for each in series)
     return Picture(plot.name, plot.title, f"{described}.", WIDTH, round(height), body, legend)
 
 
 def _described(plot: Plot, series: Series) -> str:
-    if plot.kind == "lines":
+    if plot.kind == "strips":
+        return f"{series.points[0].label}, {count(len(series.points), 'sample')}"
+    if plot.kind != "forest":
         return first_of((point.label for point in series.points), _TOLD)
     return first_of((f"{point.label} {ratio(point.x)}" for point in series.points), _TOLD)
 
@@ -74,7 +84,8 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
     for each in reversed(series):  # the first line is drawn last, above the others
         drawn = [(across(point.x), up(point.y)) for point in each.points]
         style = styles[each.name]
-        line = svg.element("path", d=svg.polyline(drawn), class_="line") if drawn[1:] else ""
+        line = svg.element("path", d=svg.polyline(drawn), class_="line")
+        line = line if drawn[1:] and plot.kind == "lines" else ""
         line += "".join(
             _mark(style, *place, f"{each.name}, {point.label}")
             for point, place in zip(each.points, drawn, strict=True)
@@ -158,6 +169,58 @@ def _bar(style: int, name: str, point: Point, across: Scale, y: float) -> str:
     written = f"{ratio(point.x)} ({interval(point.low, point.high)})"
     words = svg.text(WIDTH, y + 4, written, anchor="end", class_="value")
     return svg.element("g", line + _mark(style, value, y, name) + words, class_=f"s{style}")
+
+
+def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
+    """Draw ticks on one axis; what is farther out is drawn at its end and counted."""
+    points = [point for each in series for point in each.points]
+    spread = max(max(abs(point.low), abs(point.high)) for point in points)
+    farthest = max(abs(point.x) for point in points)
+    reach = max(min(farthest * 1.03, spread * 4), _LEAST_REACH)
+    across = Scale(max(-reach, -1.0), reach, 8, WIDTH - 8)  # no sample takes less than nothing
+    drawn, y = [], 4.0
+    for each in series:
+        drawn.append(_strip(each, across, reach, y, styles[each.name]))
+        y += _STRIP_LABEL + _PROCESS * _processes(each) + _STRIP_GAP
+    ticks = spaced(percent_ticks(across.low, reach), across)
+    parts = [
+        svg.element("path", d=svg.upright(ticks, across, 4, y), class_="grid"),
+        svg.element("path", d=f"M{svg.number(across(0))} 4V{svg.number(y)}", class_="base"),
+        *drawn,
+        svg.below(ticks, across, y + 14, WIDTH),
+        svg.text(WIDTH / 2, y + 30, "distance from the median", anchor="middle"),
+    ]
+    return y + 34, "".join(parts)
+
+
+def _processes(series: Series) -> int:
+    return 1 + int(max(point.y for point in series.points))
+
+
+def _strip(series: Series, across: Scale, reach: float, y: float, style: int) -> str:
+    first = series.points[0]
+    beyond = sum(abs(point.x) > reach for point in series.points)
+    size = count(len(series.points), "sample") + f", {beyond} at the ends or beyond" * bool(beyond)
+    parts = [svg.text(8, y + 12, svg.shortened(first.label), class_="name")]
+    parts.append(svg.text(8, y + 26, f"{series.name}, {size}", class_="over"))
+    y += _STRIP_LABEL
+    words = svg.element("title", svg.escape(f"p20 to p80 of {first.label}"))
+    start, width = across(first.low), across(first.high) - across(first.low)
+    height = _PROCESS * _processes(series)
+    parts.append(
+        svg.element("rect", words, x=start, y=y, width=width, height=height, class_="band")
+    )
+    for process, own in grouped(series.points, lambda point: point.y).items():
+        top = svg.number(y + _PROCESS * process + 1)
+        places = sorted({round(across(point.x)) for point in own})
+        path = "".join(f"M{place} {top}v7" for place in places)
+        parts.append(svg.element("path", d=path, class_="tick"))
+    return svg.element("g", "".join(parts), class_=f"s{style}")
+
+
+_DRAWN: Mapping[Kind, Callable[..., tuple[float, str]]] = {
+    "lines": _lines, "marks": _lines, "forest": _forest, "strips": _strips,
+}  # fmt: skip
 
 
 def ratio(value: float) -> str:
