@@ -55,7 +55,7 @@ _MEANS = (
 _SAMPLES = (
     "Each tick is a sample, each line of ticks a process, drawn by the distance from the median of "
     "the result; the shaded part reaches from p20 to p80. Shown are the {} of {} results whose "
-    "samples spread most."
+    "samples spread most. {}"
 )
 _ERRORS = (
     "The largest error against the float64 oracle, in units in the last place (ulp) of the output. "
@@ -230,7 +230,10 @@ def _samples(results: Results) -> Iterator[Part]:
         title = f"Samples that spread most, {number} of {len(halves)}"
         drawn.append(Plot(f"samples-{number}", title, "strips", series, "fraction"))
     if drawn:
-        lead = Sentence(_SAMPLES.format(len(shown), len(known)))
+        counts = {len(seconds.by_process) for _, seconds in known}
+        few, most = min(counts), max(counts)
+        processes = f"{few} to {most} processes" if few < most else count(few, "process")
+        lead = Sentence(_SAMPLES.format(len(shown), len(known), f"Each result has {processes}."))
         yield Part("Samples by process", (lead, *drawn))
 
 
@@ -308,8 +311,8 @@ def of_comparison(one: ComparedRun, name: str = "changes") -> Document:
     ``name`` begins the names of the plots.
     """
     known = [row for row in one.rows if row.ratio > 0 and row.ratio_low > 0]
-    known.sort(key=lambda row: (len(row.pass_), row.pass_))
     changed = sorted(known, key=lambda row: -max(row.ratio, 1 / row.ratio))[:MOST_CHANGED]
+    known.sort(key=lambda row: (len(row.pass_), row.pass_))
     changed.sort(key=lambda row: (len(row.pass_), row.pass_, -row.ratio))
     many = len(known) > MOST_CHANGED
 
